@@ -1,0 +1,48 @@
+# Few words: up, test, lint, bench, docs, demo. Each prepares its own virtual environment.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: up demo test lint bench docs lock clean
+.DEFAULT_GOAL := up
+
+# Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
+$(READY): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Remit needs Python 3.11 or newer; name one with: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+up: demo
+
+demo: $(READY)
+	@$(BIN)/remit demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/build.py --check
+
+bench: $(READY)
+	$(BIN)/python bench/claims.py
+
+docs: $(READY)
+	$(BIN)/python docs/build.py
+
+# Chooses the newest versions that fit pyproject.toml. Needs uv (pip install uv).
+lock:
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate --extra dev --output-file requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache dist

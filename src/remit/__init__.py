@@ -1,0 +1,73 @@
+"""Remit governs the tool calls of AI agents and leaves evidence that anyone can check.
+
+These are the names a program needs to issue passports, make receipts and verify either. Everything else is inside.
+"""
+
+from remit.claims.attestation import (
+    Attestation,
+    SessionSummary,
+    SignedAttestation,
+    Tally,
+    sign_attestation,
+    verify_attestation,
+    verify_session,
+)
+from remit.claims.canonical import canonicalize
+from remit.claims.chain import Head, Lineage, extend, receipt_id, verifier_id, verify_chain, walk_chain
+from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
+from remit.claims.mission import Mission, narrow, parse_mission
+from remit.claims.passport import Confirmation, Passport, issue_passport, verify_passport
+from remit.claims.public import public_view
+from remit.claims.receipt import (
+    PolicyDecision,
+    Receipt,
+    SignedReceipt,
+    Step,
+    parse_receipt,
+    sign_receipt,
+    verify_receipt,
+)
+from remit.claims.strictjson import parse_json
+from remit.errors import BrokenChain, RemitError
+from remit.version import __version__
+
+__all__ = [
+    "Attestation",
+    "BrokenChain",
+    "Confirmation",
+    "Head",
+    "Keyring",
+    "Lineage",
+    "Mission",
+    "Passport",
+    "PolicyDecision",
+    "Receipt",
+    "RemitError",
+    "SessionSummary",
+    "SignedAttestation",
+    "SignedReceipt",
+    "SigningKey",
+    "Step",
+    "Tally",
+    "TrustedKey",
+    "VerifyingKey",
+    "__version__",
+    "canonicalize",
+    "extend",
+    "issue_passport",
+    "narrow",
+    "parse_json",
+    "parse_mission",
+    "parse_receipt",
+    "public_view",
+    "receipt_id",
+    "sign_attestation",
+    "sign_receipt",
+    "verifier_id",
+    "verify_attestation",
+    "verify_chain",
+    "verify_passport",
+    "verify_receipt",
+    "verify_session",
+    "walk_chain",
+]

@@ -1,0 +1,223 @@
+"""The signed statement over a whole session.
+
+Keeps this invariant: every count in an attestation follows from the receipts it covers, so whoever has them can
+count again (`verify_session`). What it cannot show is that nothing happened outside the session. When to attest, and
+what state a session is in, is the governor's business.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from msgspec import Meta
+
+from remit.claims.chain import RECEIPT_LIFETIME_S, Each, walk_chain
+from remit.claims.jws import ATTESTATION, sign_token, verify_token
+from remit.claims.keys import Keyring, SigningKey
+from remit.claims.merkle import Frontier, hash_leaf
+from remit.claims.mission import SIDE_EFFECT_CLASSES
+from remit.claims.receipt import PublicDenialReason, SignedReceipt, Verdict
+from remit.claims.shapes import (
+    Claims,
+    Count,
+    CounterName,
+    DateTime,
+    IdString,
+    NonEmpty,
+    NumericDate,
+    Sha256Hex,
+    SideEffectClass,
+    check_leap_second,
+    encode,
+    shape,
+)
+from remit.claims.strictjson import parse_object
+from remit.errors import AttestationMismatch, InputError, PayloadInvalid
+
+__all__ = [
+    "OTHER_TOOLS",
+    "Attestation",
+    "SessionState",
+    "SessionSummary",
+    "SignedAttestation",
+    "Tally",
+    "sign_attestation",
+    "verify_attestation",
+    "verify_session",
+]
+
+_CountedTool: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
+SessionState: TypeAlias = Literal["active", "ended", "expired", "revoked"]
+
+OTHER_TOOLS: Final = "(other tools)"
+_TOOLS_NAMED: Final = 200
+# No character that JSON escapes or UTF-8 spreads: so the longest statement still fits a token.
+_SHORT_NAME: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
+
+
+class Attestation(Claims, frozen=True, kw_only=True):
+    """The claims of an attestation."""
+
+    iss: NonEmpty
+    sub: NonEmpty
+    iat: NumericDate
+    exp: NumericDate
+    jti: IdString
+    session_id: IdString
+    mission: NonEmpty
+    state: SessionState
+    started_at: DateTime
+    ended_at: DateTime | None
+    receipts: Count
+    verdicts: dict[Verdict, Count]
+    tools: dict[_CountedTool, Count]
+    side_effects: dict[SideEffectClass, Count]
+    denials: dict[PublicDenialReason, Count]
+    budget_used: dict[CounterName, Count]
+    first_receipt_id: IdString | None
+    last_receipt_id: IdString | None
+    last_receipt_hash: Sha256Hex | None
+    receipts_root: Sha256Hex
+    chain_verified: bool
+
+    def __post_init__(self) -> None:
+        """Check the one rule of date-times that their pattern cannot hold."""
+        check_leap_second(self.started_at, "$.started_at")
+        if self.ended_at is not None:
+            check_leap_second(self.ended_at, "$.ended_at")
+
+
+class SessionSummary(NamedTuple):
+    """What the ledger knows of a session and receipts do not say."""
+
+    session_id: str
+    agent_id: str
+    mission: str
+    state: SessionState
+    started_at: str
+    ended_at: str | None
+    budget_used: dict[str, int]
+
+
+class SignedAttestation(NamedTuple):
+    """An attestation with the token that proves it."""
+
+    token: str
+    claims: Attestation
+
+
+class Tally:
+    """The running count over a session's receipts, in their order; its size does not grow with theirs."""
+
+    def __init__(self) -> None:
+        """Start before the first receipt."""
+        self.first_receipt_id: str | None = None
+        self.last_receipt_id: str | None = None
+        self.last_receipt_hash: str | None = None
+        self.verdicts: Counter[Verdict] = Counter(dict.fromkeys(get_args(Verdict), 0))
+        self.tools: Counter[str] = Counter()
+        self.side_effects: Counter[SideEffectClass] = Counter(dict.fromkeys(SIDE_EFFECT_CLASSES, 0))
+        self.denials: Counter[PublicDenialReason] = Counter()
+        self._tree = Frontier()
+
+    def add(self, receipt: SignedReceipt) -> None:
+        """Count one more receipt."""
+        claims = receipt.claims
+        self.first_receipt_id = self.first_receipt_id or claims.receipt_id
+        self.last_receipt_id = claims.receipt_id
+        self.last_receipt_hash = receipt.hash
+        self._tree.append(hash_leaf(receipt.token.encode("ascii")))
+        self.verdicts[claims.verdict] += 1
+        self.tools[self._tool_counted_as(claims.tool)] += 1
+        if claims.public_denial_reason:
+            self.denials[claims.public_denial_reason] += 1
+        else:
+            # Only what was permitted can have had an effect.
+            self.side_effects[claims.side_effect_class] += 1
+
+    def _tool_counted_as(self, tool: str) -> str:
+        """Return the name to count under: an agent that invents tools must not outgrow the statement."""
+        named = tool in self.tools or (len(self.tools) < _TOOLS_NAMED and _SHORT_NAME.fullmatch(tool))
+        return tool if named else OTHER_TOOLS
+
+    def counted(self) -> dict[str, object]:
+        """Return the claims that follow from the receipts, by name."""
+        return {
+            "receipts": self._tree.size,
+            "verdicts": dict(self.verdicts),
+            "tools": dict(self.tools),
+            "side_effects": dict(self.side_effects),
+            "denials": dict(self.denials),
+            "first_receipt_id": self.first_receipt_id,
+            "last_receipt_id": self.last_receipt_id,
+            "last_receipt_hash": self.last_receipt_hash,
+            "receipts_root": self._tree.root().hex(),
+        }
+
+
+def sign_attestation(
+    session: SessionSummary,
+    tally: Tally,
+    key: SigningKey,
+    *,
+    issuer: str,
+    jti: str,
+    now: int,
+    chain_verified: bool,
+) -> SignedAttestation:
+    """Return the signed statement over what `tally` has counted.
+
+    With `chain_verified` false, `tally` holds the receipts before the break, and the statement says no more.
+    """
+    value = {
+        "iss": issuer,
+        "sub": session.agent_id,
+        "iat": now,
+        "exp": now + RECEIPT_LIFETIME_S,
+        "jti": jti,
+        "session_id": session.session_id,
+        "mission": session.mission,
+        "state": session.state,
+        "started_at": session.started_at,
+        "ended_at": session.ended_at,
+        "budget_used": session.budget_used,
+        "chain_verified": chain_verified,
+        **tally.counted(),
+    }
+    payload = encode(shape(Attestation, value))
+    checked = shape(Attestation, parse_object(payload))
+    return SignedAttestation(sign_token(ATTESTATION, payload, key), checked)
+
+
+def verify_attestation(token: str, keyring: Keyring) -> Attestation:
+    """Return the claims of an attestation, if it is genuine. Whether it is right, `verify_session` tells."""
+    value = verify_token(ATTESTATION, token, keyring)
+    try:
+        return shape(Attestation, value)
+    except InputError as error:
+        raise PayloadInvalid(error) from None
+
+
+def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, each: Each = map) -> Attestation:
+    """Return the attestation if the receipts form one chain and it describes exactly them.
+
+    A statement that itself says `chain_verified: false` is never confirmed here.
+    """
+    attestation = verify_attestation(token, keyring)
+    if not attestation.chain_verified:
+        raise AttestationMismatch("chain_verified")
+    tally = Tally()
+    for receipt, head in walk_chain(receipts, keyring, each=each):
+        tally.add(receipt)
+        _check_same("session_id", attestation.session_id, head.lineage.grant_id)
+        _check_same("sub", attestation.sub, head.lineage.actor)
+        _check_same("iss", attestation.iss, head.lineage.verifier_id)
+    for member, counted in tally.counted().items():
+        _check_same(member, getattr(attestation, member), counted)
+    return attestation
+
+
+def _check_same(member: str, stated: object, counted: object) -> None:
+    if stated != counted:
+        raise AttestationMismatch(member)

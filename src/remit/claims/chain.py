@@ -1,0 +1,271 @@
+"""Links between receipts: extend a chain, verify one, say where it breaks.
+
+Keeps this invariant: in a chain that verifies, each receipt names the one before by id and by hash of its token,
+counts one further, belongs to the same run and issuer, and is not older. So no receipt but the last can be changed,
+removed, added or moved unseen; for the last ones, compare the head with one that was kept elsewhere.
+
+The numbered steps are those of docs/spec/chain.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
+from remit.claims.keys import Keyring, SigningKey, VerifyingKey
+from remit.claims.receipt import (
+    Digest,
+    Receipt,
+    SignedReceipt,
+    Step,
+    sign_step,
+    verify_receipt,
+)
+from remit.errors import BrokenChain, TokenError
+
+__all__ = [
+    "FAULTS",
+    "RECEIPT_LIFETIME_S",
+    "Each",
+    "Head",
+    "Lineage",
+    "extend",
+    "invocation_digest",
+    "receipt_id",
+    "step_id",
+    "verifier_id",
+    "verify_chain",
+    "walk_chain",
+]
+
+RECEIPT_LIFETIME_S: Final = 365 * 24 * 3600
+
+
+def verifier_id(key: VerifyingKey) -> str:
+    """Return the name under which the holder of `key` issues receipts."""
+    return f"remit:{key.thumbprint()}"
+
+
+def receipt_id(entropy: bytes) -> str:
+    """Return a receipt id from 16 random bytes, which the caller draws from `secrets`."""
+    return f"rcpt:{entropy.hex()}"
+
+
+def step_id(number: int) -> str:
+    """Return the id of the n-th step of a session, counted from 1."""
+    return f"step:{number:06d}"
+
+
+class Lineage(NamedTuple):
+    """What all receipts of one session share."""
+
+    grant_id: str
+    actor: str
+    verifier_id: str
+    trace_id: str
+    run_nonce: str
+
+
+class Head(NamedTuple):
+    """Where a chain stands: what its next receipt must follow."""
+
+    lineage: Lineage
+    length: int = 0
+    receipt_id: str | None = None
+    receipt_hash: str | None = None
+    iat: int = 0
+
+    def after(self, receipt: SignedReceipt) -> "Head":
+        """Return the head once `receipt` is appended."""
+        claims = receipt.claims
+        return Head(self.lineage, self.length + 1, claims.receipt_id, receipt.hash, claims.iat)
+
+
+def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -> Digest:
+    """Return the digest of the invocation envelope; `arguments` are in canonical form already.
+
+    The envelope's own canonical form has its members in this order, so it can be put together from theirs.
+    """
+    envelope = b'{"arguments":%b,"session_id":%b,"step_id":%b,"tool":%b}' % (
+        arguments,
+        canonicalize(session_id),
+        canonicalize(step),
+        canonicalize(tool),
+    )
+    return Digest(
+        alg="sha-256",
+        value=sha256_base64url(envelope),
+        canonicalization="jcs-rfc8785",
+        scope="normalized_input",
+    )
+
+
+def extend(head: Head, step: Step, key: SigningKey, *, arguments: bytes, new_id: str, now: int) -> SignedReceipt:
+    """Return the receipt of `step`, signed, that follows `head`.
+
+    `arguments` is the canonical form of the tool call's. Time never runs backwards in a chain: if the clock was
+    set back, the receipt carries the time of the one before.
+    """
+    lineage = head.lineage
+    number = step_id(head.length + 1)
+    issued_at = max(now, head.iat)
+    link = {
+        "receipt_id": new_id,
+        "grant_id": lineage.grant_id,
+        "parent_receipt_id": head.receipt_id,
+        "parent_receipt_hash": head.receipt_hash,
+        "actor": lineage.actor,
+        "verifier_id": lineage.verifier_id,
+        "trace_id": lineage.trace_id,
+        "run_nonce": lineage.run_nonce,
+        "step_id": number,
+        "invocation_digest": invocation_digest(step.tool, arguments, lineage.grant_id, number),
+        "arguments_hash": sha256_hex(arguments),
+        "iss": lineage.verifier_id,
+        "iat": issued_at,
+        "exp": issued_at + RECEIPT_LIFETIME_S,
+        "jti": new_id,
+    }
+    return sign_step(step, link, key)
+
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+class Each(Protocol):
+    """How to apply a function to many things in order: `map`, or the `map` of a pool of threads."""
+
+    def __call__(self, function: Callable[[_Given], _Made], things: Iterable[_Given], /) -> Iterable[_Made]:
+        """Return what the function makes of each thing, in their order."""
+
+
+def verify_chain(
+    tokens: Iterable[str],
+    keyring: Keyring,
+    *,
+    start: Head | None = None,
+    last_hash: str | None = None,
+    each: Each = map,
+) -> Head | None:
+    """Return the head of the chain that `tokens` form, or raise `BrokenChain`. No tokens have no head.
+
+    `start` is where an earlier verification ended. `last_hash` is the hash of the last receipt as it was kept
+    elsewhere (an attestation, a checkpoint); only with it can a cut tail be seen. `each` spreads the work.
+    """
+    head = start
+    for _receipt, reached in walk_chain(tokens, keyring, start=start, each=each):
+        head = reached
+    if last_hash is not None and (head is None or head.receipt_hash != last_hash.lower()):
+        length = head.length if head else 0
+        raise BrokenChain(length, "head_mismatch", "the chain does not end where it must")
+    return head
+
+
+def walk_chain(
+    tokens: Iterable[str], keyring: Keyring, *, start: Head | None = None, each: Each = map
+) -> Iterator[tuple[SignedReceipt, Head]]:
+    """Yield each verified receipt with the head it leads to; raise `BrokenChain` at the first that is wrong."""
+    head = start
+    for outcome in _outcomes(tokens, keyring, each):
+        index = head.length if head else 0
+        if isinstance(outcome, TokenError):  # 1
+            raise BrokenChain(index, outcome.code, str(outcome)) from outcome
+        if head is None:
+            head = Head(_lineage_of(outcome.claims))
+        for fault, holds, problem in _RULES:  # 2 to 10
+            if not holds(head, outcome.claims):
+                raise BrokenChain(index, fault, problem)
+        head = head.after(outcome)
+        yield outcome, head
+
+
+# Signatures are checked in batches, so that a pool has something to chew, and in waves, so that a chain longer than
+# the memory can stream through.
+_BATCH: Final = 64
+_WAVE: Final = 64
+
+
+def _outcomes(tokens: Iterable[str], keyring: Keyring, each: Each) -> Iterator[SignedReceipt | TokenError]:
+    batches = _batched(tokens, _BATCH)
+    for wave in _batched(batches, _WAVE):
+        for outcomes in each(partial(_verify_batch, keyring), wave):
+            yield from outcomes
+
+
+def _batched(things: Iterable[_Given], size: int) -> Iterator[list[_Given]]:
+    rest = iter(things)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _verify_batch(keyring: Keyring, tokens: list[str]) -> list[SignedReceipt | TokenError]:
+    return [_verify_one(keyring, token) for token in tokens]
+
+
+def _verify_one(keyring: Keyring, token: str) -> SignedReceipt | TokenError:
+    try:
+        receipt = verify_receipt(token, keyring)
+    except TokenError as error:
+        return error
+    receipt.hash  # noqa: B018  # hashed here, where it can run beside others
+    return receipt
+
+
+def _lineage_of(claims: Receipt) -> Lineage:
+    return Lineage(*(getattr(claims, name) for name in Lineage._fields))
+
+
+_Rule = tuple[str, Callable[[Head, Receipt], bool], str]
+
+# In this order, so that the fault named is the one that explains the others.
+_RULES: Final[tuple[_Rule, ...]] = (
+    (
+        "issuer_changed",  # 2
+        lambda head, claims: claims.iss == claims.verifier_id == head.lineage.verifier_id,
+        "issued by someone other than the receipts before it",
+    ),
+    (
+        "lineage_changed",  # 3
+        lambda head, claims: _lineage_of(claims) == head.lineage,
+        "belongs to another session, run or actor",
+    ),
+    (
+        "root_has_parent",  # 4
+        lambda head, claims: bool(head.length) or claims.parent_receipt_id is claims.parent_receipt_hash is None,
+        "the first receipt names a parent",
+    ),
+    (
+        "parent_missing",  # 5
+        lambda head, claims: not head.length or None not in (claims.parent_receipt_id, claims.parent_receipt_hash),
+        "names no parent, and only the first receipt may",
+    ),
+    (
+        "parent_id_mismatch",  # 6
+        lambda head, claims: claims.parent_receipt_id == head.receipt_id,
+        "does not name the receipt before it",
+    ),
+    (
+        "parent_hash_mismatch",  # 7
+        lambda head, claims: (claims.parent_receipt_hash or "").lower() == (head.receipt_hash or ""),
+        "the receipt before it is not the one that was there",
+    ),
+    (
+        "step_out_of_order",  # 8
+        lambda head, claims: claims.step_id == step_id(head.length + 1),
+        "is not the next step",
+    ),
+    (
+        "time_went_back",  # 9
+        lambda head, claims: head.iat <= claims.iat < claims.exp,
+        "was issued before the receipt before it, or after its own end",
+    ),
+    (
+        "id_mismatch",  # 10
+        lambda _head, claims: claims.jti == claims.receipt_id,
+        "jti and receipt_id differ",
+    ),
+)
+
+FAULTS: Final = (*(fault for fault, _, _ in _RULES), "head_mismatch")

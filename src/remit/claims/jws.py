@@ -1,0 +1,145 @@
+"""Compact ES256 tokens, typed by `typ`.
+
+Keeps two invariants. Claims come out of `verify_token` and from nowhere else, so nobody holds unverified ones.
+A token signed by a key of ours has one byte form, because chains hash it: base64url is strict and signatures are
+low-S. What the claims mean is for the file of each kind.
+
+The numbered steps are those of docs/spec/tokens.md.
+"""
+
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from remit.claims.canonical import canonicalize, decode_base64url, encode_base64url
+from remit.claims.keys import (
+    ALGORITHM,
+    KEY_ID,
+    Keyring,
+    SigningKey,
+)
+from remit.claims.strictjson import JSON, parse_object
+from remit.errors import (
+    AlgorithmRefused,
+    CriticalHeaderRefused,
+    InputError,
+    IssuerMismatch,
+    KeyIdInvalid,
+    KeyInHeaderRefused,
+    PayloadInvalid,
+    TokenEncodingInvalid,
+    TokenHeaderInvalid,
+    TokenKindMismatch,
+    TokenMalformed,
+    TokenTooLarge,
+    UnknownHeaderRefused,
+)
+
+__all__ = ["ATTESTATION", "KINDS", "PASSPORT", "RECEIPT", "Kind", "sign_token", "verify_token"]
+
+
+class Kind(NamedTuple):
+    """What sort of token: its `typ`, how long it may be, and whether it is known by its hash.
+
+    What is hashed must have one form, so it needs the lower s, whoever signed it.
+    """
+
+    typ: str
+    max_length: int
+    hashed: bool
+
+
+PASSPORT: Final = Kind("remit-passport+jwt", 16 * 1024, hashed=False)
+# A receipt may hold 4096 characters of reason and 2048 of target in any script, and fits a log entry.
+RECEIPT: Final = Kind("remit-receipt+jwt", 65_535, hashed=True)
+ATTESTATION: Final = Kind("remit-attestation+jwt", 65_535, hashed=True)
+KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION)
+
+_PARTS: Final = 3
+_SIGNATURE_CHARACTERS: Final = 86
+
+
+def sign_token(kind: Kind, payload: bytes, key: SigningKey) -> str:
+    """Return the compact token over `payload`, which the caller has read back and found right."""
+    message = f"{_header(kind, key.kid)}.{encode_base64url(payload)}"
+    token = f"{message}.{encode_base64url(key.sign(message.encode('ascii')))}"
+    _check_length(kind, token)
+    return token
+
+
+@lru_cache(maxsize=64)
+def _header(kind: Kind, kid: str) -> str:
+    return encode_base64url(canonicalize({"alg": ALGORITHM, "kid": kid, "typ": kind.typ}))
+
+
+def verify_token(kind: Kind, token: str, keyring: Keyring) -> dict[str, JSON]:
+    """Return the claims of a token of `kind`, after every check that does not depend on what they mean."""
+    _check_length(kind, token)  # 1
+    head, payload, signature = _split(token)  # 2
+    trusted = keyring.find(_read_header(kind, head))  # 3 to 8
+    message = token[: len(head) + 1 + len(payload)].encode("ascii")
+    trusted.key.check(message, _decode(signature, "signature"), low_s=kind.hashed or not trusted.foreign)  # 9 to 11
+    claims = _read_payload(payload)  # 12
+    if claims.get("iss") != trusted.issuer:  # 13
+        raise IssuerMismatch("iss is not whom the signing key is trusted for")
+    return claims
+
+
+def _check_length(kind: Kind, token: str) -> None:
+    if len(token) > kind.max_length:
+        raise TokenTooLarge(f"{len(token)} characters, a {kind.typ} has at most {kind.max_length}")
+
+
+def _split(token: str) -> tuple[str, str, str]:
+    parts = token.split(".")
+    right = len(parts) == _PARTS and all(parts) and len(parts[-1]) == _SIGNATURE_CHARACTERS
+    if not right or not token.isascii():
+        raise TokenMalformed("not header.payload.signature with a signature of 64 bytes")
+    return parts[0], parts[1], parts[2]
+
+
+def _decode(part: str, name: Literal["header", "payload", "signature"]) -> bytes:
+    try:
+        return decode_base64url(part)
+    except ValueError:
+        raise TokenEncodingInvalid(f"the {name} is not strict base64url") from None
+
+
+def _read_header(kind: Kind, part: str) -> str:
+    """Return the `kid` of a header that is right in every other respect."""
+    try:
+        header = parse_object(_decode(part, "header"))  # 3
+    except InputError as error:
+        raise TokenHeaderInvalid(error) from None
+    if header.get("alg") != ALGORITHM:  # 4
+        raise AlgorithmRefused(f"alg must be {ALGORITHM}")
+    _check_typ(kind, header.get("typ"))  # 5
+    for name in header:  # 6
+        if name not in _HEADER_MEMBERS:
+            refused, problem = _REFUSED_MEMBERS.get(name, _UNKNOWN_MEMBER)
+            raise refused(f"the header {problem}")
+    kid = header.get("kid")
+    if not (isinstance(kid, str) and KEY_ID.fullmatch(kid)):  # 7
+        raise KeyIdInvalid("kid is not a well-formed key id")
+    return kid
+
+
+_HEADER_MEMBERS: Final = frozenset({"alg", "kid", "typ"})
+_BRINGS_KEY: Final = (KeyInHeaderRefused, "brings a key, or an address of one, of its own")
+_UNKNOWN_MEMBER: Final = (UnknownHeaderRefused, "has a member other than alg, kid and typ")
+_REFUSED_MEMBERS: Final = {
+    "crit": (CriticalHeaderRefused, "has crit, and no extension is known here"),
+    **dict.fromkeys(("jwk", "jku", "x5u", "x5c", "x5t", "x5t#S256"), _BRINGS_KEY),
+}
+
+
+def _check_typ(kind: Kind, typ: JSON) -> None:
+    """Compare as RFC 8725 does: media types know no case, and `application/` may be left out."""
+    if not isinstance(typ, str) or typ.lower().removeprefix("application/") != kind.typ:
+        raise TokenKindMismatch(f"typ must be {kind.typ}")
+
+
+def _read_payload(part: str) -> dict[str, JSON]:
+    try:
+        return parse_object(_decode(part, "payload"))
+    except InputError as error:
+        raise PayloadInvalid(error) from None

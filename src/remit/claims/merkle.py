@@ -1,0 +1,164 @@
+"""Merkle trees as RFC 9162 draws them: hashes, roots, inclusion and consistency proofs.
+
+Keeps this invariant: a proof that verifies shows that a leaf is in a tree (or an older tree in a newer one) as surely
+as SHA-256 has no collisions. Leaves are the exact bytes of receipt tokens; who signs a root is not known here.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from remit.errors import ProofInvalid
+
+__all__ = [
+    "EMPTY_ROOT",
+    "Frontier",
+    "hash_leaf",
+    "hash_node",
+    "prove_consistency",
+    "prove_inclusion",
+    "root_of",
+    "verify_consistency",
+    "verify_inclusion",
+]
+
+EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
+
+
+def hash_leaf(entry: bytes) -> bytes:
+    """Return the hash of a leaf; the prefix keeps leaves and nodes apart (RFC 9162, 2.1.1)."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def hash_node(left: bytes, right: bytes) -> bytes:
+    """Return the hash of an inner node."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class Frontier:
+    """A tree that only grows, kept as the roots of its complete subtrees: logarithmic in its size."""
+
+    __slots__ = ("_peaks", "size")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.size = 0
+        self._peaks: list[bytes] = []
+
+    def append(self, leaf: bytes) -> None:
+        """Add the hash of one more leaf."""
+        size, peak = self.size, leaf
+        while size & 1:
+            peak = hash_node(self._peaks.pop(), peak)
+            size >>= 1
+        self._peaks.append(peak)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """Return the root of the tree as it stands."""
+        if not self._peaks:
+            return EMPTY_ROOT
+        *rest, root = self._peaks
+        for peak in reversed(rest):
+            root = hash_node(peak, root)
+        return root
+
+
+def root_of(leaves: Sequence[bytes]) -> bytes:
+    """Return the root over leaf hashes."""
+    frontier = Frontier()
+    for leaf in leaves:
+        frontier.append(leaf)
+    return frontier.root()
+
+
+def _split(size: int) -> int:
+    """Return the largest power of two smaller than `size`."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Return the path from leaf `index` to the root (RFC 9162, 2.1.3.1)."""
+    if not 0 <= index < len(leaves):
+        raise ProofInvalid(f"no leaf {index} in a tree of {len(leaves)}")
+    if len(leaves) == 1:
+        return []
+    middle = _split(len(leaves))
+    left, right = leaves[:middle], leaves[middle:]
+    if index < middle:
+        return [*prove_inclusion(left, index), root_of(right)]
+    return [*prove_inclusion(right, index - middle), root_of(left)]
+
+
+def prove_consistency(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
+    """Return the proof that the first `old_size` leaves are the older tree (RFC 9162, 2.1.4.1)."""
+    if not 0 < old_size <= len(leaves):
+        raise ProofInvalid(f"no tree of {old_size} within one of {len(leaves)}")
+    return _subproof(leaves, old_size, whole=True)
+
+
+def _subproof(leaves: Sequence[bytes], old_size: int, *, whole: bool) -> list[bytes]:
+    if old_size == len(leaves):
+        return [] if whole else [root_of(leaves)]
+    middle = _split(len(leaves))
+    left, right = leaves[:middle], leaves[middle:]
+    if old_size <= middle:
+        return [*_subproof(left, old_size, whole=whole), root_of(right)]
+    return [*_subproof(right, old_size - middle, whole=False), root_of(left)]
+
+
+def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> None:
+    """Raise `ProofInvalid` unless `path` leads from leaf `index` of `size` to `root` (RFC 9162, 2.1.3.2)."""
+    if not 0 <= index < size:
+        raise ProofInvalid(f"no leaf {index} in a tree of {size}")
+    node, last, reached = index, size - 1, leaf
+    for sibling in path:
+        if last == 0:
+            raise ProofInvalid("the path is too long")
+        if node & 1 or node == last:
+            reached = hash_node(sibling, reached)
+            node, last = _skip_even(node, last)
+        else:
+            reached = hash_node(reached, sibling)
+        node, last = node >> 1, last >> 1
+    if last != 0 or reached != root:
+        raise ProofInvalid("the path does not lead to the root")
+
+
+def _skip_even(node: int, last: int) -> tuple[int, int]:
+    """Climb to where `node` is a right child: on the rim of the tree, levels without a sibling leave no hash."""
+    while node and not node & 1:
+        node, last = node >> 1, last >> 1
+    return node, last
+
+
+def verify_consistency(old_size: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]) -> None:
+    """Raise `ProofInvalid` unless the tree of `old_size` is the beginning of the newer one (RFC 9162, 2.1.4.2)."""
+    if not 0 < old_size <= size:
+        raise ProofInvalid(f"no tree of {old_size} within one of {size}")
+    if old_size == size:
+        if path or old_root != root:
+            raise ProofInvalid("trees of one size differ")
+        return
+    hashes = list(path) if old_size & (old_size - 1) else [old_root, *path]
+    if not hashes:
+        raise ProofInvalid("the path is empty")
+    _climb(old_size - 1, size - 1, hashes, old_root, root)
+
+
+def _climb(node: int, last: int, hashes: list[bytes], old_root: bytes, root: bytes) -> None:
+    while node & 1:
+        node, last = node >> 1, last >> 1
+    old_reached = reached = hashes[0]
+    for sibling in hashes[1:]:
+        if last == 0:
+            raise ProofInvalid("the path is too long")
+        if node & 1 or node == last:
+            old_reached = hash_node(sibling, old_reached)
+            reached = hash_node(sibling, reached)
+            node, last = _skip_even(node, last)
+        else:
+            reached = hash_node(reached, sibling)
+        node, last = node >> 1, last >> 1
+    if last != 0 or old_reached != old_root or reached != root:
+        raise ProofInvalid("the path does not join the two trees")

@@ -1,0 +1,178 @@
+"""What an agent is asked and allowed to do, and narrowing it for a delegate.
+
+Keeps this invariant: `narrow` only takes away. What it lets through, the parent would have let through too,
+whatever the file system looks like, because entries are compared as text and doubt counts as "not covered".
+How a call is held against a mission is for `policy/`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from operator import eq
+from typing import Annotated, Final, TypeAlias, get_args
+
+from msgspec import Meta, structs
+
+from remit.claims.shapes import Claims, Count, SideEffectClass, matching, shape
+from remit.claims.strictjson import JSON
+from remit.errors import MissionWidened, quote
+
+__all__ = [
+    "EVERYTHING",
+    "MAX_DURATION_S",
+    "SIDE_EFFECT_CLASSES",
+    "AgentId",
+    "Duration",
+    "Mission",
+    "MissionText",
+    "Scope",
+    "ScopeEntry",
+    "SideEffectClasses",
+    "ToolName",
+    "ToolNames",
+    "is_pattern",
+    "narrow",
+    "parse_mission",
+]
+
+EVERYTHING: Final = "**"
+MAX_DURATION_S: Final = 366 * 24 * 3600
+SIDE_EFFECT_CLASSES: Final[tuple[SideEffectClass, ...]] = get_args(SideEffectClass)
+
+# Names and scopes are shown on terminals and pages: no control characters.
+_SHOWN: Final = r"[^\x00-\x1f\x7f-\x9f]"
+AgentId: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
+ToolName: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
+ScopeEntry: TypeAlias = Annotated[str, matching(_SHOWN + "{1,4096}")]
+MissionText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
+Duration: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_DURATION_S)]
+ToolNames: TypeAlias = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
+Scope: TypeAlias = Annotated[tuple[ScopeEntry, ...], Meta(max_length=1000)]
+SideEffectClasses: TypeAlias = Annotated[tuple[SideEffectClass, ...], Meta(max_length=16)]
+
+
+class Mission(Claims, frozen=True, kw_only=True):
+    """What is asked for, which tools and resources may be touched, and how far."""
+
+    agent_id: AgentId
+    mission: MissionText
+    allowed_tools: ToolNames = ()
+    forbidden_tools: ToolNames = ()
+    resource_scope: Scope = ()
+    max_tool_calls: Count = 100
+    max_duration_s: Duration = 3600
+    allowed_side_effect_classes: SideEffectClasses = SIDE_EFFECT_CLASSES
+    cwd: ScopeEntry | None = None
+
+
+def parse_mission(value: Mapping[str, JSON], defaults: Mapping[str, JSON] | None = None) -> Mission:
+    """Return the mission that `value` asks for, with `defaults` for the members it leaves out."""
+    return shape(Mission, {**(defaults or {}), **value})
+
+
+def narrow(parent: Mission, child: Mission) -> Mission:
+    """Return the mission a delegate gets: what `child` asks, if that is nowhere more than `parent` has.
+
+    What the parent forbids stays forbidden without being asked. Anything wider raises `MissionWidened` and
+    names the member, so that a delegate is never surprised by a silent cut.
+    """
+    _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, _covers_tool)
+    _check_covered("resource_scope", _anchored(child, parent.cwd), _anchored(parent), _covers_scope)
+    _check_covered(
+        "allowed_side_effect_classes",
+        child.allowed_side_effect_classes,
+        parent.allowed_side_effect_classes,
+        eq,
+    )
+    _check_at_most("max_tool_calls", child.max_tool_calls, parent.max_tool_calls)
+    _check_at_most("max_duration_s", child.max_duration_s, parent.max_duration_s)
+    forbidden = tuple(dict.fromkeys((*parent.forbidden_tools, *child.forbidden_tools)))
+    return structs.replace(child, forbidden_tools=forbidden, cwd=child.cwd or parent.cwd)
+
+
+def is_pattern(entry: str) -> bool:
+    """Tell whether a list entry is a shell-style glob rather than a plain name or path."""
+    return _WILDCARD.search(entry) is not None
+
+
+_WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+def _check_covered(member: str, asked: Iterable[str], had: tuple[str, ...], covers: Callable[[str, str], bool]) -> None:
+    for entry in asked:
+        if not any(covers(own, entry) for own in had):
+            raise MissionWidened(member, f"{quote(entry)} is not within what the parent may")
+
+
+def _check_at_most(member: str, asked: int, had: int) -> None:
+    if asked > had:
+        raise MissionWidened(member, f"{asked} is more than the parent's {had}")
+
+
+def _covers_tool(own: str, asked: str) -> bool:
+    """Tell whether every tool that `asked` names is named by `own`.
+
+    Between two globs only what a fixed beginning proves counts: `git_*` covers `git_log*`, not the reverse.
+    """
+    if own == asked:
+        return True
+    if not is_pattern(asked):
+        return is_pattern(own) and fnmatchcase(asked, own)
+    return own.endswith("*") and not is_pattern(own[:-1]) and _fixed_part(asked).startswith(own[:-1])
+
+
+def _fixed_part(pattern: str) -> str:
+    """Return the text before the first wildcard."""
+    return _WILDCARD.split(pattern, maxsplit=1)[0]
+
+
+def _anchored(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, ...]:
+    """Return the resource scope with relative paths joined to the working directory they start at."""
+    cwd = mission.cwd or inherited_cwd
+    if cwd is None:
+        return mission.resource_scope
+    start = cwd.rstrip("/")
+    return tuple(f"{start}/{entry}" if _is_relative(entry) else entry for entry in mission.resource_scope)
+
+
+def _is_relative(entry: str) -> bool:
+    """Tell whether `entry` is a plain path that starts at a working directory, not at a home, drive or host."""
+    return entry != EVERYTHING and not entry.startswith("/") and ":" not in entry and _is_settled(f"/{entry}")
+
+
+def _covers_scope(own: str, asked: str) -> bool:
+    """Tell whether everything beneath `asked` is beneath `own`, judged by text alone.
+
+    A plain path or URL covers what has it as a whole-component prefix, `/a/**` what lies below `/a`. Any other
+    glob covers only itself. Text that a normaliser would change (`..`, `//`, `%2e`) proves nothing, and neither
+    does a relative path that no working directory anchors: two readers could start it at different places.
+    """
+    if own == EVERYTHING:
+        return True
+    if not _is_anchored(asked):
+        return False
+    if own == asked:
+        return True
+    root = own.removesuffix("/**").rstrip("/") or "/"
+    proven = not is_pattern(root) and _is_anchored(root) and _is_settled(root) and _is_settled(asked)
+    return proven and _fixed_path(asked).startswith(f"{root.rstrip('/')}/")
+
+
+def _fixed_path(entry: str) -> str:
+    """Return the whole components before the first wildcard, with a closing slash where one was cut."""
+    fixed = _fixed_part(entry)
+    return fixed if fixed == entry else fixed[: fixed.rfind("/") + 1]
+
+
+def _is_anchored(entry: str) -> bool:
+    """Tell whether `entry` starts at the root of a file system or at a scheme and host."""
+    return _ANCHOR.match(entry) is not None
+
+
+def _is_settled(entry: str) -> bool:
+    """Tell whether normalising would leave an anchored `entry` as it is, so that its text can be compared."""
+    return entry == "/" or _UNSETTLED.search(_ANCHOR.sub("/", entry)) is None
+
+
+_ANCHOR: Final = re.compile(r"/|[a-z][a-z0-9+.-]*://(?=[^/])")
+_UNSETTLED: Final = re.compile(r"//|/\.{1,2}(?:/|\Z)|[\\%#@~$]")

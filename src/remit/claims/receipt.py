@@ -1,0 +1,311 @@
+"""The Execution Receipt: its claims, and signing and verifying one.
+
+Keeps this invariant: what is signed obeys every rule of the claims set v0.1, because it is read back by the same
+rules before it is signed. The rules are written twice, as the types here and as `receipt.schema.json` for readers
+in any language, and a test holds the two equal. How receipts hang together is for `chain.py`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, UnsetType
+
+from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.jws import RECEIPT, sign_token, verify_token
+from remit.claims.keys import Keyring, SigningKey
+from remit.claims.shapes import (
+    DATE_TIME,
+    ID_STRING,
+    SHA256_HEX,
+    Base64Url,
+    Claims,
+    Count,
+    CounterName,
+    DateTime,
+    IdString,
+    NonEmpty,
+    NumericDate,
+    SideEffectClass,
+    build_reader,
+    check_leap_second,
+    encode,
+    matching,
+    shape,
+)
+from remit.claims.strictjson import MAX_INTEGER, parse_object
+from remit.errors import FieldInvalid, InputError, PayloadInvalid
+
+__all__ = [
+    "ActionClass",
+    "BudgetDelta",
+    "ContentProvenance",
+    "DenialCode",
+    "Digest",
+    "EvidenceLevel",
+    "LegacyBudgetDelta",
+    "LineageBudgetDelta",
+    "Measurement",
+    "Measurements",
+    "PolicyDecision",
+    "PublicDenialReason",
+    "Receipt",
+    "Sensitivity",
+    "SignedReceipt",
+    "Step",
+    "Verdict",
+    "parse_receipt",
+    "sign_receipt",
+    "sign_step",
+    "verify_receipt",
+]
+
+ActionClass: TypeAlias = Literal["search", "read", "write", "query", "delegate", "send", "summarize", "observe"]
+Verdict: TypeAlias = Literal["compliant", "violation", "insufficient_evidence"]
+EvidenceLevel: TypeAlias = Literal["self_signed", "counter_signed", "transparency_logged"]
+Sensitivity: TypeAlias = Literal["public", "internal", "confidential", "restricted", "regulated", "unknown"]
+PublicDenialReason: TypeAlias = Literal[
+    "policy_denied", "budget_exhausted", "insufficient_evidence", "revoked", "chain_invalid"
+]
+DenialCode: TypeAlias = Annotated[str, matching("[A-Za-z0-9._:-]{1,128}")]
+
+
+class Digest(Claims, frozen=True, kw_only=True):
+    """A digest, and what it was taken of."""
+
+    alg: Literal["sha-256", "sha-384", "sha-512"]
+    value: Base64Url
+    canonicalization: Literal["jcs-rfc8785", "none"] | UnsetType = UNSET
+    scope: Literal["result", "normalized_input", "measurement", "custom"] | UnsetType = UNSET
+
+
+class ContentProvenance(Claims, frozen=True, kw_only=True):
+    """Where the content used in a decision came from."""
+
+    source: Literal["user_input", "tool_output", "model_generated", "policy_state", "mixed", "unknown"]
+    evidence_refs: tuple[IdString, ...] | UnsetType = UNSET
+    transformed: bool | UnsetType = UNSET
+
+
+class PolicyDecision(Claims, frozen=True, kw_only=True):
+    """What one policy engine said, and how long it took."""
+
+    backend: NonEmpty
+    decision: NonEmpty
+    reason: str | UnsetType | None = UNSET
+    eval_ms: Annotated[float, Meta(ge=0, le=MAX_INTEGER)] | UnsetType = UNSET
+
+
+class Measurement(Claims, frozen=True, kw_only=True):
+    """One measured fact about the step or its environment."""
+
+    kind: Literal[
+        "manifest_digest",
+        "envelope_binding",
+        "memory_integrity",
+        "telemetry",
+        "transparency_inclusion",
+        "runtime_state",
+        "custom",
+    ]
+    status: Literal["success", "fail", "not-run", "absent"]
+    digest: Digest | UnsetType = UNSET
+    collected_at: DateTime | UnsetType = UNSET
+    description: NonEmpty | UnsetType = UNSET
+    detached: bool | UnsetType = UNSET
+
+
+Measurements: TypeAlias = Annotated[dict[CounterName, Measurement], Meta(min_length=1)]
+
+
+class BudgetDelta:
+    """What the step did to a budget: a `LegacyBudgetDelta` or a `LineageBudgetDelta`."""
+
+    __slots__ = ()
+
+
+class LegacyBudgetDelta(Claims, BudgetDelta, frozen=True, kw_only=True):
+    """An amount taken from one bucket."""
+
+    bucket: NonEmpty
+    unit: Literal["invocations", "tokens", "bytes", "usd", "custom"]
+    delta: Count
+    remaining_after: Count | UnsetType = UNSET
+    ceiling: Count | UnsetType = UNSET
+
+
+class LineageBudgetDelta(Claims, BudgetDelta, frozen=True, kw_only=True):
+    """An amount that moves between a parent and its delegates."""
+
+    operation: Literal["consume", "reserve", "reject", "release"]
+    resource: NonEmpty
+    amount: Count
+    unit: NonEmpty
+    remaining_for_parent: Count | UnsetType = UNSET
+    remaining_after: Count | UnsetType = UNSET
+    used_total: Count | UnsetType = UNSET
+    reserved_total: Count | UnsetType = UNSET
+    side_effect_class: SideEffectClass | UnsetType = UNSET
+    delegation_request_id: NonEmpty | UnsetType = UNSET
+    idempotent: bool | UnsetType = UNSET
+
+
+class Step(Claims, frozen=True, kw_only=True):
+    """What was decided about one step, before it is linked into a chain."""
+
+    tool: NonEmpty
+    action_class: ActionClass
+    target: Annotated[str, Meta(min_length=1, max_length=2048)]
+    resource_family: NonEmpty
+    side_effect_class: SideEffectClass
+    verdict: Verdict
+    evidence_level: EvidenceLevel = "self_signed"
+    reason: Annotated[str, Meta(min_length=1, max_length=4096)]
+    policy_decisions: tuple[PolicyDecision, ...]
+    budget_remaining: dict[CounterName, Count]
+    timestamp: str
+    content_class: NonEmpty | UnsetType = UNSET
+    content_provenance: ContentProvenance | UnsetType = UNSET
+    sensitivity: Sensitivity | UnsetType = UNSET
+    instruction_bearing: bool | UnsetType = UNSET
+    budget_delta: BudgetDelta | UnsetType = UNSET
+    result_hash: Digest | UnsetType = UNSET
+    public_denial_reason: PublicDenialReason | UnsetType = UNSET
+    internal_denial_code: DenialCode | UnsetType = UNSET
+    evidence_proof_ref: NonEmpty | dict[str, Any] | UnsetType = UNSET
+    measurements: Measurements | UnsetType = UNSET
+
+
+class Receipt(Step, frozen=True, kw_only=True):
+    """The claims of one receipt, v0.1: a step, who stands for it, and where it hangs."""
+
+    evidence_level: EvidenceLevel
+    receipt_id: str
+    grant_id: str
+    parent_receipt_id: NonEmpty | None
+    parent_receipt_hash: NonEmpty | None
+    actor: NonEmpty
+    verifier_id: NonEmpty
+    trace_id: str
+    run_nonce: str
+    step_id: NonEmpty
+    invocation_digest: Digest
+    arguments_hash: str
+    iss: NonEmpty
+    iat: NumericDate
+    exp: NumericDate
+    jti: str
+
+
+def _checked(receipt: Receipt) -> Receipt:
+    """Return `receipt` if it obeys the rules that its types cannot hold."""
+    texts = [text or "" for text in _patterned(receipt)]
+    if not _ALL_PATTERNS.fullmatch("\n".join(texts)):
+        matches = zip(_PATTERNS, texts, map(re.fullmatch, _PATTERNS.values(), texts), strict=True)
+        raise FieldInvalid("is malformed", place="$." + next(name for name, _, match in matches if not match))
+    denied = receipt.verdict != "compliant"
+    if (receipt.public_denial_reason is not UNSET) != denied or (receipt.internal_denial_code is not UNSET) != denied:
+        raise FieldInvalid("both denial members come with every verdict but compliant", place="$.verdict")
+    check_leap_second(receipt.timestamp, "$.timestamp")
+    if receipt.measurements is not UNSET:
+        for name, measurement in receipt.measurements.items():
+            if measurement.collected_at is not UNSET:
+                check_leap_second(measurement.collected_at, f"$.measurements.{name}.collected_at")
+    if isinstance(receipt.evidence_proof_ref, dict):
+        _check_proof_ref(receipt.evidence_proof_ref)
+    return receipt
+
+
+# A match of its own for each would take as long as the rest of the reading. No value can hold the newline between them.
+_PATTERNS: Final = {
+    "receipt_id": ID_STRING,
+    "grant_id": ID_STRING,
+    "parent_receipt_id": f"(?:{ID_STRING})?",
+    "parent_receipt_hash": f"(?:{SHA256_HEX})?",
+    "trace_id": ID_STRING,
+    "run_nonce": "[A-Za-z0-9_-]{16,128}",
+    "arguments_hash": SHA256_HEX,
+    "timestamp": DATE_TIME,
+    "jti": ID_STRING,
+}
+_ALL_PATTERNS: Final = re.compile("\n".join(_PATTERNS.values()))
+_patterned: Final = attrgetter(*_PATTERNS)
+
+
+def _check_proof_ref(ref: dict[str, Any]) -> None:
+    """Check the one object that may have members of others."""
+    for name in ref.keys() & {"uri", "mission_digest"} | {"type"}:
+        text = ref.get(name)
+        if not (isinstance(text, str) and text):
+            raise FieldInvalid("must be a non-empty string", place=f"$.evidence_proof_ref.{name}")
+
+
+def _choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
+    """Read a budget delta as the one of its two forms that it can be: only one has a bucket."""
+    if isinstance(value, dict) and "bucket" in value:
+        return shape(LegacyBudgetDelta, value)
+    return shape(LineageBudgetDelta, value)
+
+
+def parse_receipt(value: object) -> Receipt:
+    """Return the claims of a receipt from a JSON value, or raise `FieldInvalid`. Proves nothing of who wrote it."""
+    return _checked(shape(Receipt, value, _choose_budget_delta))
+
+
+@dataclass(frozen=True)
+class SignedReceipt:
+    """A receipt with the token that proves it."""
+
+    token: str
+    claims: Receipt
+
+    @cached_property
+    def hash(self) -> str:
+        """Hex SHA-256 of the token, by which the next receipt names this one."""
+        return sha256_hex(self.token.encode("ascii"))
+
+
+_read_back: Final = build_reader(Receipt, _choose_budget_delta)
+
+
+def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
+    """Return `receipt` signed, if it obeys the rules that a verifier will hold it to."""
+    _check_free_members(receipt)
+    return _sign(encode(receipt), key)
+
+
+def sign_step(step: Step, link: Mapping[str, object], key: SigningKey) -> SignedReceipt:
+    """Return the receipt of `step` signed; `link` holds the members that a receipt has beyond a step's.
+
+    The two are joined as text: a receipt need not be built only to be taken apart again.
+    """
+    if isinstance(step, Receipt):
+        raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
+    _check_free_members(step)
+    return _sign(encode(link)[:-1] + b"," + encode(step)[1:], key)
+
+
+def _check_free_members(step: Step) -> None:
+    """Check the one member that may hold any JSON: that it is JSON, and that the strict reader would take it."""
+    if isinstance(step.evidence_proof_ref, dict):
+        parse_object(canonicalize({"evidence_proof_ref": step.evidence_proof_ref}))
+
+
+def _sign(payload: bytes, key: SigningKey) -> SignedReceipt:
+    receipt = _checked(_read_back(payload))
+    return SignedReceipt(sign_token(RECEIPT, payload, key), receipt)
+
+
+def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
+    """Return the receipt of `token`, if it is genuine and obeys the rules.
+
+    Its `exp` is not held against a clock: evidence that has expired is still evidence of what happened.
+    """
+    value = verify_token(RECEIPT, token, keyring)
+    try:
+        return SignedReceipt(token, parse_receipt(value))
+    except InputError as error:
+        raise PayloadInvalid(error) from None

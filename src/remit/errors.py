@@ -1,0 +1,402 @@
+"""Every error Remit raises, in one tree.
+
+Families say who or what is wrong and end in `Error`; leaves state the fact. `code` is contract and never
+changes; the message is for people and may. Nothing here carries a secret, a local path or a raw value that
+is not quoted and clipped.
+
+    RemitError
+    ├── InputError                  bytes or values from outside are not acceptable
+    │   ├── JsonTooLarge            more bytes, members, characters or digits than we read
+    │   ├── JsonNotUtf8             not UTF-8, or starts with a byte order mark
+    │   ├── JsonSyntax              not JSON
+    │   ├── JsonDuplicateMember     one name twice in an object
+    │   ├── JsonNumberRefused       NaN, Infinity, or a number that JSON cannot carry exactly
+    │   ├── JsonLoneSurrogate       half a character
+    │   ├── JsonTooDeep             nested deeper than we read
+    │   ├── FieldInvalid            a member is missing, unknown or breaks its rule
+    │   └── NotCanonicalizable      a value has no RFC 8785 form
+    ├── KeyMaterialError            a key cannot be used
+    │   ├── KeyMalformed            not a key in the stated format
+    │   ├── KeyNotP256              a key of another algorithm or curve
+    │   ├── KeyUseForbidden         the key says that it is not for verifying
+    │   └── KeyConflict             two different trusted keys under one id
+    ├── TokenError                  a signed token is not what it must be
+    │   ├── TokenTooLarge           longer than its kind allows
+    │   ├── TokenMalformed          not three parts with a 64-byte signature
+    │   ├── TokenEncodingInvalid    not strict base64url
+    │   ├── TokenHeaderInvalid      the header is not strict JSON with the members it needs
+    │   ├── AlgorithmRefused        any algorithm but ES256
+    │   ├── TokenKindMismatch       a `typ` of another kind
+    │   ├── CriticalHeaderRefused   `crit` is present
+    │   ├── KeyInHeaderRefused      the header brings its own key or says where to fetch one
+    │   ├── UnknownHeaderRefused    a header member that we do not know
+    │   ├── KeyIdInvalid            `kid` is not a well-formed key id
+    │   ├── KeyUnknown              `kid` names no trusted key
+    │   ├── SignatureOutOfRange     r or s is not between 1 and n - 1
+    │   ├── SignatureNotLowS        the second form of a signature; ours have one form
+    │   ├── SignatureInvalid        the signature does not verify
+    │   ├── PayloadInvalid          the signed payload is not what its kind must hold
+    │   └── IssuerMismatch          `iss` is not whom the key is trusted for
+    ├── PassportError               a verified passport does not apply
+    │   ├── PassportExpired         `exp` has passed
+    │   ├── PassportNotYetValid     `nbf` or `iat` lies ahead
+    │   ├── AudienceMismatch        made for someone else
+    │   ├── MissionWidened          a delegate asks for more than its parent has
+    │   └── DelegationTooDeep       the lineage is longer than allowed
+    └── EvidenceError               evidence contradicts itself
+        ├── BrokenChain             receipts do not form one chain; says where and why
+        ├── ProofInvalid            a Merkle proof does not verify
+        └── AttestationMismatch     an attestation does not describe these receipts
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "AlgorithmRefused",
+    "AttestationMismatch",
+    "AudienceMismatch",
+    "BrokenChain",
+    "CriticalHeaderRefused",
+    "DelegationTooDeep",
+    "EvidenceError",
+    "FieldInvalid",
+    "InputError",
+    "IssuerMismatch",
+    "JsonDuplicateMember",
+    "JsonLoneSurrogate",
+    "JsonNotUtf8",
+    "JsonNumberRefused",
+    "JsonSyntax",
+    "JsonTooDeep",
+    "JsonTooLarge",
+    "KeyConflict",
+    "KeyIdInvalid",
+    "KeyInHeaderRefused",
+    "KeyMalformed",
+    "KeyMaterialError",
+    "KeyNotP256",
+    "KeyUnknown",
+    "KeyUseForbidden",
+    "MissionWidened",
+    "NotCanonicalizable",
+    "PassportError",
+    "PassportExpired",
+    "PassportNotYetValid",
+    "PayloadInvalid",
+    "ProofInvalid",
+    "RemitError",
+    "SignatureInvalid",
+    "SignatureNotLowS",
+    "SignatureOutOfRange",
+    "TokenEncodingInvalid",
+    "TokenError",
+    "TokenHeaderInvalid",
+    "TokenKindMismatch",
+    "TokenMalformed",
+    "TokenTooLarge",
+    "UnknownHeaderRefused",
+    "quote",
+]
+
+
+def quote(text: str) -> str:
+    """Return text from outside for a message: escaped, and clipped so that nobody can flood a log."""
+    return repr(text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "...")
+
+
+_SHOWN_LENGTH = 60
+
+
+class RemitError(Exception):
+    """Anything that Remit raises on purpose."""
+
+    code: ClassVar[str] = "remit_error"
+
+
+class InputError(RemitError, ValueError):
+    """Bytes or values from outside are not acceptable; `place` is the member, as in `$.mission.tools[2]`."""
+
+    code = "input_error"
+
+    def __init__(self, problem: str, *, place: str = "$") -> None:
+        """Say what is wrong and where."""
+        super().__init__(f"{place}: {problem}")
+        self.problem = problem
+        self.place = place
+
+
+class JsonTooLarge(InputError):
+    """More bytes, members, characters or digits than we read."""
+
+    code = "json_too_large"
+
+
+class JsonNotUtf8(InputError):
+    """The bytes are not UTF-8, or start with a byte order mark."""
+
+    code = "json_not_utf8"
+
+
+class JsonSyntax(InputError):
+    """The text is not JSON."""
+
+    code = "json_syntax"
+
+
+class JsonDuplicateMember(InputError):
+    """An object has one name twice, so readers may disagree on what it says."""
+
+    code = "json_duplicate_member"
+
+
+class JsonNumberRefused(InputError):
+    """NaN, Infinity, or a number that JSON cannot carry exactly."""
+
+    code = "json_number_refused"
+
+
+class JsonLoneSurrogate(InputError):
+    """A string holds half a character, which has no UTF-8 form."""
+
+    code = "json_lone_surrogate"
+
+
+class JsonTooDeep(InputError):
+    """Arrays and objects are nested deeper than we read."""
+
+    code = "json_too_deep"
+
+
+class FieldInvalid(InputError):
+    """A member is missing, unknown, or breaks its rule."""
+
+    code = "field_invalid"
+
+
+class NotCanonicalizable(InputError):
+    """A value has no RFC 8785 form, so it has no digest."""
+
+    code = "not_canonicalizable"
+
+
+class KeyMaterialError(RemitError):
+    """A key cannot be used."""
+
+    code = "key_error"
+
+
+class KeyMalformed(KeyMaterialError):
+    """Not a key in the stated format."""
+
+    code = "key_malformed"
+
+
+class KeyNotP256(KeyMaterialError):
+    """A key of another algorithm or curve."""
+
+    code = "key_not_p256"
+
+
+class KeyUseForbidden(KeyMaterialError):
+    """The key says that it is not for verifying, or it is a secret where a public key belongs."""
+
+    code = "key_use_forbidden"
+
+
+class KeyConflict(KeyMaterialError):
+    """Two different trusted keys, or two issuers, under one key id."""
+
+    code = "key_conflict"
+
+
+class TokenError(RemitError):
+    """A signed token is not what it must be. Nothing of its claims can be believed."""
+
+    code = "token_error"
+
+
+class TokenTooLarge(TokenError):
+    """The token is longer than its kind allows."""
+
+    code = "token_too_large"
+
+
+class TokenMalformed(TokenError):
+    """The token is not three parts with a signature of 64 bytes."""
+
+    code = "token_malformed"
+
+
+class TokenEncodingInvalid(TokenError):
+    """A part of the token is not strict base64url, so it would have a second form."""
+
+    code = "token_encoding_invalid"
+
+
+class TokenHeaderInvalid(TokenError):
+    """The header is not a strict JSON object; `fault` is the code of what is wrong with it."""
+
+    code = "token_header_invalid"
+
+    def __init__(self, error: InputError) -> None:
+        """Take over what the strict reader said."""
+        super().__init__(f"header {error}")
+        self.fault = error.code
+
+
+class AlgorithmRefused(TokenError):
+    """The header names any algorithm but ES256, or none."""
+
+    code = "algorithm_refused"
+
+
+class TokenKindMismatch(TokenError):
+    """The header's `typ` is missing or of another kind."""
+
+    code = "token_kind_mismatch"
+
+
+class CriticalHeaderRefused(TokenError):
+    """The header has `crit`; we know no extension that could be critical."""
+
+    code = "critical_header_refused"
+
+
+class KeyInHeaderRefused(TokenError):
+    """The header brings its own key or says where to fetch one."""
+
+    code = "key_in_header_refused"
+
+
+class UnknownHeaderRefused(TokenError):
+    """The header has a member that we do not know."""
+
+    code = "unknown_header_refused"
+
+
+class KeyIdInvalid(TokenError):
+    """The header's `kid` is missing or not a well-formed key id."""
+
+    code = "key_id_invalid"
+
+
+class KeyUnknown(TokenError):
+    """The header's `kid` names no trusted key."""
+
+    code = "key_unknown"
+
+
+class SignatureOutOfRange(TokenError):
+    """A half of the signature is zero, or not below the order of the curve."""
+
+    code = "signature_out_of_range"
+
+
+class SignatureNotLowS(TokenError):
+    """The second form of a signature. A token of ours has one form, because chains hash it."""
+
+    code = "signature_not_low_s"
+
+
+class SignatureInvalid(TokenError):
+    """The signature does not verify."""
+
+    code = "signature_invalid"
+
+
+class PayloadInvalid(TokenError):
+    """The payload is signed, but it is not what its kind must hold; `fault` is the code of what is wrong."""
+
+    code = "payload_invalid"
+
+    def __init__(self, error: InputError) -> None:
+        """Take over what the strict reader, or the rules of the kind, said."""
+        super().__init__(f"payload {error}")
+        self.fault = error.code
+        self.place = error.place
+
+
+class IssuerMismatch(TokenError):
+    """The claim `iss` is not whom the signing key is trusted for."""
+
+    code = "issuer_mismatch"
+
+
+class PassportError(RemitError):
+    """A passport that verifies does not apply here or now, or cannot be made."""
+
+    code = "passport_error"
+
+
+class PassportExpired(PassportError):
+    """The passport's `exp` has passed."""
+
+    code = "passport_expired"
+
+
+class PassportNotYetValid(PassportError):
+    """The passport's `nbf` or `iat` lies ahead."""
+
+    code = "passport_not_yet_valid"
+
+
+class AudienceMismatch(PassportError):
+    """The passport was made for someone else."""
+
+    code = "audience_mismatch"
+
+
+class MissionWidened(PassportError):
+    """A delegate asks for more than its parent has; `member` says of what."""
+
+    code = "mission_widened"
+
+    def __init__(self, member: str, problem: str) -> None:
+        """Say which member of the mission is wider, and how."""
+        super().__init__(f"{member}: {problem}")
+        self.member = member
+
+
+class DelegationTooDeep(PassportError):
+    """The lineage is longer than allowed."""
+
+    code = "delegation_too_deep"
+
+
+class EvidenceError(RemitError):
+    """Evidence contradicts itself."""
+
+    code = "evidence_error"
+
+
+class BrokenChain(EvidenceError):
+    """Receipts do not form one chain.
+
+    `index` is the first bad receipt, counted from 0; `fault` is one of `remit.claims.chain.FAULTS` or the
+    code of the error that the receipt itself gives.
+    """
+
+    code = "chain_broken"
+
+    def __init__(self, index: int, fault: str, problem: str) -> None:
+        """Say where the chain breaks and why."""
+        super().__init__(f"receipt {index}: {problem}")
+        self.index = index
+        self.fault = fault
+
+
+class ProofInvalid(EvidenceError):
+    """A Merkle proof does not lead to the root it is held against."""
+
+    code = "proof_invalid"
+
+
+class AttestationMismatch(EvidenceError):
+    """An attestation does not describe the receipts beside it; `member` is the first claim that differs."""
+
+    code = "attestation_mismatch"
+
+    def __init__(self, member: str) -> None:
+        """Name the claim that differs."""
+        super().__init__(f"{member} does not agree with the receipts")
+        self.member = member

@@ -1,0 +1,121 @@
+"""Attestations: what they count can be counted again."""
+
+import pytest
+
+from remit import (
+    Keyring,
+    SessionSummary,
+    SignedAttestation,
+    SignedReceipt,
+    SigningKey,
+    Tally,
+    TrustedKey,
+    sign_attestation,
+    verifier_id,
+    verify_attestation,
+    verify_session,
+)
+from remit.claims.attestation import OTHER_TOOLS
+from remit.claims.jws import ATTESTATION, sign_token
+from remit.claims.merkle import hash_leaf, prove_inclusion, root_of, verify_inclusion
+from remit.errors import AttestationMismatch, FieldInvalid, PayloadInvalid
+from tests.world import ISSUER, KEYRING, MISSION, NOW, OURS, STRANGER, Session, lineage_named, permitted, session_of
+
+SUMMARY = SessionSummary(
+    session_id=lineage_named().grant_id,
+    agent_id=MISSION.agent_id,
+    mission=MISSION.mission,
+    state="ended",
+    started_at="2026-09-21T14:13:20Z",
+    ended_at="2026-09-21T14:20:00Z",
+    budget_used={"tool_calls": 5, "duration_s": 400},
+)
+
+
+def attest(
+    receipts: list[SignedReceipt], summary: SessionSummary = SUMMARY, key: SigningKey = OURS
+) -> SignedAttestation:
+    tally = Tally()
+    for receipt in receipts:
+        tally.add(receipt)
+    issuer = verifier_id(key.public)
+    return sign_attestation(summary, tally, key, issuer=issuer, jti="att:00000001", now=NOW, chain_verified=True)
+
+
+def test_an_attestation_sums_up_its_session() -> None:
+    session = session_of(7)
+    signed = attest(session.receipts)
+    claims = verify_session(signed.token, session.tokens, KEYRING)
+    assert claims == signed.claims
+    assert (claims.receipts, claims.verdicts) == (7, {"compliant": 5, "violation": 2, "insufficient_evidence": 0})
+    assert (claims.tools, claims.denials) == ({"read_file": 5, "write_file": 2}, {"policy_denied": 2})
+    assert claims.side_effects == {"none": 5, "internal_write": 0, "external_send": 0, "state_change": 0}
+    assert claims.first_receipt_id == session.receipts[0].claims.receipt_id
+    assert (claims.last_receipt_id, claims.last_receipt_hash) == (session.head.receipt_id, session.head.receipt_hash)
+    assert (claims.sub, claims.iss, claims.exp) == (MISSION.agent_id, ISSUER, NOW + 365 * 24 * 3600)
+
+
+def test_the_root_proves_each_receipt_by_itself() -> None:
+    session = session_of(5)
+    leaves = [hash_leaf(token.encode()) for token in session.tokens]
+    root = bytes.fromhex(attest(session.receipts).claims.receipts_root)
+    assert root == root_of(leaves)
+    for index, leaf in enumerate(leaves):
+        verify_inclusion(leaf, index, 5, prove_inclusion(leaves, index), root)
+
+
+def test_a_session_without_calls_can_be_attested() -> None:
+    claims = verify_session(attest([], SUMMARY._replace(state="active", ended_at=None)).token, [], KEYRING)
+    assert (claims.receipts, claims.first_receipt_id, claims.ended_at) == (0, None, None)
+
+
+def test_an_attestation_by_another_issuer_over_our_receipts_is_not_confirmed() -> None:
+    session = session_of(3)
+    keyring = Keyring([*KEYRING, TrustedKey(STRANGER.public, verifier_id(STRANGER.public))])
+    with pytest.raises(AttestationMismatch) as caught:
+        verify_session(attest(session.receipts, key=STRANGER).token, session.tokens, keyring)
+    assert caught.value.member == "iss"
+
+
+def test_an_agent_that_invents_tools_does_not_outgrow_the_statement() -> None:
+    session = Session()
+    tally = Tally()
+    for number in range(260):
+        odd = number % 2
+        name = f"{number:04}" + ("\U0001f600" * 60 if odd else "x" * 60)
+        tally.add(session.append(permitted(tool=name)))
+    summary = SUMMARY._replace(mission="\x01" * 4096, agent_id="\U0001f600" * 256)
+    signed = sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=NOW, chain_verified=True)
+    claims = verify_attestation(signed.token, KEYRING)
+    assert sum(claims.tools.values()) == claims.receipts == 260
+    assert claims.tools[OTHER_TOOLS] == 130
+
+
+def test_the_fullest_statement_still_fits_its_token() -> None:
+    tally = Tally()
+    tally.tools.update({f"{number:064}": 2**52 for number in range(200)} | {OTHER_TOOLS: 1})
+    summary = SUMMARY._replace(mission="\x01" * 4096, agent_id="\U0001f600" * 256)
+    sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=NOW, chain_verified=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"started_at": "2026-09-21T12:00:60Z"}, "$.started_at"),
+        ({"ended_at": "2026-09-21T12:00:60Z"}, "$.ended_at"),
+        ({"state": "asleep"}, "$.state"),
+        ({"budget_used": {"tool calls": 1}}, "$.budget_used"),
+    ],
+    ids=str,
+)
+def test_what_breaks_a_rule_is_not_signed(change: dict[str, object], place: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        attest([], SUMMARY._replace(**change))  # type: ignore[arg-type]
+    assert caught.value.place == place
+
+
+def test_a_genuine_token_with_other_claims_is_refused() -> None:
+    token = sign_token(ATTESTATION, f'{{"iss":"{ISSUER}"}}'.encode(), OURS)
+    with pytest.raises(PayloadInvalid) as caught:
+        verify_attestation(token, KEYRING)
+    assert caught.value.fault == "field_invalid"

@@ -1,0 +1,134 @@
+"""Merkle trees: every proof of every small tree, and no proof for anything else."""
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.claims.merkle import (
+    EMPTY_ROOT,
+    Frontier,
+    hash_leaf,
+    hash_node,
+    prove_consistency,
+    prove_inclusion,
+    root_of,
+    verify_consistency,
+    verify_inclusion,
+)
+from remit.errors import ProofInvalid
+
+SIZE = 64
+LEAVES = [hash_leaf(str(number).encode()) for number in range(SIZE)]
+
+
+def textbook_root(leaves: list[bytes]) -> bytes:
+    """The definition of RFC 9162, 2.1.1, word for word."""
+    if not leaves:
+        return hashlib.sha256(b"").digest()
+    if len(leaves) == 1:
+        return leaves[0]
+    split = max(2**power for power in range(10) if 2**power < len(leaves))
+    return hash_node(textbook_root(leaves[:split]), textbook_root(leaves[split:]))
+
+
+ROOTS = [textbook_root(LEAVES[:size]) for size in range(SIZE + 1)]
+
+
+def test_roots_are_those_of_the_definition_and_grow_step_by_step() -> None:
+    frontier = Frontier()
+    assert frontier.root() == EMPTY_ROOT == ROOTS[0]
+    for size, leaf in enumerate(LEAVES, 1):
+        frontier.append(leaf)
+        assert (frontier.size, frontier.root()) == (size, ROOTS[size])
+        assert root_of(LEAVES[:size]) == ROOTS[size]
+
+
+def test_known_roots_of_certificate_transparency() -> None:
+    entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+    leaves = [hash_leaf(bytes.fromhex(entry)) for entry in entries]
+    assert root_of(leaves).hex() == "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
+    assert root_of(leaves[:3]).hex() == "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"
+
+
+def test_every_leaf_of_every_small_tree_is_proved_and_only_at_its_place() -> None:
+    for size in range(1, SIZE + 1):
+        for index in range(size):
+            path = prove_inclusion(LEAVES[:size], index)
+            verify_inclusion(LEAVES[index], index, size, path, ROOTS[size])
+            for other in {(index + 1) % size, size - 1 - index} - {index}:
+                with pytest.raises(ProofInvalid):
+                    verify_inclusion(LEAVES[index], other, size, path, ROOTS[size])
+
+
+def test_every_small_tree_is_proved_to_be_the_beginning_of_every_larger_one() -> None:
+    for size in range(1, SIZE + 1):
+        for old in range(1, size + 1):
+            path = prove_consistency(LEAVES[:size], old)
+            verify_consistency(old, ROOTS[old], size, ROOTS[size], path)
+
+
+@given(st.integers(1, SIZE), st.data())
+def test_no_bit_of_an_inclusion_proof_can_be_flipped(size: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, size - 1))
+    path = prove_inclusion(LEAVES[:size], index)
+    parts = [LEAVES[index], *path, ROOTS[size]]
+    leaf, *changed, root = flip_a_bit(parts, data)
+    with pytest.raises(ProofInvalid):
+        verify_inclusion(leaf, index, size, changed, root)
+
+
+@given(st.integers(2, SIZE), st.data())
+def test_no_bit_of_a_consistency_proof_can_be_flipped(size: int, data: st.DataObject) -> None:
+    old = data.draw(st.integers(1, size - 1))
+    parts = [ROOTS[old], *prove_consistency(LEAVES[:size], old), ROOTS[size]]
+    old_root, *changed, root = flip_a_bit(parts, data)
+    with pytest.raises(ProofInvalid):
+        verify_consistency(old, old_root, size, root, changed)
+
+
+def flip_a_bit(parts: list[bytes], data: st.DataObject) -> list[bytes]:
+    which = data.draw(st.integers(0, len(parts) - 1))
+    bit = data.draw(st.integers(0, 255))
+    changed = (int.from_bytes(parts[which], "big") ^ (1 << bit)).to_bytes(32, "big")
+    return [*parts[:which], changed, *parts[which + 1 :]]
+
+
+@given(st.integers(1, SIZE), st.data())
+def test_a_proof_with_a_node_too_many_or_too_few_is_refused(size: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, size - 1))
+    path = prove_inclusion(LEAVES[:size], index)
+    for wrong in ([*path, LEAVES[0]], path[:-1]):
+        if wrong != path:
+            with pytest.raises(ProofInvalid):
+                verify_inclusion(LEAVES[index], index, size, wrong, ROOTS[size])
+    old = data.draw(st.integers(1, size))
+    path = prove_consistency(LEAVES[:size], old)
+    for wrong in ([*path, LEAVES[0]], path[:-1]):
+        if wrong != path:
+            with pytest.raises(ProofInvalid):
+                verify_consistency(old, ROOTS[old], size, ROOTS[size], wrong)
+
+
+def test_places_outside_the_tree_have_no_proof() -> None:
+    for index in (-1, 3):
+        with pytest.raises(ProofInvalid):
+            prove_inclusion(LEAVES[:3], index)
+        with pytest.raises(ProofInvalid):
+            verify_inclusion(LEAVES[0], index, 3, [], ROOTS[3])
+    for old in (0, 4):
+        with pytest.raises(ProofInvalid):
+            prove_consistency(LEAVES[:3], old)
+        with pytest.raises(ProofInvalid):
+            verify_consistency(old, ROOTS[1], 3, ROOTS[3], [])
+
+
+def test_two_trees_of_one_size_must_be_the_same() -> None:
+    with pytest.raises(ProofInvalid):
+        verify_consistency(3, ROOTS[2], 3, ROOTS[3], [])
+
+
+def test_an_empty_path_joins_nothing() -> None:
+    with pytest.raises(ProofInvalid):
+        verify_consistency(3, ROOTS[3], 5, ROOTS[5], [])

@@ -1,0 +1,214 @@
+"""Missions: bounds, and narrowing that only takes away."""
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs, to_builtins
+
+from remit import Mission, narrow, parse_mission
+from remit.claims.mission import SIDE_EFFECT_CLASSES
+from remit.errors import FieldInvalid, MissionWidened
+from tests.world import MISSION
+
+NAMES = st.lists(st.text("ab_*?", min_size=1, max_size=4), max_size=4).map(tuple)
+STEPS = st.sampled_from(["a", "b", "ab", "..", ".", "*", "**", "~", "", "%2e%2e"])
+PATHS = st.lists(STEPS, min_size=1, max_size=4).map("/".join)
+ENTRIES = st.one_of(
+    PATHS.map("/{}".format),
+    PATHS,
+    PATHS.map("https://a.example/{}".format),
+    PATHS.map("https://{}".format),
+    st.just("**"),
+).filter(bool)
+MISSIONS = st.builds(
+    Mission,
+    agent_id=st.just("agent"),
+    mission=st.just("do it"),
+    allowed_tools=NAMES,
+    forbidden_tools=NAMES,
+    resource_scope=st.lists(ENTRIES, max_size=4).map(tuple),
+    max_tool_calls=st.integers(0, 9),
+    max_duration_s=st.integers(1, 9),
+    allowed_side_effect_classes=st.lists(st.sampled_from(SIDE_EFFECT_CLASSES)).map(tuple),
+    cwd=st.sampled_from([None, "/", "/a", "/a/b", "/b"]),
+)
+
+
+def tools_of(mission: Mission) -> set[str]:
+    """The names, among all short ones, that a mission lets through."""
+    names = {one + two + three for one in "ab_" for two in ("", *"ab_") for three in ("", *"ab_")}
+    return {
+        name
+        for name in names
+        if any(fnmatchcase(name, entry) for entry in mission.allowed_tools)
+        and not any(fnmatchcase(name, entry) for entry in mission.forbidden_tools)
+    }
+
+
+@given(MISSIONS, MISSIONS)
+def test_a_delegate_never_gets_a_tool_its_parent_has_not(parent: Mission, child: Mission) -> None:
+    try:
+        narrowed = narrow(parent, child)
+    except MissionWidened:
+        return
+    assert tools_of(narrowed) <= tools_of(parent)
+    assert set(narrowed.allowed_side_effect_classes) <= set(parent.allowed_side_effect_classes)
+    assert narrowed.max_tool_calls <= parent.max_tool_calls
+    assert narrowed.max_duration_s <= parent.max_duration_s
+
+
+def walked(path: str, cwd: str | None) -> tuple[str, ...] | None:
+    """Where a plain path leads, read the way a file system does; None where that cannot be said."""
+    full = path if path.startswith("/") else f"{cwd}/{path}" if cwd else None
+    if full is None or "~" in full or "*" in full:
+        return None
+    place: list[str] = []
+    for step in full.split("/"):
+        if step == "..":
+            place[-1:] = []
+        elif step not in ("", "."):
+            place.append(step)
+    return tuple(place)
+
+
+@given(MISSIONS, MISSIONS)
+def test_a_delegate_never_reaches_a_plain_path_its_parent_does_not(parent: Mission, child: Mission) -> None:
+    try:
+        narrowed = narrow(parent, child)
+    except MissionWidened:
+        return
+    own = [walked(entry.removesuffix("/**"), parent.cwd) for entry in parent.resource_scope]
+    for entry in narrowed.resource_scope:
+        asked = walked(entry, narrowed.cwd)
+        if "://" in entry or asked is None or "**" in parent.resource_scope:
+            continue
+        assert any(root is not None and asked[: len(root)] == root for root in own), (parent, child)
+
+
+@given(MISSIONS)
+def test_a_mission_whose_entries_are_anchored_may_be_handed_on_whole(mission: Mission) -> None:
+    anchored = structs.replace(mission, resource_scope=("/a", "https://a.example/b", "/a/*.py"))
+    assert narrow(anchored, anchored).allowed_tools == mission.allowed_tools
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "covered"),
+    [
+        ("/a", "/a/b", True),
+        ("/a/", "/a/b", True),
+        ("/a", "/a/b/", True),
+        ("/a", "/a/**", True),
+        ("/a/**", "/a/b", True),
+        ("/a/**", "/a/b/*.py", True),
+        ("/a/**", "/a", False),
+        ("/", "/etc", True),
+        ("/**", "/etc", True),
+        ("/a", "/ab", False),
+        ("/a", "/a/../b", False),
+        ("/a", "/a//b", False),
+        ("/a", "/a/./b", False),
+        ("/a", "/a/b\\..", False),
+        ("/a", "/a/~b", False),
+        ("/a/../b", "/a/../b/c", False),
+        ("/a/*.py", "/a/x.py", False),
+        ("/a/*.py", "/a/*.py", True),
+        ("/a/b", "/a/b*", False),
+        ("/a/b", "/a/b/[ab]", True),
+        ("a", "a/b", True),
+        ("~", "~", False),
+        ("C:/x", "C:/x", False),
+        ("https://h.example", "https://h.example/x", True),
+        ("https://h.example/", "https://h.example/x", True),
+        ("https://h.example:8443/x", "https://h.example:8443/x/y", True),
+        ("https://h.example", "https://h.example.org/", False),
+        ("https://h.example", "https://h.example@evil.example/", False),
+        ("https://h.example/a", "https://h.example/ab", False),
+        ("https://*.example/", "https://a.example/", False),
+        ("https://", "https://a.example/", False),
+        ("https:///", "https:///a", False),
+        ("**", "anything", True),
+        ("/a", "**", False),
+    ],
+)
+def test_scope_is_compared_by_whole_components_and_doubt_is_no(own: str, asked: str, *, covered: bool) -> None:
+    parent = structs.replace(MISSION, resource_scope=(own,), cwd="/w")
+    child = structs.replace(MISSION, resource_scope=(asked,), cwd=None)
+    if covered:
+        narrow(parent, child)
+        return
+    with pytest.raises(MissionWidened) as caught:
+        narrow(parent, child)
+    assert caught.value.member == "resource_scope"
+
+
+def test_a_relative_path_that_nothing_anchors_proves_nothing() -> None:
+    unanchored = structs.replace(MISSION, resource_scope=("src",), cwd=None)
+    with pytest.raises(MissionWidened):
+        narrow(unanchored, unanchored)
+
+
+def test_moving_the_working_directory_does_not_move_a_home() -> None:
+    parent = structs.replace(MISSION, resource_scope=("work/~",), cwd="/")
+    with pytest.raises(MissionWidened):
+        narrow(parent, structs.replace(MISSION, resource_scope=("~",), cwd="/work"))
+
+
+def test_what_the_parent_forbids_stays_forbidden_unasked() -> None:
+    child = structs.replace(MISSION, forbidden_tools=("git_log",))
+    assert narrow(MISSION, child).forbidden_tools == ("git_push", "git_log")
+    assert narrow(MISSION, structs.replace(MISSION, cwd=None)).cwd == MISSION.cwd
+
+
+def test_a_refusal_names_the_member_and_clips_what_was_asked() -> None:
+    with pytest.raises(MissionWidened) as caught:
+        narrow(MISSION, structs.replace(MISSION, allowed_tools=("x" * 250,)))
+    assert caught.value.member == "allowed_tools"
+    assert len(str(caught.value)) < 150
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert parse_mission({"agent_id": "a", "mission": "m"}) == Mission(agent_id="a", mission="m")
+    bare = Mission(agent_id="a", mission="m")
+    assert (bare.allowed_tools, bare.forbidden_tools, bare.resource_scope) == ((), (), ())
+    assert bare.allowed_side_effect_classes == SIDE_EFFECT_CLASSES
+    assert (bare.max_tool_calls, bare.max_duration_s, bare.cwd) == (100, 3600, None)
+
+
+def test_a_face_may_have_defaults_of_its_own() -> None:
+    hub = parse_mission(
+        {"agent_id": "a", "mission": "m", "max_tool_calls": 7}, {"resource_scope": ["**"], "max_tool_calls": 5000}
+    )
+    assert (hub.resource_scope, hub.max_tool_calls) == (("**",), 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"agent_id": ""}, "$.agent_id"),
+        ({"agent_id": "a" * 257}, "$.agent_id"),
+        ({"agent_id": "a\x1bb"}, "$.agent_id"),
+        ({"mission": ""}, "$.mission"),
+        ({"mission": "m" * 4097}, "$.mission"),
+        ({"allowed_tools": "read_file"}, "$.allowed_tools"),
+        ({"allowed_tools": [""]}, "$.allowed_tools[0]"),
+        ({"allowed_tools": ["ok", "a\nb"]}, "$.allowed_tools[1]"),
+        ({"allowed_tools": ["t"] * 1001}, "$.allowed_tools"),
+        ({"resource_scope": ["/" + "a" * 4096]}, "$.resource_scope[0]"),
+        ({"resource_scope": ["/a\0"]}, "$.resource_scope[0]"),
+        ({"max_tool_calls": -1}, "$.max_tool_calls"),
+        ({"max_tool_calls": 1.0}, "$.max_tool_calls"),
+        ({"max_tool_calls": True}, "$.max_tool_calls"),
+        ({"max_duration_s": 0}, "$.max_duration_s"),
+        ({"max_duration_s": 10**9}, "$.max_duration_s"),
+        ({"allowed_side_effect_classes": ["everything"]}, "$.allowed_side_effect_classes[0]"),
+        ({"max_tokens": 5}, "$"),
+    ],
+    ids=str,
+)
+def test_a_mission_out_of_bounds_is_refused_with_its_place(change: dict[str, Any], place: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        parse_mission(to_builtins(MISSION) | change)
+    assert caught.value.place == place

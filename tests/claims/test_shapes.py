@@ -1,0 +1,29 @@
+"""From strict JSON to typed values: messages are for people, and safe to show."""
+
+import pytest
+
+from remit import parse_mission
+from remit.claims.passport import Confirmation
+from remit.claims.shapes import build_reader, encode
+from remit.errors import FieldInvalid
+
+
+def test_an_unknown_name_is_shown_escaped_and_clipped() -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        parse_mission({"agent_id": "a", "mission": "m", "evil\n\x1b[31m\u202e" + "x" * 999: 1})
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 250
+
+
+def test_values_from_outside_are_not_repeated() -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        parse_mission({"agent_id": "a", "mission": "m", "max_tool_calls": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_read_back_is_held_to_the_rules() -> None:
+    read_back = build_reader(Confirmation)
+    assert read_back(encode(Confirmation(jkt="A" * 43))) == Confirmation(jkt="A" * 43)
+    with pytest.raises(FieldInvalid) as caught:
+        read_back(b'{"jkt":"short"}')
+    assert caught.value.place == "$.jkt"

@@ -1,0 +1,109 @@
+"""Chains and attestations, whole and broken."""
+
+import json
+from collections.abc import Iterator
+
+from msgspec import to_builtins
+
+from remit import Head
+from remit.claims.canonical import decode_base64url
+from remit.claims.keys import ORDER
+from vectors.making.world import (
+    ATTESTATION,
+    HEADER,
+    NOW,
+    RECEIPTS,
+    Case,
+    attestation,
+    chain,
+    lineage,
+    mint,
+    resign,
+)
+
+
+def chain_cases() -> Iterator[Case]:
+    """Yield chains whole and broken, with the first bad index and the fault."""
+    tokens = [receipt.token for receipt in RECEIPTS]
+    last = RECEIPTS[-1].hash
+    other = [receipt.token for receipt in chain("other", 7)]
+    forked = chain("vectors", 1, head=_head_after(3))
+    fork = [*tokens[:3], mint(HEADER, to_builtins(forked[0].claims) | {"reason": "rewritten"}), *tokens[4:]]
+    yield {"name": "whole", "tokens": tokens, "result": "ok", "length": 7, "head": last}
+    yield {"name": "empty", "tokens": [], "result": "ok", "length": 0, "head": None}
+    yield {
+        "name": "a beginning, the end unknown",
+        "tokens": tokens[:4],
+        "result": "ok",
+        "length": 4,
+        "head": RECEIPTS[3].hash,
+    }
+    for name, mutated, index, fault in (
+        ("first receipt missing", tokens[1:], 0, "root_has_parent"),
+        ("a receipt missing", tokens[:3] + tokens[4:], 3, "parent_id_mismatch"),
+        ("two receipts swapped", [*tokens[:2], tokens[3], tokens[2], *tokens[4:]], 2, "parent_id_mismatch"),
+        ("a receipt twice", [*tokens[:3], tokens[2], *tokens[3:]], 3, "parent_id_mismatch"),
+        ("a receipt of another session put in", [*tokens[:3], other[3], *tokens[3:]], 3, "lineage_changed"),
+        ("the rest of another session", tokens[:3] + other[3:], 3, "lineage_changed"),
+        ("a second root", [*tokens[:3], tokens[0], *tokens[3:]], 3, "parent_missing"),
+        ("a receipt rewritten by the issuer", fork, 4, "parent_hash_mismatch"),
+        ("a signature replaced", [*tokens[:3], tokens[3][:-86] + tokens[2][-86:], *tokens[4:]], 3, "signature_invalid"),
+        (
+            "the other s",
+            [*tokens[:3], resign(tokens[3], lambda r, s: (r, ORDER - s)), *tokens[4:]],
+            3,
+            "signature_not_low_s",
+        ),
+    ):
+        yield {"name": name, "tokens": mutated, "result": "chain_broken", "index": index, "fault": fault}
+    for name, change, fault in (
+        ("a step left out by the issuer", {"step_id": "step:000005"}, "step_out_of_order"),
+        ("issued before the one before", {"iat": NOW}, "time_went_back"),
+        ("jti and id differ", {"jti": "rcpt:" + "0" * 32}, "id_mismatch"),
+        ("another run", {"run_nonce": "0" * 24}, "lineage_changed"),
+        ("another actor", {"actor": "agent:other"}, "lineage_changed"),
+        ("no parent hash", {"parent_receipt_hash": None}, "parent_missing"),
+    ):
+        rewritten = mint(HEADER, to_builtins(RECEIPTS[3].claims) | change)
+        yield {"name": name, "tokens": [*tokens[:3], rewritten], "result": "chain_broken", "index": 3, "fault": fault}
+    for name, cut in (("last receipt missing", tokens[:-1]), ("all receipts missing", [])):
+        yield {
+            "name": name,
+            "tokens": cut,
+            "last_hash": last,
+            "result": "chain_broken",
+            "index": len(cut),
+            "fault": "head_mismatch",
+        }
+
+
+def _head_after(length: int) -> Head:
+    head = Head(lineage("vectors"))
+    for receipt in RECEIPTS[:length]:
+        head = head.after(receipt)
+    return head
+
+
+def attestation_cases() -> Iterator[Case]:
+    """Yield attestations with receipts that they do or do not describe."""
+    tokens = [receipt.token for receipt in RECEIPTS]
+    yield {"name": "describes its receipts", "token": ATTESTATION, "receipts": tokens, "result": "ok"}
+    yield {"name": "of an empty session", "token": attestation([]), "receipts": [], "result": "ok"}
+    for name, token, receipts, member in (
+        ("one receipt too few", ATTESTATION, tokens[:-1], "receipts"),
+        ("of another session", attestation(RECEIPTS, name="other"), tokens, "session_id"),
+        ("says itself that the chain is broken", attestation(RECEIPTS, chain_verified=False), tokens, "chain_verified"),
+        ("counts that do not add up", _miscounted(), tokens, "tools"),
+    ):
+        yield {"name": name, "token": token, "receipts": receipts, "result": "attestation_mismatch", "member": member}
+    yield {
+        "name": "over a broken chain",
+        "token": ATTESTATION,
+        "receipts": tokens[:3] + tokens[4:],
+        "result": "chain_broken",
+    }
+
+
+def _miscounted() -> str:
+    claims = json.loads(decode_base64url(ATTESTATION.split(".")[1]))
+    return mint(HEADER | {"typ": "remit-attestation+jwt"}, claims | {"tools": {"read_file": 7}})
