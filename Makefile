@@ -32,7 +32,7 @@ lint: $(READY)
 	$(BIN)/python docs/build.py --check
 
 bench: $(READY)
-	$(BIN)/python bench/claims.py
+	$(BIN)/python -m bench.claims
 
 docs: $(READY)
 	$(BIN)/python docs/build.py

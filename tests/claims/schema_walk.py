@@ -174,7 +174,7 @@ def _breakages(value: Any, node: Node | bool, path: Path) -> Iterator[tuple[Path
 
 
 def _looks_like(value: Any, branch: Node) -> bool:
-    kinds = {"string": str, "object": dict, "null": type(None)}
+    kinds: dict[str, type] = {"string": str, "object": dict, "null": type(None)}
     fits = isinstance(value, kinds[branch["type"]])
     return fits and (not isinstance(value, dict) or value.keys() >= set(branch["required"]))
 

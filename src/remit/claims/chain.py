@@ -87,12 +87,8 @@ def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -
 
     The envelope's own canonical form has its members in this order, so it can be put together from theirs.
     """
-    envelope = b'{"arguments":%b,"session_id":%b,"step_id":%b,"tool":%b}' % (
-        arguments,
-        canonicalize(session_id),
-        canonicalize(step),
-        canonicalize(tool),
-    )
+    rest = canonicalize({"session_id": session_id, "step_id": step, "tool": tool})
+    envelope = b'{"arguments":' + arguments + b"," + rest[1:]
     return Digest(
         alg="sha-256",
         value=sha256_base64url(envelope),

@@ -7,17 +7,18 @@ in any language, and a test holds the two equal. How receipts hang together is f
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from itertools import compress
+from operator import not_
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.jws import RECEIPT, sign_token, verify_token
 from remit.claims.keys import Keyring, SigningKey
 from remit.claims.shapes import (
+    COUNTER_NAME,
     DATE_TIME,
     ID_STRING,
     SHA256_HEX,
@@ -165,7 +166,7 @@ class Step(Claims, frozen=True, kw_only=True):
     evidence_level: EvidenceLevel = "self_signed"
     reason: Annotated[str, Meta(min_length=1, max_length=4096)]
     policy_decisions: tuple[PolicyDecision, ...]
-    budget_remaining: dict[CounterName, Count]
+    budget_remaining: dict[NonEmpty, Count]
     timestamp: str
     content_class: NonEmpty | UnsetType = UNSET
     content_provenance: ContentProvenance | UnsetType = UNSET
@@ -185,8 +186,8 @@ class Receipt(Step, frozen=True, kw_only=True):
     evidence_level: EvidenceLevel
     receipt_id: str
     grant_id: str
-    parent_receipt_id: NonEmpty | None
-    parent_receipt_hash: NonEmpty | None
+    parent_receipt_id: Annotated[str, Meta(min_length=8)] | None
+    parent_receipt_hash: Annotated[str, Meta(min_length=64)] | None
     actor: NonEmpty
     verifier_id: NonEmpty
     trace_id: str
@@ -202,10 +203,10 @@ class Receipt(Step, frozen=True, kw_only=True):
 
 def _checked(receipt: Receipt) -> Receipt:
     """Return `receipt` if it obeys the rules that its types cannot hold."""
-    texts = [text or "" for text in _patterned(receipt)]
+    texts = _patterned(receipt)
     if not _ALL_PATTERNS.fullmatch("\n".join(texts)):
-        matches = zip(_PATTERNS, texts, map(re.fullmatch, _PATTERNS.values(), texts), strict=True)
-        raise FieldInvalid("is malformed", place="$." + next(name for name, _, match in matches if not match))
+        matches = map(re.fullmatch, _PATTERNS.values(), texts)
+        raise FieldInvalid("is malformed", place="$." + next(compress(_PATTERNS, map(not_, matches))))
     denied = receipt.verdict != "compliant"
     if (receipt.public_denial_reason is not UNSET) != denied or (receipt.internal_denial_code is not UNSET) != denied:
         raise FieldInvalid("both denial members come with every verdict but compliant", place="$.verdict")
@@ -219,6 +220,22 @@ def _checked(receipt: Receipt) -> Receipt:
     return receipt
 
 
+def _patterned(receipt: Receipt) -> tuple[str, ...]:
+    """Return the strings that every receipt has and that a pattern rules, in the order of `_PATTERNS`."""
+    return (
+        receipt.receipt_id,
+        receipt.grant_id,
+        receipt.parent_receipt_id or "",
+        receipt.parent_receipt_hash or "",
+        receipt.trace_id,
+        receipt.run_nonce,
+        receipt.arguments_hash,
+        receipt.timestamp,
+        receipt.jti,
+        "\n".join(receipt.budget_remaining),
+    )
+
+
 # A match of its own for each would take as long as the rest of the reading. No value can hold the newline between them.
 _PATTERNS: Final = {
     "receipt_id": ID_STRING,
@@ -230,9 +247,9 @@ _PATTERNS: Final = {
     "arguments_hash": SHA256_HEX,
     "timestamp": DATE_TIME,
     "jti": ID_STRING,
+    "budget_remaining": rf"(?:{COUNTER_NAME}(?:\n{COUNTER_NAME})*)?",
 }
 _ALL_PATTERNS: Final = re.compile("\n".join(_PATTERNS.values()))
-_patterned: Final = attrgetter(*_PATTERNS)
 
 
 def _check_proof_ref(ref: dict[str, Any]) -> None:
@@ -255,8 +272,7 @@ def parse_receipt(value: object) -> Receipt:
     return _checked(shape(Receipt, value, _choose_budget_delta))
 
 
-@dataclass(frozen=True)
-class SignedReceipt:
+class SignedReceipt(Struct, frozen=True, dict=True):
     """A receipt with the token that proves it."""
 
     token: str
