@@ -193,7 +193,7 @@ def _bad_strings(value: str, node: Node) -> Iterator[tuple[str, str]]:
         odd = ("\n", " ", "\u00e9", "\u0661", "=", "a")
         yield from (("pattern", value + letter) for letter in odd)
         yield from (("pattern", value[:-1] + letter) for letter in odd)
-        yield from (("pattern", wrong) for wrong in (value[1:], value * 9, value.upper()))
+        yield from (("pattern", wrong) for wrong in (value[1:], value * 9, value.upper(), f"{value}\n{value}"))
     if "format" in node:
         yield from (("format", moment) for moment in MOMENTS)
 
@@ -205,7 +205,7 @@ def _bad_objects(value: dict[str, Any], node: Node, path: Path) -> Iterator[tupl
         yield (path, "minProperties", {})
     for name, item in value.items():
         if "propertyNames" in node:
-            for wrong in ("", "a b", "a\n", "x" * 64, "x" * 65, "\u00e9"):
+            for wrong in ("", "a b", "a\n", "a\nb", "x" * 64, "x" * 65, "\u00e9"):
                 yield (path, "propertyNames", {wrong: item})
             yield from _breakages(item, node["additionalProperties"], (*path, name))
         else:

@@ -111,6 +111,23 @@ def test_types_and_schema_agree_on_random_receipts_damaged_at_random(claims: Cas
     assert by_types(value) == BY_SCHEMA.is_valid(value), str(breakage)
 
 
+def test_a_newline_in_one_value_does_not_move_the_others() -> None:
+    """Each value here is what the claim after it should be, as if one string had slipped in."""
+    shifted = {
+        "receipt_id": "rcpt:0000\nrcpt:0001",
+        "grant_id": "rcpt:parent",
+        "parent_receipt_id": "a" * 64,
+        "parent_receipt_hash": "b" * 64,
+        "trace_id": "nonce-nonce-nonce",
+        "run_nonce": "c" * 64,
+        "arguments_hash": "2026-01-01T00:00:00Z",
+        "timestamp": "jti:00000",
+        "jti": "tool_calls",
+    }
+    assert not BY_SCHEMA.is_valid(FULL | shifted)
+    assert not by_types(FULL | shifted)
+
+
 def test_validators_that_others_wrote_accept_our_receipts() -> None:
     slow = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
