@@ -1,6 +1,7 @@
 """`remit demo`: a tour that reads well, ends by itself, and shows the truth."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,7 +26,9 @@ def test_the_tour_shows_a_permit_a_denial_and_where_tampering_was_found() -> Non
 
 
 def test_the_tour_is_plain_in_a_pipe_and_fits_the_page() -> None:
-    piped = subprocess.run([sys.executable, "-m", "remit", "demo"], capture_output=True, check=True, timeout=60)
+    plain = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
+    command = [sys.executable, "-m", "remit", "demo"]
+    piped = subprocess.run(command, capture_output=True, check=True, timeout=60, env=plain)
     assert piped.stderr == b""
     assert b"\x1b" not in piped.stdout
     assert max(map(len, piped.stdout.decode().splitlines())) <= 100

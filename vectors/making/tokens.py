@@ -18,6 +18,7 @@ from vectors.making.world import (
     RECEIPT,
     RECEIPTS,
     STRANGER,
+    THEIRS,
     THEM,
     US,
     Case,
@@ -156,6 +157,10 @@ def _signature_cases() -> Iterator[Case]:
     yield _case("the other s of a passport of ours", other_s, "signature_not_low_s", kind="passport")
     for name, token in (("as signed", FOREIGN), ("with the other s", resign(FOREIGN, lambda r, s: (r, ORDER - s)))):
         yield _case(f"a passport of someone else's, {name}", token, kind="passport")
+    theirs = mint(HEADER | {"kid": THEIRS.kid}, CLAIMS | {"iss": THEM, "verifier_id": THEM}, THEIRS)
+    yield _case("a receipt of someone else's", theirs)
+    other_s = resign(theirs, lambda r, s: (r, ORDER - s))
+    yield _case("the other s of a receipt of someone else's", other_s, "signature_not_low_s")
     header, payload, signature = RECEIPT.split(".")
     yield _case(
         "payload of another receipt", f"{header}.{RECEIPTS[1].token.split('.')[1]}.{signature}", "signature_invalid"
