@@ -1,16 +1,17 @@
-"""A small fixed world for tests: keys that never change, one mission, and chains of any length."""
+"""A small fixed world for tests: the keys, mission and steps of the vectors, and chains of any length."""
 
 import hashlib
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
+from vectors.making.world import DENIAL, MISSION, NOW, OURS, STRANGER, THEIRS, key_named, lineage, step
+from vectors.making.world import THEM as THEIR_ISSUER
+from vectors.making.world import US as ISSUER
 
 from remit import (
     Head,
     Keyring,
     Lineage,
-    Mission,
-    PolicyDecision,
     RemitError,
     SignedReceipt,
     SigningKey,
@@ -19,35 +20,28 @@ from remit import (
     canonicalize,
     extend,
     receipt_id,
-    verifier_id,
     verify_chain,
 )
 
-NOW = 1_790_000_000
-TIMESTAMP = "2026-09-21T14:13:20Z"
+__all__ = [
+    "ISSUER",
+    "KEYRING",
+    "MISSION",
+    "NOW",
+    "OURS",
+    "STRANGER",
+    "THEIRS",
+    "THEIR_ISSUER",
+    "Session",
+    "denied",
+    "error_classes",
+    "key_named",
+    "lineage_named",
+    "permitted",
+    "session_of",
+]
 
-
-def key_named(name: str) -> SigningKey:
-    """Return the key that belongs to a name, the same in every run."""
-    return SigningKey.derive(hashlib.sha512(name.encode()).digest()[:40])
-
-
-OURS = key_named("ours")
-THEIRS = key_named("theirs")
-STRANGER = key_named("stranger")
-ISSUER = verifier_id(OURS.public)
-KEYRING = Keyring([TrustedKey(OURS.public, ISSUER), TrustedKey(THEIRS.public, "https://issuer.example", foreign=True)])
-
-MISSION = Mission(
-    agent_id="agent:reviewer",
-    mission="Review the pull request and run the tests",
-    allowed_tools=("read_file", "git_*"),
-    forbidden_tools=("git_push",),
-    resource_scope=("/work/project", "https://docs.example/api"),
-    max_tool_calls=20,
-    max_duration_s=900,
-    cwd="/work/project",
-)
+KEYRING = Keyring([TrustedKey(OURS.public, ISSUER), TrustedKey(THEIRS.public, THEIR_ISSUER, foreign=True)])
 
 
 def error_classes(root: type[RemitError] = RemitError) -> list[type[RemitError]]:
@@ -57,46 +51,17 @@ def error_classes(root: type[RemitError] = RemitError) -> list[type[RemitError]]
 
 def permitted(**changes: object) -> Step:
     """Return a permitted step, with changes."""
-    members: dict[str, object] = {
-        "tool": "read_file",
-        "action_class": "read",
-        "target": "/work/project/README.md",
-        "resource_family": "file",
-        "side_effect_class": "none",
-        "verdict": "compliant",
-        "reason": "read_file is allowed and the path is in scope",
-        "policy_decisions": (PolicyDecision(backend="native", decision="permit", eval_ms=0.021),),
-        "budget_remaining": {"tool_calls": 19, "duration_s": 880},
-        "timestamp": TIMESTAMP,
-    }
-    return Step(**(members | changes))  # type: ignore[arg-type]  # tests build wrong ones on purpose
+    return step(**changes)
 
 
 def denied(**changes: object) -> Step:
     """Return a denied step, with changes."""
-    denial: dict[str, object] = {
-        "tool": "write_file",
-        "action_class": "write",
-        "target": "/etc/passwd",
-        "side_effect_class": "internal_write",
-        "verdict": "violation",
-        "reason": "write_file is not among the allowed tools",
-        "policy_decisions": (PolicyDecision(backend="native", decision="deny", reason="tool_not_allowed"),),
-        "public_denial_reason": "policy_denied",
-        "internal_denial_code": "tool_not_allowed",
-    }
-    return permitted(**(denial | changes))
+    return step(**(DENIAL | changes))
 
 
 def lineage_named(name: str = "first", key: SigningKey = OURS) -> Lineage:
     """Return the lineage of a session, one for each name."""
-    return Lineage(
-        grant_id=f"pass:{name}:0001",
-        actor=MISSION.agent_id,
-        verifier_id=verifier_id(key.public),
-        trace_id=f"trace:{name}:0001",
-        run_nonce=hashlib.sha256(name.encode()).hexdigest()[:24],
-    )
+    return lineage(name, key)
 
 
 @dataclass
