@@ -154,7 +154,7 @@ def _covers_scope(own: str, asked: str) -> bool:
     if own == asked:
         return True
     root = own.removesuffix("/**").rstrip("/") or "/"
-    proven = not is_pattern(root) and _is_anchored(root) and _is_settled(root) and _is_settled(asked)
+    proven = not is_pattern(root) and _is_anchored(root) and _is_settled(asked)
     return proven and _fixed_path(asked).startswith(f"{root.rstrip('/')}/")
 
 
