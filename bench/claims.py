@@ -58,7 +58,7 @@ def decide() -> Step:
 
 def make_receipt(head: Head) -> object:
     """Make a signed receipt from a decision, everything included."""
-    return extend(head, decide(), KEY, arguments=canonicalize(ARGUMENTS), new_id=receipt_id(ENTROPY), now=NOW)
+    return extend(head, decide(), KEY, arguments=ARGUMENTS, new_id=receipt_id(ENTROPY), now=NOW)
 
 
 def make_chain(length: int) -> tuple[list[str], Head]:
@@ -66,7 +66,7 @@ def make_chain(length: int) -> tuple[list[str], Head]:
     head, tokens = Head(LINEAGE), []
     for number in range(length):
         new_id = receipt_id(number.to_bytes(16, "big"))
-        signed = extend(head, decide(), KEY, arguments=canonicalize(ARGUMENTS), new_id=new_id, now=NOW + number)
+        signed = extend(head, decide(), KEY, arguments=ARGUMENTS, new_id=new_id, now=NOW + number)
         head = head.after(signed)
         tokens.append(signed.token)
     return tokens, head

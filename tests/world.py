@@ -17,7 +17,6 @@ from remit import (
     SigningKey,
     Step,
     TrustedKey,
-    canonicalize,
     extend,
     receipt_id,
     verify_chain,
@@ -85,7 +84,7 @@ class Session:
             self.head,
             step or permitted(),
             self.key,
-            arguments=canonicalize({"path": f"file-{number}"} if arguments is UNSET else arguments),
+            arguments={"path": f"file-{number}"} if arguments is UNSET else arguments,
             new_id=receipt_id(hashlib.sha256(f"{self.name} {number}".encode()).digest()[:16]),
             now=self.now,
         )

@@ -19,6 +19,12 @@ from remit.claims.mission import Mission, narrow, parse_mission
 from remit.claims.passport import Confirmation, Passport, issue_passport, verify_passport
 from remit.claims.public import public_view
 from remit.claims.receipt import (
+    ActionClass,
+    ContentProvenance,
+    Digest,
+    LegacyBudgetDelta,
+    LineageBudgetDelta,
+    Measurement,
     PolicyDecision,
     Receipt,
     SignedReceipt,
@@ -27,23 +33,31 @@ from remit.claims.receipt import (
     sign_receipt,
     verify_receipt,
 )
+from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import parse_json
 from remit.errors import BrokenChain, RemitError
 from remit.version import __version__
 
 __all__ = [
+    "ActionClass",
     "Attestation",
     "BrokenChain",
     "Confirmation",
+    "ContentProvenance",
+    "Digest",
     "Head",
     "Keyring",
+    "LegacyBudgetDelta",
     "Lineage",
+    "LineageBudgetDelta",
+    "Measurement",
     "Mission",
     "Passport",
     "PolicyDecision",
     "Receipt",
     "RemitError",
     "SessionSummary",
+    "SideEffectClass",
     "SignedAttestation",
     "SignedReceipt",
     "SigningKey",

@@ -1,8 +1,12 @@
 """Attestations: what they count can be counted again."""
 
+import json
+
 import pytest
+from msgspec import to_builtins
 
 from remit import (
+    BrokenChain,
     Keyring,
     SessionSummary,
     SignedAttestation,
@@ -20,6 +24,8 @@ from remit.claims.jws import ATTESTATION, sign_token
 from remit.claims.merkle import hash_leaf, prove_inclusion, root_of, verify_inclusion
 from remit.errors import AttestationMismatch, FieldInvalid, PayloadInvalid
 from tests.world import ISSUER, KEYRING, MISSION, NOW, OURS, STRANGER, Session, lineage_named, permitted, session_of
+
+LATER = NOW + 1000
 
 SUMMARY = SessionSummary(
     session_id=lineage_named().grant_id,
@@ -39,7 +45,7 @@ def attest(
     for receipt in receipts:
         tally.add(receipt)
     issuer = verifier_id(key.public)
-    return sign_attestation(summary, tally, key, issuer=issuer, jti="att:00000001", now=NOW, chain_verified=True)
+    return sign_attestation(summary, tally, key, issuer=issuer, jti="att:00000001", now=LATER, chain_verified=True)
 
 
 def test_an_attestation_sums_up_its_session() -> None:
@@ -52,7 +58,7 @@ def test_an_attestation_sums_up_its_session() -> None:
     assert claims.side_effects == {"none": 5, "internal_write": 0, "external_send": 0, "state_change": 0}
     assert claims.first_receipt_id == session.receipts[0].claims.receipt_id
     assert (claims.last_receipt_id, claims.last_receipt_hash) == (session.head.receipt_id, session.head.receipt_hash)
-    assert (claims.sub, claims.iss, claims.exp) == (MISSION.agent_id, ISSUER, NOW + 365 * 24 * 3600)
+    assert (claims.sub, claims.iss, claims.exp) == (MISSION.agent_id, ISSUER, LATER + 365 * 24 * 3600)
 
 
 def test_the_root_proves_each_receipt_by_itself() -> None:
@@ -85,17 +91,52 @@ def test_an_agent_that_invents_tools_does_not_outgrow_the_statement() -> None:
         name = f"{number:04}" + ("\U0001f600" * 60 if odd else "x" * 60)
         tally.add(session.append(permitted(tool=name)))
     summary = SUMMARY._replace(mission="\x01" * 4096, agent_id="\U0001f600" * 256)
-    signed = sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=NOW, chain_verified=True)
+    signed = sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=LATER, chain_verified=True)
     claims = verify_attestation(signed.token, KEYRING)
     assert sum(claims.tools.values()) == claims.receipts == 260
     assert claims.tools[OTHER_TOOLS] == 130
+
+
+def test_two_hundred_tools_are_named_whatever_comes_between_them() -> None:
+    session, tally = Session(), Tally()
+    names = ["\u00fc", *(f"tool_{number}" for number in range(201)), OTHER_TOOLS, "tool_0"]
+    for name in names:
+        tally.add(session.append(permitted(tool=name)))
+    assert len(tally.tools) == 201
+    assert (tally.tools["tool_0"], tally.tools["tool_199"], tally.tools[OTHER_TOOLS]) == (2, 1, 3)
+
+
+def test_an_attestation_of_another_agent_is_not_confirmed() -> None:
+    session = session_of(2)
+    with pytest.raises(AttestationMismatch) as caught:
+        verify_session(
+            attest(session.receipts, SUMMARY._replace(agent_id="agent:other")).token, session.tokens, KEYRING
+        )
+    assert caught.value.member == "sub"
+
+
+def test_an_attestation_from_before_its_receipts_is_not_confirmed() -> None:
+    session = session_of(2)
+    tally = Tally()
+    for receipt in session.receipts:
+        tally.add(receipt)
+    early = sign_attestation(SUMMARY, tally, OURS, issuer=ISSUER, jti="att:00000001", now=NOW, chain_verified=True)
+    with pytest.raises(AttestationMismatch) as caught:
+        verify_session(early.token, session.tokens, KEYRING)
+    assert caught.value.member == "iat"
+
+
+def test_a_broken_chain_is_named_before_anything_else_is_compared() -> None:
+    session = session_of(3)
+    with pytest.raises(BrokenChain):
+        verify_session(attest([], SUMMARY._replace(agent_id="x")).token, session.tokens[1:], KEYRING)
 
 
 def test_the_fullest_statement_still_fits_its_token() -> None:
     tally = Tally()
     tally.tools.update({f"{number:064}": 2**52 for number in range(200)} | {OTHER_TOOLS: 1})
     summary = SUMMARY._replace(mission="\x01" * 4096, agent_id="\U0001f600" * 256)
-    sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=NOW, chain_verified=True)
+    sign_attestation(summary, tally, OURS, issuer=ISSUER, jti="att:00000001", now=LATER, chain_verified=True)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +145,8 @@ def test_the_fullest_statement_still_fits_its_token() -> None:
         ({"started_at": "2026-09-21T12:00:60Z"}, "$.started_at"),
         ({"ended_at": "2026-09-21T12:00:60Z"}, "$.ended_at"),
         ({"state": "asleep"}, "$.state"),
+        ({"state": "active"}, "$.ended_at"),
+        ({"ended_at": None}, "$.ended_at"),
         ({"budget_used": {"tool calls": 1}}, "$.budget_used"),
     ],
     ids=str,
@@ -112,6 +155,13 @@ def test_what_breaks_a_rule_is_not_signed(change: dict[str, object], place: str)
     with pytest.raises(FieldInvalid) as caught:
         attest([], SUMMARY._replace(**change))  # type: ignore[arg-type]
     assert caught.value.place == place
+
+
+def test_an_attestation_that_ends_before_it_begins_is_refused() -> None:
+    claims = to_builtins(attest([]).claims) | {"exp": LATER}
+    with pytest.raises(PayloadInvalid) as caught:
+        verify_attestation(sign_token(ATTESTATION, json.dumps(claims).encode(), OURS), KEYRING)
+    assert caught.value.place == "$.exp"
 
 
 def test_a_genuine_token_with_other_claims_is_refused() -> None:

@@ -25,8 +25,19 @@ from remit import (
 )
 from remit.claims.chain import FAULTS, invocation_digest, step_id
 from remit.claims.keys import ORDER
-from remit.errors import TokenError
-from tests.world import KEYRING, NOW, OURS, STRANGER, Session, error_classes, lineage_named, permitted, session_of
+from remit.errors import FieldInvalid, IssuerMismatch, TokenError
+from tests.world import (
+    ISSUER,
+    KEYRING,
+    NOW,
+    OURS,
+    STRANGER,
+    Session,
+    error_classes,
+    lineage_named,
+    permitted,
+    session_of,
+)
 
 LENGTH = 110
 WHOLE = session_of(LENGTH)
@@ -143,6 +154,32 @@ def test_only_the_receipts_in_their_order_are_a_chain(order: list[int]) -> None:
     assert caught.value.index == next(place for place, index in enumerate(order) if place != index)
 
 
+def test_another_key_of_the_same_issuer_does_not_go_on_with_a_chain() -> None:
+    """A name can be given to two keys; the chain stays with the one it began with."""
+    ring = Keyring([TrustedKey(OURS.public, ISSUER), TrustedKey(STRANGER.public, ISSUER)])
+    with pytest.raises(BrokenChain) as caught:
+        verify_chain([*WHOLE.tokens[:3], resigned(3, STRANGER)], ring)
+    assert (caught.value.index, caught.value.fault) == (3, "issuer_changed")
+
+
+def test_a_receipt_does_not_take_the_id_of_the_one_before() -> None:
+    taken = WHOLE.receipts[2].claims.receipt_id
+    with pytest.raises(BrokenChain) as caught:
+        verify_chain([*WHOLE.tokens[:3], resigned(3, receipt_id=taken, jti=taken)], KEYRING)
+    assert caught.value.fault == "id_mismatch"
+
+
+def test_a_chain_is_extended_with_the_key_it_names() -> None:
+    with pytest.raises(IssuerMismatch):
+        extend(WHOLE.head, permitted(), STRANGER, arguments={}, new_id="rcpt:other", now=NOW)
+
+
+@pytest.mark.parametrize("entropy", [b"", bytes(15), bytes(17)], ids=len)
+def test_an_id_is_made_of_sixteen_bytes(entropy: bytes) -> None:
+    with pytest.raises(FieldInvalid):
+        receipt_id(entropy)
+
+
 def test_a_whole_chain_leads_to_its_head() -> None:
     assert verify_chain(WHOLE.tokens, KEYRING, last_hash=LAST) == WHOLE.head
     assert verify_chain(WHOLE.tokens, KEYRING, last_hash=LAST.upper()) == WHOLE.head
@@ -250,7 +287,7 @@ def test_stored_sent_and_hashed_bytes_are_the_same() -> None:
 def test_extending_the_same_head_twice_gives_two_receipts_that_cannot_both_stay() -> None:
     session = session_of(3)
     twins = [
-        extend(session.head, permitted(reason=reason), OURS, arguments=b"{}", new_id=f"rcpt:{reason}", now=session.now)
+        extend(session.head, permitted(reason=reason), OURS, arguments={}, new_id=f"rcpt:{reason}", now=session.now)
         for reason in ("first", "second")
     ]
     for twin in twins:

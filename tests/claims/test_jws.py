@@ -35,7 +35,8 @@ def test_verifiers_that_others_wrote_accept_our_tokens(kind: Kind) -> None:
 
 
 def test_verification_returns_the_claims() -> None:
-    assert verify_token(RECEIPT, sign_token(RECEIPT, PAYLOAD, OURS), KEYRING) == CLAIMS
+    verified = verify_token(RECEIPT, sign_token(RECEIPT, PAYLOAD, OURS), KEYRING)
+    assert (verified.claims, verified.kid) == (CLAIMS, OURS.kid)
 
 
 def test_one_payload_has_one_token() -> None:

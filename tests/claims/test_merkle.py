@@ -124,6 +124,15 @@ def test_places_outside_the_tree_have_no_proof() -> None:
             verify_consistency(old, ROOTS[1], 3, ROOTS[3], [])
 
 
+def test_a_path_that_ends_below_the_root_of_the_size_it_names_is_refused() -> None:
+    with pytest.raises(ProofInvalid):
+        verify_inclusion(LEAVES[0], 0, 2, [], LEAVES[0])
+    with pytest.raises(ProofInvalid):
+        verify_inclusion(LEAVES[0], 0, 5, prove_inclusion(LEAVES[:2], 0), ROOTS[2])
+    with pytest.raises(ProofInvalid):
+        verify_consistency(2, ROOTS[2], 9, ROOTS[4], prove_consistency(LEAVES[:4], 2))
+
+
 def test_two_trees_of_one_size_must_be_the_same() -> None:
     with pytest.raises(ProofInvalid):
         verify_consistency(3, ROOTS[2], 3, ROOTS[3], [])

@@ -123,6 +123,20 @@ def test_a_mission_whose_entries_are_anchored_may_be_handed_on_whole(mission: Mi
         ("https://h.example", "https://h.example/x", True),
         ("https://h.example/", "https://h.example/x", True),
         ("https://h.example:8443/x", "https://h.example:8443/x/y", True),
+        ("/a", "/a/", True),
+        ("/a/**", "/a/", False),
+        ("/**", "/", False),
+        ("/a//", "/a/b", False),
+        ("https://h.example/a//", "https://h.example/a/b", False),
+        ("https://h.example/a", "https://h.example/a/.. ", False),
+        ("https://h.example/a", "https://h.example/a/ /x", False),
+        ("/a", "/a/..\u00a0", False),
+        ("/a", "/a/..\uff0fetc", False),
+        ("/a", "/a/..;/etc", False),
+        ("/a", "/a/with space/b", True),
+        ("/a", "/a/\u00fcber", True),
+        ("/a", "/a/x://b", False),
+        ("/w", "?etc/passwd", True),
         ("https://h.example", "https://h.example.org/", False),
         ("https://h.example", "https://h.example@evil.example/", False),
         ("https://h.example/a", "https://h.example/ab", False),
@@ -142,6 +156,53 @@ def test_scope_is_compared_by_whole_components_and_doubt_is_no(own: str, asked: 
     with pytest.raises(MissionWidened) as caught:
         narrow(parent, child)
     assert caught.value.member == "resource_scope"
+
+
+@pytest.mark.parametrize("cwd", ["w", "https://h.example/a", "/a/../b", "/a/*", "/a b /c"])
+def test_a_working_directory_that_could_be_elsewhere_anchors_nothing(cwd: str) -> None:
+    mission = structs.replace(MISSION, resource_scope=("src",), cwd=cwd)
+    with pytest.raises(MissionWidened):
+        narrow(mission, mission)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "covered"),
+    [
+        ("read", "read", True),
+        ("read", "read2", False),
+        ("a?", "ab", True),
+        ("a?", "abb", False),
+        ("a*b", "axxb", True),
+        ("a*b", "axx", False),
+        ("[ab]x", "bx", True),
+        ("[ab]x", "cx", False),
+        ("a*", "ab*", True),
+        ("a*", "a[bc]", True),
+        ("ab*", "a*", False),
+        ("a*b", "a*bb", False),
+        ("*", "**", True),
+        ("read", "Read", False),
+    ],
+)
+def test_tools_are_covered_by_name_by_glob_or_by_a_fixed_beginning(own: str, asked: str, *, covered: bool) -> None:
+    parent = structs.replace(MISSION, allowed_tools=(own,))
+    child = structs.replace(MISSION, allowed_tools=(asked,))
+    if covered:
+        narrow(parent, child)
+        return
+    with pytest.raises(MissionWidened) as caught:
+        narrow(parent, child)
+    assert caught.value.member == "allowed_tools"
+
+
+def test_long_scopes_do_not_take_longer_than_their_length_explains() -> None:
+    """Every entry once against every other: a backtracking pattern would not end here."""
+    parent = structs.replace(MISSION, resource_scope=tuple(f"/{number}" for number in range(900)))
+    child = structs.replace(MISSION, resource_scope=("a" * 4000,) * 200, cwd=None)
+    with pytest.raises(MissionWidened):
+        narrow(structs.replace(parent, cwd=None), child)
+    fitting = structs.replace(MISSION, resource_scope=("/899/" + "a" * 4000,) * 200)
+    assert len(narrow(parent, fitting).resource_scope) == 200
 
 
 def test_a_relative_path_that_nothing_anchors_proves_nothing() -> None:
@@ -184,6 +245,12 @@ def test_a_face_may_have_defaults_of_its_own() -> None:
     assert (hub.resource_scope, hub.max_tool_calls) == (("**",), 7)
 
 
+@pytest.mark.parametrize("value", [None, [], "mission", 5])
+def test_a_mission_is_an_object(value: object) -> None:
+    with pytest.raises(FieldInvalid):
+        parse_mission(value)
+
+
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -192,6 +259,9 @@ def test_a_face_may_have_defaults_of_its_own() -> None:
         ({"agent_id": "a\x1bb"}, "$.agent_id"),
         ({"mission": ""}, "$.mission"),
         ({"mission": "m" * 4097}, "$.mission"),
+        ({"mission": "\x1b[31m"}, "$.mission"),
+        ({"agent_id": "a\u202eb"}, "$.agent_id"),
+        ({"allowed_tools": ["a\u200bb"]}, "$.allowed_tools[0]"),
         ({"allowed_tools": "read_file"}, "$.allowed_tools"),
         ({"allowed_tools": [""]}, "$.allowed_tools[0]"),
         ({"allowed_tools": ["ok", "a\nb"]}, "$.allowed_tools[1]"),

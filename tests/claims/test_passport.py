@@ -62,9 +62,9 @@ def test_someone_else_may_issue_if_we_believe_their_key() -> None:
     assert verify_passport(passport.token, KEYRING, now=NOW).issuer == "https://issuer.example"
 
 
-def delegate(parent: Passport, now: int = NOW + 10, **changes: object) -> Passport:
+def delegate(parent: Passport, now: int = NOW + 10, jti: str = "pass:delegate", **changes: object) -> Passport:
     narrower = structs.replace(parent.mission, agent_id="agent:helper", max_tool_calls=3, **changes)
-    return issue_passport(narrower, OURS, issuer=ISSUER, jti="pass:delegate", now=now, parent=parent)
+    return issue_passport(narrower, OURS, issuer=ISSUER, jti=jti, now=now, parent=parent)
 
 
 def test_a_delegate_names_its_parent_and_does_not_outlive_it() -> None:
@@ -93,10 +93,32 @@ def test_an_expired_passport_delegates_nothing() -> None:
 def test_a_lineage_ends_somewhere() -> None:
     passport = issue()
     for depth in range(1, MAX_DELEGATION_DEPTH + 1):
-        passport = delegate(passport)
+        passport = delegate(passport, jti=f"pass:depth:{depth}")
         assert passport.delegation_depth == depth
     with pytest.raises(DelegationTooDeep):
         delegate(passport)
+
+
+def test_a_passport_is_not_its_own_parent() -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        delegate(issue(), jti="pass:00000001")
+    assert caught.value.place == "$.parent_jti"
+
+
+def test_a_delegate_gets_relative_paths_written_out() -> None:
+    child = delegate(issue(), resource_scope=("src", "*.py"), cwd="/work/project/lib")
+    assert child.mission.resource_scope == ("/work/project/lib/src", "/work/project/lib/*.py")
+
+
+def test_showing_a_passport_does_not_show_the_token() -> None:
+    passport = issue()
+    assert passport.token not in repr(passport)
+    assert passport.token.rpartition(".")[2] not in f"{passport}"
+
+
+def test_a_time_that_is_no_time_is_refused() -> None:
+    with pytest.raises(PassportNotYetValid):
+        verify_passport(issue().token, KEYRING, now=float("nan"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

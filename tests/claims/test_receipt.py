@@ -5,6 +5,7 @@ from typing import Any
 
 import jsonschema
 import jsonschema_rs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,7 +162,7 @@ def test_a_budget_delta_is_read_as_the_form_it_has() -> None:
 
 
 def extend_with(**changes: object) -> SignedReceipt:
-    return extend(Session().head, permitted(**changes), OURS, arguments=b"{}", new_id="rcpt:" + "0" * 32, now=NOW)
+    return extend(Session().head, permitted(**changes), OURS, arguments={}, new_id="rcpt:" + "0" * 32, now=NOW)
 
 
 def cyclic() -> dict[str, Any]:
@@ -194,11 +195,17 @@ def deep(levels: int) -> dict[str, Any]:
         {"evidence_proof_ref": {"type": "x", "n": object()}},
         {"evidence_proof_ref": deep(63)},
         {"evidence_proof_ref": cyclic()},
+        {"evidence_proof_ref": {"type": "x", "n": [0] * 9990}},
+        {"evidence_proof_ref": msgspec.Raw(b'{"type":"x","type":"y"}')},
+        {"evidence_proof_ref": Measurement(kind="custom", status="fail")},
+        {"budget_remaining": {1: 5, "1": 6}},
+        {"budget_remaining": cyclic()},
+        {"budget_remaining": msgspec.Raw(b"{")},
         {"measurements": {}},
         {"measurements": {"m": Measurement(kind="custom", status="fail", collected_at="2026-01-01T12:00:60Z")}},
         {"measurements": {"m": Measurement(kind="odd", status="fail")}},  # type: ignore[arg-type]
     ],
-    ids=range(20),
+    ids=range(26),
 )
 def test_what_no_verifier_would_take_is_not_signed(changes: dict[str, object]) -> None:
     with pytest.raises(InputError):
@@ -206,8 +213,9 @@ def test_what_no_verifier_would_take_is_not_signed(changes: dict[str, object]) -
 
 
 def test_free_members_just_within_the_limits_are_signed() -> None:
-    signed = extend_with(evidence_proof_ref=deep(62))
-    assert verify_receipt(signed.token, KEYRING) == signed
+    for ref in (deep(62), {"type": "x", "n": 1e20}, {"type": "x", "n": [0] * 9900}):
+        signed = extend_with(evidence_proof_ref=ref)
+        assert verify_receipt(signed.token, KEYRING) == signed
 
 
 def test_the_longest_receipt_fits_its_token() -> None:
@@ -218,7 +226,7 @@ def test_the_longest_receipt_fits_its_token() -> None:
 def test_a_receipt_is_not_taken_for_a_step() -> None:
     receipt = session_of(1).receipts[0].claims
     with pytest.raises(FieldInvalid):
-        extend(Session().head, receipt, OURS, arguments=b"{}", new_id="rcpt:" + "0" * 32, now=NOW)
+        extend(Session().head, receipt, OURS, arguments={}, new_id="rcpt:" + "0" * 32, now=NOW)
 
 
 def test_denials_say_so_in_both_ways() -> None:

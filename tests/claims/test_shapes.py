@@ -15,6 +15,14 @@ def test_an_unknown_name_is_shown_escaped_and_clipped() -> None:
     assert len(str(caught.value)) < 250
 
 
+@pytest.mark.parametrize("name", ["x` - at `\n\x1b[31mFAKE", "x` - at `$." + "y" * 999, "\u2028" * 500])
+def test_a_name_cannot_write_a_line_or_a_place_of_its_own(name: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        parse_mission({"agent_id": "a", "mission": "m", name: 1})
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 250
+
+
 def test_values_from_outside_are_not_repeated() -> None:
     with pytest.raises(FieldInvalid) as caught:
         parse_mission({"agent_id": "a", "mission": "m", "max_tool_calls": "hunter2"})

@@ -17,7 +17,6 @@ from remit import (
     SigningKey,
     Step,
     Tally,
-    canonicalize,
     extend,
     issue_passport,
     receipt_id,
@@ -99,7 +98,7 @@ def chain(name: str, length: int, key: SigningKey = OURS, head: Head | None = No
             head,
             step(**DENIAL) if number % 3 == 2 else step(),
             key,
-            arguments=canonicalize({"path": f"file-{number}"}),
+            arguments={"path": f"file-{number}"},
             new_id=receipt_id(hashlib.sha256(f"{name} {number}".encode()).digest()[:16]),
             now=NOW + number,
         )

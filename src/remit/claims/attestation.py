@@ -33,7 +33,7 @@ from remit.claims.shapes import (
     shape,
 )
 from remit.claims.strictjson import parse_object
-from remit.errors import AttestationMismatch, InputError, PayloadInvalid
+from remit.errors import AttestationMismatch, FieldInvalid, InputError, PayloadInvalid
 
 __all__ = [
     "OTHER_TOOLS",
@@ -82,10 +82,14 @@ class Attestation(Claims, frozen=True, kw_only=True):
     chain_verified: bool
 
     def __post_init__(self) -> None:
-        """Check the one rule of date-times that their pattern cannot hold."""
+        """Check what no single member can: times, and that a session has ended unless it is active."""
         check_leap_second(self.started_at, "$.started_at")
         if self.ended_at is not None:
             check_leap_second(self.ended_at, "$.ended_at")
+        if (self.ended_at is None) != (self.state == "active"):
+            raise FieldInvalid("ended_at is null while the session is active, and only then", place="$.ended_at")
+        if self.exp <= self.iat:
+            raise FieldInvalid("exp is not after iat", place="$.exp")
 
 
 class SessionSummary(NamedTuple):
@@ -138,8 +142,10 @@ class Tally:
 
     def _tool_counted_as(self, tool: str) -> str:
         """Return the name to count under: an agent that invents tools must not outgrow the statement."""
-        named = tool in self.tools or (len(self.tools) < _TOOLS_NAMED and _SHORT_NAME.fullmatch(tool))
-        return tool if named else OTHER_TOOLS
+        if tool in self.tools:
+            return tool
+        named = len(self.tools) - (OTHER_TOOLS in self.tools)
+        return tool if named < _TOOLS_NAMED and _SHORT_NAME.fullmatch(tool) else OTHER_TOOLS
 
     def counted(self) -> dict[str, object]:
         """Return the claims that follow from the receipts, by name."""
@@ -192,7 +198,7 @@ def sign_attestation(
 
 def verify_attestation(token: str, keyring: Keyring) -> Attestation:
     """Return the claims of an attestation, if it is genuine. Whether it is right, `verify_session` tells."""
-    value = verify_token(ATTESTATION, token, keyring)
+    value = verify_token(ATTESTATION, token, keyring).claims
     try:
         return shape(Attestation, value)
     except InputError as error:
@@ -202,18 +208,22 @@ def verify_attestation(token: str, keyring: Keyring) -> Attestation:
 def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, each: Each = map) -> Attestation:
     """Return the attestation if the receipts form one chain and it describes exactly them.
 
-    A statement that itself says `chain_verified: false` is never confirmed here.
+    A statement that itself says `chain_verified: false` is never confirmed here. The numbered steps are those of
+    docs/spec/attestation.md.
     """
-    attestation = verify_attestation(token, keyring)
-    if not attestation.chain_verified:
+    attestation = verify_attestation(token, keyring)  # 1
+    if not attestation.chain_verified:  # 2
         raise AttestationMismatch("chain_verified")
-    tally = Tally()
-    for receipt, head in walk_chain(receipts, keyring, each=each):
+    tally, head = Tally(), None
+    for receipt, reached in walk_chain(receipts, keyring, each=each):  # 3
         tally.add(receipt)
+        head = reached
+    if head is not None:  # 4
         _check_same("session_id", attestation.session_id, head.lineage.grant_id)
         _check_same("sub", attestation.sub, head.lineage.actor)
         _check_same("iss", attestation.iss, head.lineage.verifier_id)
-    for member, counted in tally.counted().items():
+        _check_same("iat", attestation.iat, max(attestation.iat, head.iat))
+    for member, counted in tally.counted().items():  # 5
         _check_same(member, getattr(attestation, member), counted)
     return attestation
 

@@ -14,7 +14,7 @@ import rfc8785
 from remit.claims.strictjson import MAX_INTEGER
 from remit.errors import NotCanonicalizable
 
-__all__ = ["canonicalize", "decode_base64url", "encode_base64url", "sha256_base64url", "sha256_hex"]
+__all__ = ["base64url", "canonicalize", "decode_base64url", "encode_base64url", "sha256_base64url", "sha256_hex"]
 
 
 def canonicalize(value: object) -> bytes:
@@ -25,8 +25,8 @@ def canonicalize(value: object) -> bytes:
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what is not JSON
     except (rfc8785.CanonicalizationError, orjson.JSONEncodeError) as error:
         raise NotCanonicalizable(f"has no canonical form: {_first_line(error)}") from None
-    except UnicodeEncodeError:
-        raise NotCanonicalizable("has no canonical form: half a character") from None
+    except ValueError:  # half a character in a name, or digits without end
+        raise NotCanonicalizable("has no canonical form") from None
     except RecursionError:
         raise NotCanonicalizable("has no canonical form: nested too deep") from None
 
@@ -64,10 +64,14 @@ def sha256_base64url(data: bytes) -> str:
     return encode_base64url(hashlib.sha256(data).digest())
 
 
+def base64url(data: bytes) -> bytes:
+    """Return `data` in base64url without padding, as ASCII bytes."""
+    return b2a_base64(data, newline=False).rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_")
+
+
 def encode_base64url(data: bytes) -> str:
     """Return `data` in base64url without padding."""
-    text = b2a_base64(data, newline=False).rstrip(b"=")
-    return text.replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
+    return base64url(data).decode("ascii")
 
 
 def decode_base64url(text: str) -> bytes:

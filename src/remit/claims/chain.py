@@ -22,7 +22,8 @@ from remit.claims.receipt import (
     sign_step,
     verify_receipt,
 )
-from remit.errors import BrokenChain, TokenError
+from remit.claims.shapes import encode
+from remit.errors import BrokenChain, FieldInvalid, IssuerMismatch, TokenError
 
 __all__ = [
     "FAULTS",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 RECEIPT_LIFETIME_S: Final = 365 * 24 * 3600
+_ID_BYTES: Final = 16
 
 
 def verifier_id(key: VerifyingKey) -> str:
@@ -49,6 +51,8 @@ def verifier_id(key: VerifyingKey) -> str:
 
 def receipt_id(entropy: bytes) -> str:
     """Return a receipt id from 16 random bytes, which the caller draws from `secrets`."""
+    if len(entropy) != _ID_BYTES:
+        raise FieldInvalid(f"an id is made of {_ID_BYTES} random bytes")
     return f"rcpt:{entropy.hex()}"
 
 
@@ -75,20 +79,26 @@ class Head(NamedTuple):
     receipt_id: str | None = None
     receipt_hash: str | None = None
     iat: int = 0
+    kid: str | None = None
 
     def after(self, receipt: SignedReceipt) -> "Head":
         """Return the head once `receipt` is appended."""
         claims = receipt.claims
-        return Head(self.lineage, self.length + 1, claims.receipt_id, receipt.hash, claims.iat)
+        return Head(self.lineage, self.length + 1, claims.receipt_id, receipt.hash, claims.iat, receipt.kid)
 
 
 def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -> Digest:
     """Return the digest of the invocation envelope; `arguments` are in canonical form already.
 
-    The envelope's own canonical form has its members in this order, so it can be put together from theirs.
+    The envelope's own canonical form has its members in this order, so it can be put together from theirs. A string's
+    canonical form is its plain JSON.
     """
-    rest = canonicalize({"session_id": session_id, "step_id": step, "tool": tool})
-    envelope = b'{"arguments":' + arguments + b"," + rest[1:]
+    envelope = b'{"arguments":%b,"session_id":%b,"step_id":%b,"tool":%b}' % (
+        arguments,
+        encode(session_id),
+        encode(step),
+        encode(tool),
+    )
     return Digest(
         alg="sha-256",
         value=sha256_base64url(envelope),
@@ -97,12 +107,15 @@ def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -
     )
 
 
-def extend(head: Head, step: Step, key: SigningKey, *, arguments: bytes, new_id: str, now: int) -> SignedReceipt:
+def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id: str, now: int) -> SignedReceipt:
     """Return the receipt of `step`, signed, that follows `head`.
 
-    `arguments` is the canonical form of the tool call's. Time never runs backwards in a chain: if the clock was
-    set back, the receipt carries the time of the one before.
+    `arguments` is the JSON value of the tool call's. Time never runs backwards in a chain: if the clock was set back,
+    the receipt carries the time of the one before. The key is the one that the lineage's `verifier_id` names.
     """
+    if head.lineage.verifier_id != f"remit:{key.kid}":
+        raise IssuerMismatch("the key is not the verifier's that the lineage names")
+    form = canonicalize(arguments)
     lineage = head.lineage
     number = step_id(head.length + 1)
     issued_at = max(now, head.iat)
@@ -116,8 +129,8 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: bytes, new_id:
         "trace_id": lineage.trace_id,
         "run_nonce": lineage.run_nonce,
         "step_id": number,
-        "invocation_digest": invocation_digest(step.tool, arguments, lineage.grant_id, number),
-        "arguments_hash": sha256_hex(arguments),
+        "invocation_digest": invocation_digest(step.tool, form, lineage.grant_id, number),
+        "arguments_hash": sha256_hex(form),
         "iss": lineage.verifier_id,
         "iat": issued_at,
         "exp": issued_at + RECEIPT_LIFETIME_S,
@@ -171,7 +184,7 @@ def walk_chain(
         if head is None:
             head = Head(_lineage_of(outcome.claims))
         for fault, holds, problem in _RULES:  # 2 to 10
-            if not holds(head, outcome.claims):
+            if not holds(head, outcome):
                 raise BrokenChain(index, fault, problem)
         head = head.after(outcome)
         yield outcome, head
@@ -213,54 +226,61 @@ def _lineage_of(claims: Receipt) -> Lineage:
     return Lineage(*(getattr(claims, name) for name in Lineage._fields))
 
 
-_Rule = tuple[str, Callable[[Head, Receipt], bool], str]
+_Rule = tuple[str, Callable[[Head, SignedReceipt], bool], str]
 
 # In this order, so that the fault named is the one that explains the others.
 _RULES: Final[tuple[_Rule, ...]] = (
     (
         "issuer_changed",  # 2
-        lambda head, claims: claims.iss == claims.verifier_id == head.lineage.verifier_id,
-        "issued by someone other than the receipts before it",
+        lambda head, receipt: (
+            receipt.claims.iss == receipt.claims.verifier_id == head.lineage.verifier_id
+            and head.kid in (None, receipt.kid)
+        ),
+        "not issued by the one, and with the key, that the chain began with",
     ),
     (
         "lineage_changed",  # 3
-        lambda head, claims: _lineage_of(claims) == head.lineage,
+        lambda head, receipt: _lineage_of(receipt.claims) == head.lineage,
         "belongs to another session, run or actor",
     ),
     (
         "root_has_parent",  # 4
-        lambda head, claims: bool(head.length) or claims.parent_receipt_id is claims.parent_receipt_hash is None,
+        lambda head, receipt: (
+            bool(head.length) or receipt.claims.parent_receipt_id is receipt.claims.parent_receipt_hash is None
+        ),
         "the first receipt names a parent",
     ),
     (
         "parent_missing",  # 5
-        lambda head, claims: not head.length or None not in (claims.parent_receipt_id, claims.parent_receipt_hash),
+        lambda head, receipt: (
+            not head.length or None not in (receipt.claims.parent_receipt_id, receipt.claims.parent_receipt_hash)
+        ),
         "names no parent, and only the first receipt may",
     ),
     (
         "parent_id_mismatch",  # 6
-        lambda head, claims: claims.parent_receipt_id == head.receipt_id,
+        lambda head, receipt: receipt.claims.parent_receipt_id == head.receipt_id,
         "does not name the receipt before it",
     ),
     (
         "parent_hash_mismatch",  # 7
-        lambda head, claims: (claims.parent_receipt_hash or "").lower() == (head.receipt_hash or ""),
+        lambda head, receipt: (receipt.claims.parent_receipt_hash or "").lower() == (head.receipt_hash or ""),
         "the receipt before it is not the one that was there",
     ),
     (
         "step_out_of_order",  # 8
-        lambda head, claims: claims.step_id == step_id(head.length + 1),
+        lambda head, receipt: receipt.claims.step_id == step_id(head.length + 1),
         "is not the next step",
     ),
     (
         "time_went_back",  # 9
-        lambda head, claims: head.iat <= claims.iat < claims.exp,
+        lambda head, receipt: head.iat <= receipt.claims.iat < receipt.claims.exp,
         "was issued before the receipt before it, or after its own end",
     ),
     (
         "id_mismatch",  # 10
-        lambda _head, claims: claims.jti == claims.receipt_id,
-        "jti and receipt_id differ",
+        lambda head, receipt: receipt.claims.jti == receipt.claims.receipt_id != head.receipt_id,
+        "jti and receipt_id differ, or are those of the receipt before it",
     ),
 )
 

@@ -10,7 +10,7 @@ The numbered steps are those of docs/spec/tokens.md.
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from remit.claims.canonical import canonicalize, decode_base64url, encode_base64url
+from remit.claims.canonical import base64url, canonicalize, decode_base64url
 from remit.claims.keys import (
     ALGORITHM,
     KEY_ID,
@@ -34,7 +34,7 @@ from remit.errors import (
     UnknownHeaderRefused,
 )
 
-__all__ = ["ATTESTATION", "KINDS", "PASSPORT", "RECEIPT", "Kind", "sign_token", "verify_token"]
+__all__ = ["ATTESTATION", "KINDS", "PASSPORT", "RECEIPT", "Kind", "Verified", "sign_token", "verify_token"]
 
 
 class Kind(NamedTuple):
@@ -60,18 +60,26 @@ _SIGNATURE_CHARACTERS: Final = 86
 
 def sign_token(kind: Kind, payload: bytes, key: SigningKey) -> str:
     """Return the compact token over `payload`, which the caller has read back and found right."""
-    message = f"{_header(kind, key.kid)}.{encode_base64url(payload)}"
-    token = f"{message}.{encode_base64url(key.sign(message.encode('ascii')))}"
+    message = _header(kind, key.kid) + base64url(payload)
+    token = (message + b"." + base64url(key.sign(message))).decode("ascii")
     _check_length(kind, token)
     return token
 
 
 @lru_cache(maxsize=64)
-def _header(kind: Kind, kid: str) -> str:
-    return encode_base64url(canonicalize({"alg": ALGORITHM, "kid": kid, "typ": kind.typ}))
+def _header(kind: Kind, kid: str) -> bytes:
+    """Return the first part of a token and the dot after it."""
+    return base64url(canonicalize({"alg": ALGORITHM, "kid": kid, "typ": kind.typ})) + b"."
 
 
-def verify_token(kind: Kind, token: str, keyring: Keyring) -> dict[str, JSON]:
+class Verified(NamedTuple):
+    """The claims of a token, and the id of the key that signed them."""
+
+    claims: dict[str, JSON]
+    kid: str
+
+
+def verify_token(kind: Kind, token: str, keyring: Keyring) -> Verified:
     """Return the claims of a token of `kind`, after every check that does not depend on what they mean."""
     _check_length(kind, token)  # 1
     head, payload, signature = _split(token)  # 2
@@ -81,7 +89,7 @@ def verify_token(kind: Kind, token: str, keyring: Keyring) -> dict[str, JSON]:
     claims = _read_payload(payload)  # 12
     if claims.get("iss") != trusted.issuer:  # 13
         raise IssuerMismatch("iss is not whom the signing key is trusted for")
-    return claims
+    return Verified(claims, trusted.key.kid)
 
 
 def _check_length(kind: Kind, token: str) -> None:

@@ -8,14 +8,16 @@ How a call is held against a mission is for `policy/`.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from operator import eq
 from typing import Annotated, Final, TypeAlias, get_args
+from unicodedata import normalize
 
 from msgspec import Meta, structs
 
 from remit.claims.shapes import Claims, Count, SideEffectClass, matching, shape
 from remit.claims.strictjson import JSON
-from remit.errors import MissionWidened, quote
+from remit.errors import FieldInvalid, MissionWidened, quote
 
 __all__ = [
     "EVERYTHING",
@@ -39,12 +41,14 @@ EVERYTHING: Final = "**"
 MAX_DURATION_S: Final = 366 * 24 * 3600
 SIDE_EFFECT_CLASSES: Final[tuple[SideEffectClass, ...]] = get_args(SideEffectClass)
 
-# Names and scopes are shown on terminals and pages: no control characters.
-_SHOWN: Final = r"[^\x00-\x1f\x7f-\x9f]"
+# Names, scopes and missions are shown on terminals and pages: nothing that controls, hides or reorders text.
+_UNSEEN: Final = r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+_SHOWN: Final = rf"[^\x00-\x1f\x7f-\x9f{_UNSEEN}]"
+_SHOWN_TEXT: Final = rf"[^\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]"
 AgentId: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
 ToolName: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
 ScopeEntry: TypeAlias = Annotated[str, matching(_SHOWN + "{1,4096}")]
-MissionText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
+MissionText: TypeAlias = Annotated[str, matching(_SHOWN_TEXT + "{1,4096}")]
 Duration: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_DURATION_S)]
 ToolNames: TypeAlias = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
 Scope: TypeAlias = Annotated[tuple[ScopeEntry, ...], Meta(max_length=1000)]
@@ -65,19 +69,22 @@ class Mission(Claims, frozen=True, kw_only=True):
     cwd: ScopeEntry | None = None
 
 
-def parse_mission(value: Mapping[str, JSON], defaults: Mapping[str, JSON] | None = None) -> Mission:
+def parse_mission(value: object, defaults: Mapping[str, JSON] | None = None) -> Mission:
     """Return the mission that `value` asks for, with `defaults` for the members it leaves out."""
+    if not isinstance(value, Mapping):
+        raise FieldInvalid("must be an object")
     return shape(Mission, {**(defaults or {}), **value})
 
 
 def narrow(parent: Mission, child: Mission) -> Mission:
     """Return the mission a delegate gets: what `child` asks, if that is nowhere more than `parent` has.
 
-    What the parent forbids stays forbidden without being asked. Anything wider raises `MissionWidened` and
-    names the member, so that a delegate is never surprised by a silent cut.
+    What the parent forbids stays forbidden without being asked, and relative paths are written out, so that they mean
+    what was judged. Anything wider raises `MissionWidened` and names the member: nothing is cut silently.
     """
+    scope = _anchored(child, parent.cwd)
     _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, _covers_tool)
-    _check_covered("resource_scope", _anchored(child, parent.cwd), _anchored(parent), _covers_scope)
+    _check_covered("resource_scope", scope, _anchored(parent), _covers_scope)
     _check_covered(
         "allowed_side_effect_classes",
         child.allowed_side_effect_classes,
@@ -87,7 +94,7 @@ def narrow(parent: Mission, child: Mission) -> Mission:
     _check_at_most("max_tool_calls", child.max_tool_calls, parent.max_tool_calls)
     _check_at_most("max_duration_s", child.max_duration_s, parent.max_duration_s)
     forbidden = tuple(dict.fromkeys((*parent.forbidden_tools, *child.forbidden_tools)))
-    return structs.replace(child, forbidden_tools=forbidden, cwd=child.cwd or parent.cwd)
+    return structs.replace(child, forbidden_tools=forbidden, resource_scope=scope, cwd=child.cwd or parent.cwd)
 
 
 def is_pattern(entry: str) -> bool:
@@ -128,10 +135,10 @@ def _fixed_part(pattern: str) -> str:
 
 def _anchored(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, ...]:
     """Return the resource scope with relative paths joined to the working directory they start at."""
-    cwd = mission.cwd or inherited_cwd
-    if cwd is None:
+    cwd = mission.cwd or inherited_cwd or ""
+    if not cwd.startswith("/") or is_pattern(cwd) or not _is_settled(cwd):
         return mission.resource_scope
-    start = cwd.rstrip("/")
+    start = cwd.removesuffix("/")
     return tuple(f"{start}/{entry}" if _is_relative(entry) else entry for entry in mission.resource_scope)
 
 
@@ -149,30 +156,29 @@ def _covers_scope(own: str, asked: str) -> bool:
     """
     if own == EVERYTHING:
         return True
-    if not _is_anchored(asked):
+    if not _ANCHOR.match(asked):
         return False
-    if own == asked:
-        return True
-    root = own.removesuffix("/**").rstrip("/") or "/"
-    proven = not is_pattern(root) and _is_anchored(root) and _is_settled(asked)
-    return proven and _fixed_path(asked).startswith(f"{root.rstrip('/')}/")
+    root = own.removesuffix("/**").removesuffix("/")
+    beneath = _fixed_path(asked).startswith(f"{root}/") and not is_pattern(root) and _ANCHOR.match(f"{root}/")
+    return own in (asked, asked.removesuffix("/")) or (bool(beneath) and _is_settled(asked))
 
 
 def _fixed_path(entry: str) -> str:
     """Return the whole components before the first wildcard, with a closing slash where one was cut."""
     fixed = _fixed_part(entry)
-    return fixed if fixed == entry else fixed[: fixed.rfind("/") + 1]
+    return fixed.removesuffix("/") if fixed == entry else fixed[: fixed.rfind("/") + 1]
 
 
-def _is_anchored(entry: str) -> bool:
-    """Tell whether `entry` starts at the root of a file system or at a scheme and host."""
-    return _ANCHOR.match(entry) is not None
-
-
+@lru_cache(maxsize=1024)
 def _is_settled(entry: str) -> bool:
-    """Tell whether normalising would leave an anchored `entry` as it is, so that its text can be compared."""
-    return entry == "/" or _UNSETTLED.search(_ANCHOR.sub("/", entry)) is None
+    """Tell whether no reader would take an anchored `entry` for another text, so that it can be compared as it is."""
+    anchor = _ANCHOR.match(entry)
+    path = "/" + entry[anchor.end() :] if anchor else entry
+    plain = path.isprintable() and normalize("NFKC", path) == path
+    return path == "/" or (plain and _UNSETTLED.search(path) is None)
 
 
+# The root of a file system, or a scheme and host.
 _ANCHOR: Final = re.compile(r"/|[a-z][a-z0-9+.-]*://(?=[^/])")
-_UNSETTLED: Final = re.compile(r"//|/\.{1,2}(?:/|\Z)|[\\%#@~$]")
+# Empty and dot components, white space at either end of one, and characters that escape, divide or expand.
+_UNSETTLED: Final = re.compile(r"//|/\.{1,2}(?:/|\Z)|/ | (?:/|\Z)|[\\%#@~$;]")

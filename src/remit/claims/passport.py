@@ -4,7 +4,7 @@ Keeps this invariant: a `Passport` in hand was verified, or was made by its issu
 way to get one. Whether it was revoked, and how much of it is used up, is known to the ledger, not here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
@@ -94,13 +94,15 @@ class _Claims(Claims, frozen=True, kw_only=True):
             raise FieldInvalid("exp lies more than max_duration_s after iat")
         if (self.parent_jti is UNSET) != (self.delegation_depth is UNSET):
             raise FieldInvalid("parent_jti and delegation_depth come together")
+        if self.parent_jti == self.jti:
+            raise FieldInvalid("a passport is not its own parent", place="$.parent_jti")
 
 
 @dataclass(frozen=True, slots=True)
 class Passport:
     """A mission that its issuer has signed, and the token that proves it."""
 
-    token: str
+    token: str = field(repr=False)  # whoever holds it may use it
     issuer: str
     jti: str
     issued_at: int
@@ -173,16 +175,16 @@ def verify_passport(token: str, keyring: Keyring, *, now: int, skew_s: int = MAX
     `skew_s` is how far the issuer's clock may be off; more than `MAX_SKEW_S` is never granted.
     """
     skew = min(skew_s, MAX_SKEW_S)
-    value = verify_token(PASSPORT, token, keyring)
+    value = verify_token(PASSPORT, token, keyring).claims
     try:
         claims = shape(_Claims, value)
     except InputError as error:
         raise PayloadInvalid(error) from None
     if claims.aud != AUDIENCE:
         raise AudienceMismatch(f"aud must be {AUDIENCE}")
-    if now + skew < claims.nbf:
+    if not claims.nbf - skew <= now:
         raise PassportNotYetValid(f"good from {claims.nbf}, it is {now}")
-    if now - skew >= claims.exp:
+    if not now < claims.exp + skew:
         raise PassportExpired(f"good until {claims.exp}, it is {now}")
     return _passport(token, claims)
 

@@ -271,10 +271,11 @@ def parse_receipt(value: object) -> Receipt:
 
 
 class SignedReceipt(Struct, frozen=True, dict=True):
-    """A receipt with the token that proves it."""
+    """A receipt with the token that proves it, and the id of the key that signed it."""
 
     token: str
     claims: Receipt
+    kid: str
 
     @cached_property
     def hash(self) -> str:
@@ -288,7 +289,7 @@ _read_back: Final = build_reader(Receipt, _choose_budget_delta)
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
     """Return `receipt` signed, if it obeys the rules that a verifier will hold it to."""
     _check_free_members(receipt)
-    return _sign(encode(receipt), key)
+    return _sign(encode(receipt), key, receipt)
 
 
 def sign_step(step: Step, link: Mapping[str, object], key: SigningKey) -> SignedReceipt:
@@ -299,18 +300,22 @@ def sign_step(step: Step, link: Mapping[str, object], key: SigningKey) -> Signed
     if isinstance(step, Receipt):
         raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
     _check_free_members(step)
-    return _sign(encode(link)[:-1] + b"," + encode(step)[1:], key)
+    return _sign(encode(link)[:-1] + b"," + encode(step)[1:], key, step)
 
 
 def _check_free_members(step: Step) -> None:
-    """Check the one member that may hold any JSON: that it is JSON, and that the strict reader would take it."""
-    if isinstance(step.evidence_proof_ref, dict):
-        parse_object(canonicalize({"evidence_proof_ref": step.evidence_proof_ref}))
+    """Check the one member that may hold any JSON: that it is JSON, and nothing that turns into it."""
+    if not isinstance(step.evidence_proof_ref, str | UnsetType):
+        canonicalize(step.evidence_proof_ref)
 
 
-def _sign(payload: bytes, key: SigningKey) -> SignedReceipt:
+def _sign(payload: bytes, key: SigningKey, given: Step) -> SignedReceipt:
     receipt = _checked(_read_back(payload))
-    return SignedReceipt(sign_token(RECEIPT, payload, key), receipt)
+    if isinstance(receipt.evidence_proof_ref, dict):
+        parse_object(payload)  # only the strict reader knows how much of free members is too much
+    if len(receipt.budget_remaining) != len(given.budget_remaining):
+        raise FieldInvalid("a name stands twice", place="$.budget_remaining")
+    return SignedReceipt(sign_token(RECEIPT, payload, key), receipt, key.kid)
 
 
 def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
@@ -318,8 +323,8 @@ def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
 
     Its `exp` is not held against a clock: evidence that has expired is still evidence of what happened.
     """
-    value = verify_token(RECEIPT, token, keyring)
+    verified = verify_token(RECEIPT, token, keyring)
     try:
-        return SignedReceipt(token, parse_receipt(value))
+        return SignedReceipt(token, parse_receipt(verified.claims), verified.kid)
     except InputError as error:
         raise PayloadInvalid(error) from None

@@ -5,7 +5,7 @@ check nothing when they are built by hand, so signers read back what they are ab
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -124,30 +124,34 @@ def build_reader(kind: type[_Kind], choose: Choose | None = None) -> Callable[[b
             return decoder.decode(payload)
         except msgspec.ValidationError as error:
             raise _field_invalid(error) from None
+        except msgspec.DecodeError:
+            raise FieldInvalid("a value has no JSON form") from None
 
     return read_back
 
 
-def encode(claims: Claims | Mapping[str, object]) -> bytes:
-    """Return the JSON of `claims`, compact, members in the order of their declaration."""
+def encode(value: object) -> bytes:
+    """Return the JSON of a value, compact; the members of claims stand in the order of their declaration."""
     try:
-        return msgspec.json.encode(claims)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
         raise FieldInvalid("a string holds half a character") from None
-    except TypeError:
-        raise FieldInvalid("a value is of a type that JSON does not know") from None
+    except (TypeError, ValueError, RecursionError):
+        raise FieldInvalid("a value has no JSON form") from None
 
 
-_PLACED: Final = re.compile(r"(?P<problem>.*) - at (?:`key` in )?`(?P<place>[^`]*)`\Z", re.DOTALL)
-_SHOWN_LENGTH: Final = 200
+_PLACED: Final = re.compile(
+    r"(?P<problem>.*) - at (?:`key` in )?`(?P<place>\$[\w.\[\]]{0,100})`\Z", re.DOTALL | re.ASCII
+)
+_SHOWN_LENGTH: Final = 120
 
 
 def _field_invalid(error: msgspec.ValidationError) -> FieldInvalid:
-    # The text may quote a member's name from outside: one line of it, escaped, is enough.
-    text = str(error).encode("ascii", "backslashreplace").decode("ascii")
-    placed = _PLACED.match(text)
-    problem, place = (placed["problem"], placed["place"]) if placed else (text, "$")
+    placed = _PLACED.match(str(error))
+    problem, place = (placed["problem"], placed["place"]) if placed else (str(error), "$")
     if isinstance(error.__cause__, InputError):  # a rule of ours, found on the way
         return FieldInvalid(error.__cause__.problem, place=place + error.__cause__.place[1:])
-    problem = "".join(character if character.isprintable() else "?" for character in problem)
-    return FieldInvalid(problem[:1].lower() + problem[1:_SHOWN_LENGTH], place=place)
+    # The text may quote a member's name from outside: one line of it, escaped, is enough.
+    shown = problem.encode("ascii", "backslashreplace").decode("ascii")[:_SHOWN_LENGTH]
+    shown = "".join(character if character.isprintable() else "?" for character in shown)
+    return FieldInvalid(shown[:1].lower() + shown[1:], place=place)

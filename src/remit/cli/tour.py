@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET, to_builtins
 
 from remit import (
+    ActionClass,
     Attestation,
     BrokenChain,
     Head,
@@ -22,12 +23,12 @@ from remit import (
     Passport,
     PolicyDecision,
     SessionSummary,
+    SideEffectClass,
     SignedReceipt,
     SigningKey,
     Step,
     Tally,
     TrustedKey,
-    canonicalize,
     extend,
     issue_passport,
     receipt_id,
@@ -38,8 +39,6 @@ from remit import (
     verify_session,
     walk_chain,
 )
-from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
 
 __all__ = ["Tampering", "Tour", "take_tour"]
 
@@ -155,7 +154,7 @@ def _make_chain(passport: Passport, key: SigningKey, now: int) -> list[SignedRec
             public_denial_reason="policy_denied" if code else UNSET,
             internal_denial_code=code or UNSET,
         )
-        arguments = canonicalize({"target": call.target})
+        arguments = {"target": call.target}
         new_id = receipt_id(secrets.token_bytes(16))
         signed = extend(head, step, key, arguments=arguments, new_id=new_id, now=now)
         head = head.after(signed)
