@@ -195,6 +195,10 @@ def mission_cases() -> Iterator[Case]:
         ("another host", {"resource_scope": ["https://docs.example.org/api"]}, "resource_scope"),
         ("another scheme", {"resource_scope": ["http://docs.example/api"]}, "resource_scope"),
         ("an escaped way up", {"resource_scope": ["https://docs.example/api/%2e%2e/x"]}, "resource_scope"),
+        ("a way up behind a space", {"resource_scope": ["https://docs.example/api/.. "]}, "resource_scope"),
+        ("a way up in another script", {"resource_scope": ["/work/project/..\uff0fother"]}, "resource_scope"),
+        ("a name in any script", {"resource_scope": ["/work/project/\u00fcber"]}, None),
+        ("the folder with a slash", {"resource_scope": ["/work/project/"]}, None),
         ("more calls", {"max_tool_calls": 21}, "max_tool_calls"),
         ("more time", {"max_duration_s": 901}, "max_duration_s"),
     ):
