@@ -175,15 +175,19 @@ def _coordinate(jwk: Mapping[str, JSON], name: str) -> int:
 
 @final
 class SigningKey:
-    """A private P-256 key that signs ES256 and nothing else. Never shows itself."""
+    """A private P-256 key that signs ES256 and nothing else. Never shows itself.
+
+    Its `kid` is the RFC 7638 thumbprint of the public half.
+    """
 
     algorithm: Final = ALGORITHM
-    __slots__ = ("_key", "public")
+    __slots__ = ("_key", "kid", "public")
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
         """Take a key of the library; callers use `derive` and `from_pem`."""
         self._key = key
         self.public = VerifyingKey(key.public_key())
+        self.kid = self.public.kid
 
     def __repr__(self) -> str:
         """Show the id only."""
@@ -192,11 +196,6 @@ class SigningKey:
     def __reduce__(self) -> str:
         """Refuse to be pickled: a private key leaves by `unsafe_to_pem` alone."""
         raise KeyUseForbidden("a signing key is not to be copied")
-
-    @property
-    def kid(self) -> str:
-        """The RFC 7638 thumbprint of the public half."""
-        return self.public.kid
 
     @classmethod
     def derive(cls, seed: bytes) -> "SigningKey":
