@@ -132,6 +132,7 @@ def test_a_mission_whose_entries_are_anchored_may_be_handed_on_whole(mission: Mi
         ("https://h.example/a", "https://h.example/a/ /x", False),
         ("/a", "/a/..\u00a0", False),
         ("/a", "/a/..\uff0fetc", False),
+        ("/a", "/a/..\u200b", False),
         ("/a", "/a/..;/etc", False),
         ("/a", "/a/with space/b", True),
         ("/a", "/a/\u00fcber", True),
