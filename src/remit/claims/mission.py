@@ -158,9 +158,10 @@ def _covers_scope(own: str, asked: str) -> bool:
         return True
     if not _ANCHOR.match(asked):
         return False
-    root = own.removesuffix("/**").removesuffix("/")
-    beneath = _fixed_path(asked).startswith(f"{root}/") and not is_pattern(root) and _ANCHOR.match(f"{root}/")
-    return own in (asked, asked.removesuffix("/")) or (bool(beneath) and _is_settled(asked))
+    # A root with a wildcard in it proves nothing by itself: the fixed part of what is asked holds none.
+    root = own.removesuffix("/**").removesuffix("/") + "/"
+    beneath = _ANCHOR.match(root) is not None and _fixed_path(asked).startswith(root)
+    return own in (asked, asked.removesuffix("/")) or (beneath and _is_settled(asked))
 
 
 def _fixed_path(entry: str) -> str:
