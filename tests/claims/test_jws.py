@@ -12,9 +12,11 @@ from jwcrypto.jwk import JWK
 from jwcrypto.jws import JWS
 
 from remit import RemitError
+from remit.claims.canonical import decode_base64url, encode_base64url
 from remit.claims.jws import ATTESTATION, KINDS, PASSPORT, RECEIPT, Kind, sign_token, verify_token
+from remit.claims.keys import ORDER
 from remit.errors import IssuerMismatch, TokenError
-from tests.world import ISSUER, KEYRING, OURS, session_of
+from tests.world import ISSUER, KEYRING, OURS, THEIR_ISSUER, THEIRS, session_of
 
 CLAIMS = {"iss": ISSUER, "n": 1, "text": "ünïcode 😀"}
 PAYLOAD = json.dumps(CLAIMS).encode()
@@ -60,9 +62,9 @@ def test_every_last_letter_of_a_signature_but_one_is_refused() -> None:
     assert accepted == [RECEIPT_TOKEN[-1]]
 
 
-def _verifies(token: str) -> bool:
+def _verifies(token: str, kind: Kind = RECEIPT) -> bool:
     try:
-        verify_token(RECEIPT, token, KEYRING)
+        verify_token(kind, token, KEYRING)
     except TokenError:
         return False
     return True
@@ -90,3 +92,30 @@ def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: Kind) -> N
         with pytest.raises(RemitError) as caught:
             attempt()
         assert caught.value.code == "token_too_large"
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(PASSPORT, 16_384), (RECEIPT, 65_535), (ATTESTATION, 65_535)], ids=str)
+def test_a_token_just_as_long_as_its_kind_allows_is_made_and_read(kind: Kind, limit: int) -> None:
+    frame = len(sign_token(kind, json.dumps({"iss": ISSUER, "pad": ""}).encode(), OURS))
+    lengths = {}
+    for pad in range((limit - frame) * 3 // 4 - 4, (limit - frame) * 3 // 4 + 4):
+        try:
+            token = sign_token(kind, json.dumps({"iss": ISSUER, "pad": "x" * pad}).encode(), OURS)
+        except TokenError:
+            continue
+        lengths[len(token)] = verify_token(kind, token, KEYRING).claims
+    assert limit - 1 <= max(lengths) <= limit
+    with pytest.raises(TokenError) as caught:
+        verify_token(kind, "a" * limit, KEYRING)
+    assert caught.value.code == "token_malformed"
+
+
+def test_what_is_hashed_has_one_form_whoever_signed_it() -> None:
+    payload = json.dumps({"iss": THEIR_ISSUER}).encode()
+    for kind in KINDS:
+        token = sign_token(kind, payload, THEIRS)
+        message, _, part = token.rpartition(".")
+        raw = decode_base64url(part)
+        other = encode_base64url(raw[:32] + (ORDER - int.from_bytes(raw[32:], "big")).to_bytes(32, "big"))
+        assert _verifies(token, kind)
+        assert _verifies(f"{message}.{other}", kind) == (kind is PASSPORT)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Keyring, SigningKey, TrustedKey, VerifyingKey
+from remit.claims.canonical import decode_base64url, encode_base64url
 from remit.claims.keys import ORDER
 from remit.claims.strictjson import JSON
 from remit.errors import KeyMaterialError, KeyUnknown, SignatureInvalid
@@ -155,6 +156,7 @@ JWK: dict[str, JSON] = OURS.public.to_jwk()
         ({"x": 5}, "key_malformed"),
         ({"x": "AAAA"}, "key_malformed"),
         ({"x": str(JWK["x"]) + "="}, "key_malformed"),
+        ({"x": encode_base64url(b"\0" + decode_base64url(str(JWK["x"])))}, "key_malformed"),
         ({"y": "A" * 43}, "key_malformed"),
         ({"x": "A" * 43, "y": "A" * 43}, "key_malformed"),
     ],

@@ -133,6 +133,21 @@ def test_a_path_that_ends_below_the_root_of_the_size_it_names_is_refused() -> No
         verify_consistency(2, ROOTS[2], 9, ROOTS[4], prove_consistency(LEAVES[:4], 2))
 
 
+def test_a_path_that_goes_on_above_the_root_of_the_size_it_names_is_refused() -> None:
+    with pytest.raises(ProofInvalid):
+        verify_inclusion(LEAVES[0], 0, 1, [LEAVES[1]], ROOTS[2])
+    with pytest.raises(ProofInvalid):
+        verify_consistency(1, ROOTS[1], 2, hash_node(ROOTS[2], ROOTS[1]), [LEAVES[1], ROOTS[1]])
+
+
+def test_a_place_outside_the_tree_is_refused_even_if_the_hashes_fit() -> None:
+    for index in (1, 2, -1):
+        with pytest.raises(ProofInvalid):
+            verify_inclusion(LEAVES[0], index, 1, [], ROOTS[1])
+    with pytest.raises(ProofInvalid):
+        verify_consistency(0, EMPTY_ROOT, 0, EMPTY_ROOT, [])
+
+
 def test_two_trees_of_one_size_must_be_the_same() -> None:
     with pytest.raises(ProofInvalid):
         verify_consistency(3, ROOTS[2], 3, ROOTS[3], [])

@@ -4,7 +4,7 @@ import pytest
 
 from remit import parse_mission
 from remit.claims.passport import Confirmation
-from remit.claims.shapes import build_reader, encode
+from remit.claims.shapes import build_reader, check_leap_second, encode
 from remit.errors import FieldInvalid
 
 
@@ -35,3 +35,17 @@ def test_what_is_read_back_is_held_to_the_rules() -> None:
     with pytest.raises(FieldInvalid) as caught:
         read_back(b'{"jkt":"short"}')
     assert caught.value.place == "$.jkt"
+
+
+@pytest.mark.parametrize("offset", range(-23 * 60 - 59, 24 * 60, 37))
+def test_a_leap_second_is_at_2359_utc_in_every_zone(offset: int) -> None:
+    """Local time is UTC plus the offset, around the clock."""
+    sign, size = ("-", -offset) if offset < 0 else ("+", offset)
+    for minute in (23 * 60 + 59, 23 * 60 + 58, 0, 12 * 60):
+        local = (minute + offset) % (24 * 60)
+        moment = f"2016-12-31T{local // 60:02}:{local % 60:02}:60.5{sign}{size // 60:02}:{size % 60:02}"
+        if minute == 23 * 60 + 59:
+            check_leap_second(moment, "$")
+        else:
+            with pytest.raises(FieldInvalid):
+                check_leap_second(moment, "$")

@@ -46,6 +46,8 @@ REFUSED = [
     (b'{"a":12345678901234567890123456789}', "json_number_refused", "$.a"),
     (b"1" * 65, "json_too_large", "$"),
     (b"[0." + b"1" * 63 + b"]", "json_too_large", "$[0]"),
+    (b"[-" + b"1" * 64 + b"]", "json_too_large", "$[0]"),
+    (b"[1" + b"0" * 63 + b"]", "json_number_refused", "$[0]"),
     (b'{"a":"\\ud800"}', "json_lone_surrogate", "$.a"),
     (b'{"\\udc00":1}', "json_lone_surrogate", "$"),
     (b'["\\udc00\\ud800"]', "json_lone_surrogate", "$[0]"),
@@ -146,3 +148,11 @@ def test_an_object_is_an_object() -> None:
     with pytest.raises(InputError) as caught:
         parse_object(b"[]")
     assert caught.value.code == "json_syntax"
+
+
+def test_the_reader_stops_at_the_length_it_is_given() -> None:
+    assert parse_json(b"[1,2]", max_bytes=5) == [1, 2]
+    assert parse_json(b" " * (strictjson.MAX_BYTES - 1) + b"1") == 1
+    with pytest.raises(InputError) as caught:
+        parse_json(b"[1,2]", max_bytes=4)
+    assert caught.value.code == "json_too_large"
