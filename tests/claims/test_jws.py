@@ -119,3 +119,12 @@ def test_what_is_hashed_has_one_form_whoever_signed_it() -> None:
         other = encode_base64url(raw[:32] + (ORDER - int.from_bytes(raw[32:], "big")).to_bytes(32, "big"))
         assert _verifies(token, kind)
         assert _verifies(f"{message}.{other}", kind) == (kind is PASSPORT)
+
+
+def test_a_header_is_compared_in_ascii() -> None:
+    """The Kelvin sign is a small k to those who fold case; no kind has one today."""
+    kind = Kind("remit-check+jwt", 9999, hashed=True)
+    token = sign_token(Kind("remit-chec\u212a+jwt", 9999, hashed=True), PAYLOAD, OURS)
+    with pytest.raises(TokenError) as caught:
+        verify_token(kind, token, KEYRING)
+    assert caught.value.code == "token_kind_mismatch"

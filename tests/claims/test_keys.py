@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
+from vectors.making.p256 import P, lift
 
 from remit import Keyring, SigningKey, TrustedKey, VerifyingKey
 from remit.claims.canonical import decode_base64url, encode_base64url
@@ -168,6 +169,38 @@ def test_a_jwk_that_is_not_a_p256_key_for_verifying_is_refused(change: dict[str,
     assert caught.value.code == code
 
 
+def test_a_coordinate_has_one_spelling() -> None:
+    x, y = next(point for number in range(1 << 20) if (point := lift(number)))
+    jwk: dict[str, JSON] = {"kty": "EC", "crv": "P-256", "y": encode_base64url(y.to_bytes(32, "big"))}
+    VerifyingKey.from_jwk(jwk | {"x": encode_base64url(x.to_bytes(32, "big"))})
+    with pytest.raises(KeyMaterialError):
+        VerifyingKey.from_jwk(jwk | {"x": encode_base64url((x + P).to_bytes(32, "big"))})
+
+
+def test_keys_of_the_library_are_held_to_the_curve_too() -> None:
+    for key in (K1, P384):
+        for attempt in (lambda key=key: SigningKey(key), lambda key=key: VerifyingKey(key.public_key())):
+            with pytest.raises(KeyMaterialError) as caught:
+                attempt()
+            assert caught.value.code == "key_not_p256"
+    with pytest.raises(KeyMaterialError):
+        VerifyingKey(P256.public_key(), "evil\n")
+
+
+def test_a_pem_holds_one_key_and_nothing_else() -> None:
+    private, public = OURS.unsafe_to_pem(), OURS.public.to_pem()
+    old_form = P256.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    for pem in (private * 2, b"note\n" + private, private + b"note\n", old_form):
+        with pytest.raises(KeyMaterialError):
+            SigningKey.from_pem(pem)
+    for pem in (public + STRANGER.public.to_pem(), b"note\n" + public):
+        with pytest.raises(KeyMaterialError):
+            VerifyingKey.from_pem(pem)
+    assert SigningKey.from_pem(b"\n" + private).kid == OURS.kid
+
+
 def test_a_jwk_that_says_it_verifies_is_taken() -> None:
     assert VerifyingKey.from_jwk(JWK | {"key_ops": ["sign", "verify"]}) == OURS.public
 
@@ -180,7 +213,8 @@ def test_a_keyring_finds_by_exact_kid_and_refuses_two_meanings_of_one() -> None:
     with pytest.raises(KeyUnknown):
         ring.find(OURS.kid.lower())
     renamed = VerifyingKey.from_jwk(STRANGER.public.to_jwk() | {"kid": OURS.kid})
-    for conflicting in (TrustedKey(OURS.public, "them"), TrustedKey(renamed, "us")):
+    strange = TrustedKey(OURS.public, "us", foreign=True)
+    for conflicting in (TrustedKey(OURS.public, "them"), TrustedKey(renamed, "us"), strange):
         with pytest.raises(KeyMaterialError) as caught:
             Keyring([trusted, conflicting])
         assert caught.value.code == "key_conflict"

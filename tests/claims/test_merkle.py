@@ -156,3 +156,26 @@ def test_two_trees_of_one_size_must_be_the_same() -> None:
 def test_an_empty_path_joins_nothing() -> None:
     with pytest.raises(ProofInvalid):
         verify_consistency(3, ROOTS[3], 5, ROOTS[5], [])
+
+
+def test_nodes_of_another_length_prove_nothing() -> None:
+    left, right = LEAVES[:2]
+    for leaf, path in ((left + right, [b""]), (b"", [left + right])):
+        with pytest.raises(ProofInvalid):
+            verify_inclusion(leaf, 1, 2, path, ROOTS[2])
+    third, fourth = LEAVES[2:4]
+    forged = hash_node(ROOTS[2] + third[:1], hash_node(third[1:], fourth))
+    with pytest.raises(ProofInvalid):
+        verify_consistency(3, ROOTS[3], 4, forged, [third[1:], fourth, ROOTS[2] + third[:1]])
+    with pytest.raises(ProofInvalid):
+        root_of([left, right[1:]])
+
+
+def test_sizes_beyond_any_log_are_refused_at_once() -> None:
+    for size in (2**63, 10**5000):
+        with pytest.raises(ProofInvalid):
+            verify_inclusion(LEAVES[0], 0, size, [], ROOTS[1])
+        with pytest.raises(ProofInvalid):
+            verify_consistency(1, ROOTS[1], size, ROOTS[2], [])
+        with pytest.raises(ProofInvalid):
+            prove_inclusion(LEAVES, size)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit import parse_mission
+from remit import parse_mission, parse_receipt
 from remit.claims.passport import Confirmation
 from remit.claims.shapes import build_reader, check_leap_second, encode
 from remit.errors import FieldInvalid
@@ -21,6 +21,17 @@ def test_a_name_cannot_write_a_line_or_a_place_of_its_own(name: str) -> None:
         parse_mission({"agent_id": "a", "mission": "m", name: 1})
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 250
+
+
+def test_what_the_strict_reader_never_gives_is_refused_all_the_same() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for odd in ({"\ud800": 1}, {"allowed_tools": deep}):
+        with pytest.raises(FieldInvalid):
+            parse_mission({"agent_id": "a", "mission": "m", **odd})
+    with pytest.raises(FieldInvalid):
+        parse_receipt({"evidence_proof_ref": {"type": deep}})
 
 
 def test_values_from_outside_are_not_repeated() -> None:

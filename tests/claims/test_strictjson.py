@@ -156,3 +156,19 @@ def test_the_reader_stops_at_the_length_it_is_given() -> None:
     with pytest.raises(InputError) as caught:
         parse_json(b"[1,2]", max_bytes=4)
     assert caught.value.code == "json_too_large"
+
+
+@pytest.mark.parametrize("data", [b'{"password":"hunter2" x', b'{"password":"hunter2\xff"}', b'["hunter2",NaN]'])
+def test_an_error_does_not_carry_the_text(data: bytes) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_json(data)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__context__ is None or isinstance(caught.value.__context__, strictjson._Unsure)
+
+
+def test_places_are_short_and_plain_whatever_the_names_are() -> None:
+    for name in ("a" * 200_000, "a\u3164\ufe0f", "a b"):
+        with pytest.raises(InputError) as caught:
+            parse_json(f'{{"{name}":{{"{name}":NaN}}}}'.encode())
+        assert caught.value.place.isprintable()
+        assert len(str(caught.value)) < 300

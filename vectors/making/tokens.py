@@ -179,13 +179,15 @@ def _header_cases() -> Iterator[Case]:
         "jku": "https://keys.example/",
         "x5u": "https://keys.example/",
         "x5c": ["MIIB"],
+        "x5t": "AAAA",
+        "x5t#S256": "AAAA",
     }
     for name, item in keys.items():
         yield _case(f"{name} in the header", mint(HEADER | {name: item}, CLAIMS), "key_in_header_refused")
     for name in ("zip", "b64", "cty", "nonce", "x-made-up"):
         yield _case(f"{name} in the header", mint(HEADER | {name: "DEF"}, CLAIMS), "unknown_header_refused")
-    for kid in ("../../etc/passwd", "' OR 1=1 --", "a\x00b", "x" * 10_000, "", " ", 7, None, [OURS.kid], "k\u00e9y"):
-        name = f"kid {kid!r}" if len(str(kid)) < 99 else "kid of 10,000 characters"
+    for kid in ("../../etc/passwd", "' OR 1=1 --", "a\x00b", "x" * 129, "", " ", 7, None, [OURS.kid], "k\u00e9y"):
+        name = f"kid {kid!r}"
         yield _case(name, mint(HEADER | {"kid": kid}, CLAIMS), "key_id_invalid")
     for kid in (STRANGER.kid, OURS.kid[:-1], OURS.kid.swapcase(), "key-1"):
         yield _case(f"unknown kid {kid}", mint(HEADER | {"kid": kid}, CLAIMS), "key_unknown")
@@ -196,6 +198,7 @@ def _header_cases() -> Iterator[Case]:
         "header with a byte order mark": (b"\xef\xbb\xbf" + json.dumps(HEADER).encode(), "json_not_utf8"),
         "header in UTF-16": (json.dumps(HEADER).encode("utf-16"), "json_not_utf8"),
         "header that is an array": (b"[]", "json_syntax"),
+        "header of more than 1024 bytes": (json.dumps(HEADER | {"kid": "x" * 10_000}).encode(), "json_too_large"),
         "header that is not JSON": (b"alg=ES256", "json_syntax"),
         "header nested too deep": (b'{"a":' + b"[" * 70 + b"]" * 70 + b"}", "json_too_deep"),
     }

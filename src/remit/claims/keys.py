@@ -51,6 +51,7 @@ ALGORITHM: Final = "ES256"
 KEY_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 SEED_BYTES: Final = 40
+_PRIME: Final = 2**256 - 2**224 + 2**192 + 2**96 - 1
 SIGNATURE_BYTES: Final = 64
 
 _HALF: Final = SIGNATURE_BYTES // 2
@@ -69,6 +70,10 @@ class VerifyingKey:
 
     def __init__(self, key: ec.EllipticCurvePublicKey, kid: str | None = None) -> None:
         """Take a key of the library; files and messages come in through `from_pem` and `from_jwk`."""
+        if not isinstance(key.curve, ec.SECP256R1):
+            raise KeyNotP256("a public key, but not on P-256")
+        if kid is not None and not KEY_ID.fullmatch(kid):
+            raise KeyMalformed("the kid is not a well-formed key id")
         self._key = key
         self._numbers = key.public_numbers()
         self.kid = kid or self.thumbprint()
@@ -89,10 +94,10 @@ class VerifyingKey:
     def from_pem(cls, pem: bytes) -> "VerifyingKey":
         """Return the key of a SubjectPublicKeyInfo PEM."""
         try:
-            key = serialization.load_pem_public_key(pem)
+            key = serialization.load_pem_public_key(_single_block(pem, b"PUBLIC KEY"))
         except (ValueError, UnsupportedAlgorithm):
             raise KeyMalformed("not a public key in PEM form") from None
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not _is_p256(key.curve):
+        if not isinstance(key, ec.EllipticCurvePublicKey):
             raise KeyNotP256("a public key, but not on P-256")
         return cls(key)
 
@@ -105,8 +110,8 @@ class VerifyingKey:
             raise KeyNotP256("a JWK, but not of an EC key on P-256")
         _check_intended_for_verifying(jwk)
         kid = jwk.get("kid")
-        if kid is not None and not (isinstance(kid, str) and KEY_ID.fullmatch(kid)):
-            raise KeyMalformed("the JWK's kid is not a well-formed key id")
+        if kid is not None and not isinstance(kid, str):
+            raise KeyMalformed("the JWK's kid is not a string")
         try:
             point = ec.EllipticCurvePublicNumbers(
                 _coordinate(jwk, "x"), _coordinate(jwk, "y"), ec.SECP256R1()
@@ -147,8 +152,13 @@ class VerifyingKey:
         return {"kty": "EC", "crv": "P-256", "x": x, "y": y}
 
 
-def _is_p256(curve: ec.EllipticCurve) -> bool:
-    return isinstance(curve, ec.SECP256R1)
+def _single_block(pem: bytes, label: bytes) -> bytes:
+    """Return `pem` if it is one block of this label and nothing else, so that nobody wonders which key was meant."""
+    text = pem.strip()
+    whole = text.startswith(b"-----BEGIN " + label + b"-----") and text.endswith(b"-----END " + label + b"-----")
+    if not whole or text.count(b"-----BEGIN") != 1:
+        raise ValueError("not one PEM block")
+    return text
 
 
 def _check_intended_for_verifying(jwk: Mapping[str, JSON]) -> None:
@@ -168,9 +178,10 @@ def _coordinate(jwk: Mapping[str, JSON], name: str) -> int:
     if not isinstance(text, str):
         raise KeyMalformed(f"the JWK has no {name}")
     data = decode_base64url(text)
-    if len(data) != _HALF:
-        raise KeyMalformed(f"the JWK's {name} is not {_HALF} bytes")
-    return int.from_bytes(data, "big")
+    number = int.from_bytes(data, "big")
+    if len(data) != _HALF or number >= _PRIME:
+        raise KeyMalformed(f"the JWK's {name} is not {_HALF} bytes below the prime of the curve")
+    return number
 
 
 @final
@@ -212,10 +223,10 @@ class SigningKey:
     def from_pem(cls, pem: bytes) -> "SigningKey":
         """Return the key of an unencrypted PKCS #8 PEM."""
         try:
-            key = serialization.load_pem_private_key(pem, password=None)
+            key = serialization.load_pem_private_key(_single_block(pem, b"PRIVATE KEY"), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise KeyMalformed("not an unencrypted private key in PEM form") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or not _is_p256(key.curve):
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise KeyNotP256("a private key, but not on P-256")
         return cls(key)
 

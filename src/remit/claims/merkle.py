@@ -47,6 +47,7 @@ class Frontier:
 
     def append(self, leaf: bytes) -> None:
         """Add the hash of one more leaf."""
+        _check_hashes(leaf)
         size, peak = self.size, leaf
         while size & 1:
             peak = hash_node(self._peaks.pop(), peak)
@@ -62,6 +63,16 @@ class Frontier:
         for peak in reversed(rest):
             root = hash_node(peak, root)
         return root
+
+
+_HASH_BYTES: Final = 32
+_MAX_SIZE: Final = 2**63
+
+
+def _check_hashes(*hashes: bytes) -> None:
+    """Raise unless all are as long as a hash: a node of another length could be split at another place."""
+    if any(len(node) != _HASH_BYTES for node in hashes):
+        raise ProofInvalid(f"a hash has {_HASH_BYTES} bytes")
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
@@ -80,7 +91,7 @@ def _split(size: int) -> int:
 def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Return the path from leaf `index` to the root (RFC 9162, 2.1.3.1)."""
     if not 0 <= index < len(leaves):
-        raise ProofInvalid(f"no leaf {index} in a tree of {len(leaves)}")
+        raise ProofInvalid("the tree has no such leaf")
     if len(leaves) == 1:
         return []
     middle = _split(len(leaves))
@@ -93,7 +104,7 @@ def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
 def prove_consistency(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
     """Return the proof that the first `old_size` leaves are the older tree (RFC 9162, 2.1.4.1)."""
     if not 0 < old_size <= len(leaves):
-        raise ProofInvalid(f"no tree of {old_size} within one of {len(leaves)}")
+        raise ProofInvalid("the tree has no such beginning")
     return _subproof(leaves, old_size, whole=True)
 
 
@@ -109,8 +120,9 @@ def _subproof(leaves: Sequence[bytes], old_size: int, *, whole: bool) -> list[by
 
 def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> None:
     """Raise `ProofInvalid` unless `path` leads from leaf `index` of `size` to `root` (RFC 9162, 2.1.3.2)."""
-    if not 0 <= index < size:
-        raise ProofInvalid(f"no leaf {index} in a tree of {size}")
+    if not 0 <= index < size < _MAX_SIZE:
+        raise ProofInvalid("the tree has no such leaf")
+    _check_hashes(leaf, *path, root)
     node, last, reached = index, size - 1, leaf
     for sibling in path:
         if last == 0:
@@ -134,8 +146,9 @@ def _skip_even(node: int, last: int) -> tuple[int, int]:
 
 def verify_consistency(old_size: int, old_root: bytes, size: int, root: bytes, path: Sequence[bytes]) -> None:
     """Raise `ProofInvalid` unless the tree of `old_size` is the beginning of the newer one (RFC 9162, 2.1.4.2)."""
-    if not 0 < old_size <= size:
-        raise ProofInvalid(f"no tree of {old_size} within one of {size}")
+    if not 0 < old_size <= size < _MAX_SIZE:
+        raise ProofInvalid("the tree has no such beginning")
+    _check_hashes(old_root, *path, root)
     if old_size == size:
         if path or old_root != root:
             raise ProofInvalid("trees of one size differ")

@@ -110,6 +110,8 @@ def shape(kind: type[_Kind], value: object, choose: Choose | None = None) -> _Ki
         return msgspec.convert(value, kind, dec_hook=choose)
     except msgspec.ValidationError as error:
         raise _field_invalid(error) from None
+    except (UnicodeEncodeError, RecursionError):
+        raise FieldInvalid("holds half a character, or is nested too deep") from None
 
 
 def build_reader(kind: type[_Kind], choose: Choose | None = None) -> Callable[[bytes], _Kind]:

@@ -8,7 +8,7 @@ is for `shapes.py` and its users.
 
 import json
 import math
-from collections import Counter
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import orjson
@@ -91,20 +91,29 @@ def _reread(data: bytes) -> JSON:
 
 def _read_closely(data: bytes) -> JSON:
     """Return the value after a look at every member, or raise for the first flaw."""
+    value = _decode(data)
+    if isinstance(value, InputError):
+        raise value
+    _inspect(value)
+    return value  # type: ignore[return-value]  # every value in it was inspected
+
+
+def _decode(data: bytes) -> object:
+    """Return the decoded value, flaws and all, or the error that it cannot be decoded with.
+
+    The error is returned, not raised, so that the decoder's own, which holds the whole text, is not its context.
+    """
     try:
         text = data.decode("utf-8")
+        if text.startswith("\ufeff"):
+            return JsonNotUtf8("starts with a byte order mark")
+        return _DECODER.decode(text)
     except UnicodeDecodeError as error:
-        raise JsonNotUtf8(f"not UTF-8 at byte {error.start}") from None
-    if text.startswith("\ufeff"):
-        raise JsonNotUtf8("starts with a byte order mark")
-    try:
-        value = _DECODER.decode(text)
+        return JsonNotUtf8(f"not UTF-8 at byte {error.start}")
     except json.JSONDecodeError as error:
-        raise JsonSyntax(f"not JSON at line {error.lineno}, column {error.colno}") from None
+        return JsonSyntax(f"not JSON at line {error.lineno}, column {error.colno}")
     except RecursionError:
-        raise JsonTooDeep(f"nested deeper than {MAX_DEPTH}") from None
-    _inspect(value)
-    return value  # type: ignore[no-any-return]  # every value in it was inspected
+        return JsonTooDeep(f"nested deeper than {MAX_DEPTH}")
 
 
 class _Flaw:
@@ -121,7 +130,8 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object] | _Flaw:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+    names = sorted(name for name, _ in pairs)
+    twice = next(one for one, other in pairwise(names) if one == other)
     return _Flaw(JsonDuplicateMember, f"member {quote(twice)} stands twice")
 
 
@@ -192,11 +202,16 @@ def _inspect_string(value: str, path: _Path) -> None:
 
 
 def _place(path: _Path) -> str:
-    """Return the path as people write it: `$.tools[2]`, with odd names quoted."""
-    return "$" + "".join(
-        f"[{step}]" if isinstance(step, int) else f".{step}" if step.isidentifier() else f"[{quote(step)}]"
-        for step in path[:_SHOWN_STEPS]
-    )
+    """Return the path as people write it: `$.tools[2]`, with odd and long names quoted."""
+    return "$" + "".join(map(_step, path[:_SHOWN_STEPS]))
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    plain = step.isascii() and step.isidentifier() and len(step) <= _SHOWN_NAME
+    return f".{step}" if plain else f"[{quote(step)}]"
 
 
 _SHOWN_STEPS: Final = 16
+_SHOWN_NAME: Final = 60
