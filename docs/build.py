@@ -80,7 +80,7 @@ def main() -> int:
     found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)
-    print(f"docs: {len(pages())} pages, {len(found)} problems, {errors_page().count('| `')} error codes")
+    print(f"docs: {len(pages())} pages, {len(found)} problems, {errors_page().count(chr(10) + '| `')} error codes")
     return 1 if found else 0
 
 
