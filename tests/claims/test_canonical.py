@@ -64,6 +64,7 @@ def test_a_message_about_a_bad_value_does_not_hold_the_value() -> None:
     with pytest.raises(InputError) as caught:
         canonicalize({"password": "hunter2", "n": 2**60})
     assert "hunter2" not in str(caught.value)
+    assert caught.value.__context__ is None
 
 
 @given(st.binary(max_size=80))

@@ -19,13 +19,20 @@ __all__ = ["base64url", "canonicalize", "decode_base64url", "encode_base64url", 
 
 def canonicalize(value: object) -> bytes:
     """Return the RFC 8785 form of a JSON value."""
+    form = _form(value)
+    if form is None:
+        raise NotCanonicalizable("has no canonical form")
+    return form
+
+
+def _form(value: object) -> bytes | None:
+    """Return the form, or None; the libraries' own errors hold the value, so they are not passed on."""
     try:
         if _is_plain(value):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what is not JSON
     except (rfc8785.CanonicalizationError, orjson.JSONEncodeError, ValueError, RecursionError):
-        # The libraries' own words may repeat the value.
-        raise NotCanonicalizable("has no canonical form") from None
+        return None
 
 
 def _is_plain(value: object) -> bool:

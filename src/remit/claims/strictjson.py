@@ -8,6 +8,7 @@ is for `shapes.py` and its users.
 
 import json
 import math
+import re
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -51,10 +52,8 @@ def parse_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> JSON:
     """Return the value that `data` spells."""
     if len(data) > max_bytes:
         raise JsonTooLarge(f"{len(data)} bytes, at most {max_bytes} are read")
-    try:
-        return _reread(data)
-    except _Unsure:
-        return _read_closely(data)
+    value = _reread(data)
+    return _read_closely(data) if value is _UNSURE else value  # type: ignore[return-value]  # it is JSON then
 
 
 def parse_object(data: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, JSON]:
@@ -65,12 +64,11 @@ def parse_object(data: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, JSON]:
     return value
 
 
-class _Unsure(Exception):
-    """The quick reading cannot tell; the close one will."""
+_UNSURE: Final = object()
 
 
-def _reread(data: bytes) -> JSON:
-    """Return the value if it encodes back to the very same bytes.
+def _reread(data: bytes) -> object:
+    """Return the value if it encodes back to the very same bytes, else `_UNSURE`: the close reading will tell.
 
     That proves what we ask for without looking at each member: a duplicate would be gone, a number out of
     range or spelled oddly would come back otherwise. It holds for what most programs send (compact, no needless
@@ -78,15 +76,13 @@ def _reread(data: bytes) -> JSON:
     """
     small = len(data) <= MAX_STRING and data.count(b",") <= MAX_MEMBERS - MAX_DEPTH
     if not small or data.count(b"[") + data.count(b"{") > MAX_DEPTH:
-        raise _Unsure
+        return _UNSURE
     try:
-        value: JSON = orjson.loads(data)
+        value: object = orjson.loads(data)
         same = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER) == data
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        raise _Unsure from None
-    if not same:
-        raise _Unsure
-    return value
+        return _UNSURE
+    return value if same else _UNSURE
 
 
 def _read_closely(data: bytes) -> JSON:
@@ -161,6 +157,7 @@ _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_real, parse_constant=_constant
 )
 
+_HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 _Path: TypeAlias = tuple[str | int, ...]
 
 
@@ -195,10 +192,8 @@ def _inside(value: dict[str, object] | list[object], path: _Path) -> list[tuple[
 def _inspect_string(value: str, path: _Path) -> None:
     if len(value) > MAX_STRING:
         raise JsonTooLarge(f"a string of more than {MAX_STRING} characters", place=_place(path))
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise JsonLoneSurrogate("a string holds half a character", place=_place(path)) from None
+    if not value.isascii() and _HALF_CHARACTER.search(value):
+        raise JsonLoneSurrogate("a string holds half a character", place=_place(path))
 
 
 def _place(path: _Path) -> str:
