@@ -14,7 +14,9 @@ is not quoted and clipped.
     │   ├── JsonLoneSurrogate       half a character
     │   ├── JsonTooDeep             nested deeper than we read
     │   ├── FieldInvalid            a member is missing, unknown or breaks its rule
-    │   └── NotCanonicalizable      a value has no RFC 8785 form
+    │   ├── NotCanonicalizable      a value has no RFC 8785 form
+    │   ├── ShellUnparsed           a command line cannot be read as bash reads it
+    │   └── PolicyInvalid           a policy file is not what its engine can use
     ├── KeyMaterialError            a key cannot be used
     │   ├── KeyMalformed            not a key in the stated format
     │   ├── KeyNotP256              a key of another algorithm or curve
@@ -83,8 +85,10 @@ __all__ = [
     "PassportExpired",
     "PassportNotYetValid",
     "PayloadInvalid",
+    "PolicyInvalid",
     "ProofInvalid",
     "RemitError",
+    "ShellUnparsed",
     "SignatureInvalid",
     "SignatureNotLowS",
     "SignatureOutOfRange",
@@ -177,6 +181,23 @@ class NotCanonicalizable(InputError):
     """A value has no RFC 8785 form, so it has no digest."""
 
     code = "not_canonicalizable"
+
+
+class ShellUnparsed(InputError):
+    """A command line cannot be read as bash reads it; `word` is where, `reason` why."""
+
+    code = "shell_unparsed"
+
+    def __init__(self, reason: str, word: str) -> None:
+        super().__init__(f"{reason} at {quote(word)}" if word else reason)
+        self.reason = reason
+        self.word = word
+
+
+class PolicyInvalid(InputError):
+    """A policy file cannot be read, does not parse, or does not fit the schema."""
+
+    code = "policy_invalid"
 
 
 class KeyMaterialError(RemitError):

@@ -1,0 +1,89 @@
+"""A tool call as sent, and the action it is projected to.
+
+These are plain values. `projection.py` makes an `Action` from a `ToolCall`; what it could not determine is in the action
+as a `Doubt`, so that a judge never has to guess.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from remit.claims.receipt import ActionClass
+from remit.claims.shapes import SideEffectClass
+from remit.claims.strictjson import JSON
+
+__all__ = [
+    "MAX_TARGET",
+    "SIDE_EFFECT_ORDER",
+    "Action",
+    "Annotations",
+    "Doubt",
+    "Effect",
+    "ToolCall",
+    "Verb",
+]
+
+MAX_TARGET: Final = 2048
+# From harmless to grave: a receipt names the gravest, a judge looks at all.
+SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
+
+Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate"]
+
+
+class Annotations(NamedTuple):
+    """What an MCP server says about its tool. Only believed where it makes a judgement stricter."""
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+
+
+class ToolCall(NamedTuple):
+    """What a client asks to do, as it was sent."""
+
+    tool_name: str
+    arguments: Mapping[str, JSON]
+    cwd: str | None = None
+    annotations: Annotations = Annotations()
+
+
+class Effect(NamedTuple):
+    """One thing that a call would do to one resource.
+
+    Paths are absolute and without links, URLs normalised. `beneath` stands for anything below a directory whose
+    names nobody listed. `shared` marks a file that has other names, which may lie elsewhere.
+    """
+
+    verb: Verb
+    resource: str
+    source: str
+    beneath: bool = False
+    shared: bool = False
+
+
+class Doubt(NamedTuple):
+    """Something that could not be determined: the word that caused it, why, and what would help."""
+
+    code: Literal["target_unknown", "shell_unparsed"]
+    word: str
+    reason: str
+    # What is done is unknown too, not only to which resource it is done.
+    unbounded: bool = False
+
+
+class Action(NamedTuple):
+    """What a call comes to: the members of a receipt, and everything a judge needs."""
+
+    tool: str
+    action_class: ActionClass
+    resource_family: str
+    target: str
+    side_effects: frozenset[SideEffectClass]
+    effects: tuple[Effect, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    # Runs code of the project, which only a sandbox bounds.
+    runs_code: bool = False
+
+    @property
+    def side_effect_class(self) -> SideEffectClass:
+        """Return the gravest side effect, which is the one a receipt names."""
+        return max(self.side_effects, key=SIDE_EFFECT_ORDER.index)

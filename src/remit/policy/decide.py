@@ -1,0 +1,81 @@
+"""Combine findings into one decision: deny overrides, and nothing found denies.
+
+`judge` is the one way from a tool call to a decision: project, ask every engine, combine.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from remit.claims.mission import Mission
+from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
+from remit.policy.call import Action, ToolCall
+from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
+from remit.policy.files import Files
+from remit.policy.projection import project
+from remit.policy.scope import build_scope
+
+__all__ = ["DEADLINE_S", "Decision", "decide", "judge", "policy_decisions"]
+
+DEADLINE_S: Final = 1.0
+_NO_ENGINE: Final = Finding(
+    "none",
+    "engine_failed",
+    "no policy engine is configured, which denies",
+    Remedy((), "Ask whoever runs Remit to configure a policy engine; no passport helps here."),
+)
+
+
+class Decision(NamedTuple):
+    """The combined answer, with everything that a receipt and a person need."""
+
+    decision: Literal["PERMIT", "DENY"]
+    verdict: Verdict
+    reason: str
+    findings: tuple[Finding, ...]
+    action: Action
+    public_reason: PublicDenialReason | None = None
+    code: str | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def permits(self) -> bool:
+        """Tell whether the call may go on, once its receipt is durable."""
+        return self.decision == "PERMIT"
+
+
+def decide(findings: Iterable[Finding], action: Action) -> Decision:
+    """Return the combined answer: the first refusal, in the order the engines were asked."""
+    given = tuple(findings) or (_NO_ENGINE,)
+    refusal = next((finding for finding in given if not finding.permits), None)
+    if refusal is None:
+        return Decision("PERMIT", "compliant", _permitted(given, action), given, action)
+    public, verdict = DENIALS[refusal.code]
+    return Decision("DENY", verdict, refusal.reason, given, action, public, refusal.code, refusal.remedy)
+
+
+def _permitted(findings: Sequence[Finding], action: Action) -> str:
+    reason = findings[0].reason
+    if action.runs_code:
+        return f"{reason}; static scope only: it runs code of the project, which only a sandbox can bound"
+    return reason
+
+
+def judge(
+    call: ToolCall, mission: Mission, standing: Standing, engines: Sequence[Engine], files: Files, clock: Clock
+) -> Decision:
+    """Return the decision on one call."""
+    action = project(call, build_scope(mission.resource_scope, mission.cwd).base, files)
+    return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
+
+
+def policy_decisions(decision: Decision) -> tuple[PolicyDecision, ...]:
+    """Return the findings in the form a receipt holds them."""
+    return tuple(
+        PolicyDecision(
+            backend=finding.backend,
+            decision="permit" if finding.permits else "deny",
+            reason=finding.reason[:1024],
+            eval_ms=finding.eval_ms,
+        )
+        for finding in decision.findings
+    )

@@ -1,0 +1,176 @@
+"""The engine protocol: what a judge is given, what it answers, and what happens when it does not.
+
+Every engine gets the same case and a deadline. One that errs, is late or hangs denies with `engine_failed`: a missing
+answer must not read as permission. Combining the answers is for `decide.py`.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from remit.claims.mission import Mission
+from remit.claims.receipt import PublicDenialReason, Verdict
+from remit.policy.budget import Budget
+from remit.policy.call import Action, ToolCall
+
+__all__ = ["DENIALS", "Case", "Change", "Clock", "Engine", "Finding", "Remedy", "Standing", "Watched", "judge_all"]
+
+# Every internal code, with the reason that outsiders get and the verdict it stands for.
+DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
+    "tool_forbidden": ("policy_denied", "violation"),
+    "tool_not_allowed": ("policy_denied", "violation"),
+    "out_of_scope": ("policy_denied", "violation"),
+    "side_effect_not_allowed": ("policy_denied", "violation"),
+    "engine_denied": ("policy_denied", "violation"),
+    "engine_failed": ("policy_denied", "violation"),
+    "tool_calls_exhausted": ("budget_exhausted", "violation"),
+    "duration_exceeded": ("budget_exhausted", "violation"),
+    "lineage_budget_exhausted": ("budget_exhausted", "violation"),
+    "passport_revoked": ("revoked", "violation"),
+    "session_revoked": ("revoked", "violation"),
+    "session_ended": ("revoked", "violation"),
+    "kill_switch": ("revoked", "violation"),
+    "chain_broken": ("chain_invalid", "violation"),
+    "provider_side_activity": ("insufficient_evidence", "insufficient_evidence"),
+    "target_unknown": ("insufficient_evidence", "insufficient_evidence"),
+    "shell_unparsed": ("insufficient_evidence", "insufficient_evidence"),
+}
+
+Clock: TypeAlias = Callable[[], float]
+
+
+class Standing(NamedTuple):
+    """How the session stands: `refusal` is the code that ends every call, or nothing while it is active."""
+
+    session_id: str
+    budget: Budget
+    refusal: str = ""
+
+
+class Case(NamedTuple):
+    """Everything that a judge may look at."""
+
+    mission: Mission
+    call: ToolCall
+    action: Action
+    standing: Standing
+
+
+class Change(NamedTuple):
+    """One change to a passport: values added to or removed from a list, or a limit raised to a value."""
+
+    member: str
+    operation: Literal["add", "remove", "raise"]
+    values: tuple[str | int, ...]
+
+
+class Remedy(NamedTuple):
+    """The smallest change that would have permitted a call, as data and as one sentence.
+
+    Without changes no passport would have permitted it, and the sentence says what to do instead.
+    """
+
+    changes: tuple[Change, ...]
+    sentence: str
+
+
+class Finding(NamedTuple):
+    """One engine's answer. A denial has a code of `DENIALS`."""
+
+    backend: str
+    code: str
+    reason: str
+    remedy: Remedy | None = None
+    eval_ms: float = 0.0
+
+    @property
+    def permits(self) -> bool:
+        """Tell whether the engine has no objection."""
+        return not self.code
+
+
+class Engine(Protocol):
+    """A judge. It answers, or raises and thereby denies."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that receipts give it."""
+
+    def judge(self, case: Case) -> Finding:
+        """Return the answer to one case."""
+
+
+def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: float) -> tuple[Finding, ...]:
+    """Return every engine's answer with the time it took; the first refusal of the passport's own rules ends it."""
+    findings: list[Finding] = []
+    for engine in engines:
+        finding = _judged(engine, case, clock, deadline_s)
+        findings.append(finding)
+        if not finding.permits:
+            break
+    return tuple(findings)
+
+
+def _judged(engine: Engine, case: Case, clock: Clock, deadline_s: float) -> Finding:
+    started = clock()
+    try:
+        finding = engine.judge(case)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial, never a permission
+        finding = _failed(engine.name, f"failed ({type(error).__name__})")
+    took = clock() - started
+    if took > deadline_s and finding.permits:
+        finding = _failed(engine.name, "answered too late")
+    if not finding.permits and finding.code not in DENIALS:
+        finding = _failed(engine.name, "gave a code that is not known")
+    return finding._replace(backend=engine.name, eval_ms=round(took * 1000, 3))
+
+
+def _failed(name: str, what: str) -> Finding:
+    remedy = Remedy((), f"Ask whoever runs Remit to repair the policy engine {name}; no passport helps here.")
+    return Finding(name, "engine_failed", f"the policy engine {name} {what}, which denies", remedy)
+
+
+class Watched:
+    """An engine that may hang, watched from outside: it runs on a thread of its own and is given up at its deadline.
+
+    While a call hangs, every further one is denied at once, so that callers do not pile up behind it.
+    """
+
+    def __init__(self, engine: Engine, deadline_s: float) -> None:
+        self._engine = engine
+        self._deadline_s = deadline_s
+        self._cases: SimpleQueue[tuple[Case, SimpleQueue[Finding]]] = SimpleQueue()
+        self._busy = threading.Lock()
+        threading.Thread(target=self._work, name=f"engine-{engine.name}", daemon=True).start()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the engine that is watched."""
+        return self._engine.name
+
+    def judge(self, case: Case) -> Finding:
+        """Return the engine's answer, or a denial when it does not come in time."""
+        if not self._busy.acquire(timeout=self._deadline_s):
+            return _failed(self.name, "still hangs on an earlier call")
+        answers: SimpleQueue[Finding] = SimpleQueue()
+        self._cases.put((case, answers))
+        try:
+            return answers.get(timeout=self._deadline_s)
+        except Exception:  # noqa: BLE001 - the queue's own Empty, raised at the deadline
+            return _failed(self.name, "did not answer in time")
+
+    def _work(self) -> None:
+        while True:
+            case, answers = self._cases.get()
+            try:
+                finding = self._engine.judge(case)
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+                finding = _failed(self.name, f"failed ({type(error).__name__})")
+            self._busy.release()
+            answers.put(finding)
+
+
+def names_of(engines: Iterable[Engine]) -> tuple[str, ...]:
+    """Return the names of engines, as a receipt lists them."""
+    return tuple(engine.name for engine in engines)

@@ -1,0 +1,183 @@
+"""The one port that looks at the file system: what a path really is.
+
+Only names, kinds and links are looked at, never the content of a file. `SeenFiles` looks at this machine. `TextFiles` judges
+paths by their text, for a proxy that runs elsewhere and whose user accepts that links are not seen. `UnseenFiles` is
+for one whose user does not: no path is certain there.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from fnmatch import translate
+from functools import lru_cache
+from re import Pattern
+from re import compile as compile_pattern
+from typing import Final, NamedTuple, Protocol
+
+__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles"]
+
+_MAX_LINKS: Final = 40
+_MAX_MATCHES: Final = 64
+_MAX_LISTED: Final = 2000
+
+
+class Look(NamedTuple):
+    """What a path is: its real place, or why nobody can say."""
+
+    path: str
+    refusal: str = ""
+    exists: bool = False
+    is_directory: bool = False
+    # A file with several names, of which the others may lie anywhere.
+    shared: bool = False
+
+
+class Survey(NamedTuple):
+    """What lies below a directory: where its links lead, and whether any name could be taken for two."""
+
+    links: tuple[str, ...]
+    odd_names: bool
+
+
+class Files(Protocol):
+    """What a judge may ask about the file system."""
+
+    home: str | None
+
+    def look(self, path: str) -> Look:
+        """Return where an absolute path really leads."""
+
+    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
+        """Return the names in a directory that a glob matches, or None where that cannot be told."""
+
+    def survey(self, directory: str) -> Survey | None:
+        """Return what lies below a directory, or None where that cannot be told."""
+
+
+def _by_text(path: str) -> str:
+    """Return an absolute path without empty and dot components."""
+    kept: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            if kept:
+                kept.pop()
+        elif name not in ("", "."):
+            kept.append(name)
+    return "/" + "/".join(kept)
+
+
+class TextFiles:
+    """Paths are what their text says. Links are not seen, and a receipt made with it says so."""
+
+    home: str | None = None
+
+    def look(self, path: str) -> Look:
+        """Return the path with its dots resolved."""
+        return Look(_by_text(path))
+
+    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002 - nothing is seen
+        """Return None: names are not seen."""
+        return None
+
+    def survey(self, directory: str) -> Survey | None:  # noqa: ARG002 - nothing is seen
+        """Return None: links are not seen."""
+        return None
+
+
+class UnseenFiles(TextFiles):
+    """No path is certain."""
+
+    def look(self, path: str) -> Look:
+        """Return the refusal that makes every path a doubt."""
+        return Look(_by_text(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere")
+
+
+class SeenFiles:
+    """This machine's file system."""
+
+    def __init__(self, home: str | None = None) -> None:
+        self.home = home
+
+    def look(self, path: str) -> Look:
+        """Return the real place of a path: links are followed where they exist, then `..` is applied."""
+        ahead, done, links = path.split("/")[::-1], "", 0
+        mode, several = stat.S_IFDIR, False
+        while ahead:
+            name = ahead.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                done, mode = done[: done.rfind("/")] if done else "", stat.S_IFDIR
+                continue
+            here = f"{done}/{name}"
+            try:
+                found = os.lstat(here)
+            except (FileNotFoundError, NotADirectoryError):
+                done, mode, several = here, 0, False
+                continue
+            except (OSError, ValueError) as error:
+                return Look(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
+            mode = found.st_mode
+            if stat.S_ISLNK(mode):
+                links += 1
+                if links > _MAX_LINKS:
+                    return Look(path, refusal="its links lead in a circle")
+                if done == "/proc" or done.startswith("/proc/"):
+                    return Look(path, refusal="it leads through a link of /proc, which can point anywhere")
+                try:
+                    onward = os.readlink(here)  # noqa: PTH115 - text in, text out
+                except OSError as error:
+                    return Look(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
+                ahead.extend(onward.split("/")[::-1])
+                done = "" if onward.startswith("/") else done
+                mode = stat.S_IFDIR
+            else:
+                done, several = here, stat.S_ISREG(mode) and found.st_nlink > 1
+        return Look(done or "/", exists=bool(mode), is_directory=stat.S_ISDIR(mode), shared=several)
+
+    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
+        """Return the names that match; too many count as not known."""
+        matcher = _compiled(pattern)
+        names: list[str] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if matcher.match(entry.name) and (not entry.name.startswith(".") or pattern.startswith(".")):
+                        names.append(entry.name)
+                    if len(names) > _MAX_MATCHES:
+                        return None
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError):
+            return None
+        return tuple(sorted(names))
+
+    def survey(self, directory: str) -> Survey | None:
+        """Return the links and odd names below a directory; too many entries count as not known."""
+        links: list[str] = []
+        odd = False
+        try:
+            for count, entry in enumerate(_below(directory)):
+                if count > _MAX_LISTED:
+                    return None
+                odd = odd or not entry.name.isprintable() or entry.name[0] == "-" or any(mark in entry.name for mark in " '\"\\")
+                if entry.is_symlink():
+                    links.append(entry.path)
+        except (OSError, ValueError):
+            return None
+        return Survey(tuple(links), odd)
+
+
+def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
+    ahead = [directory]
+    while ahead:
+        with os.scandir(ahead.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Pattern[str]:
+    return compile_pattern(translate(pattern))

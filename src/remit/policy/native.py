@@ -1,0 +1,176 @@
+"""The passport's own rules, in the order they decide.
+
+Session, budgets, forbidden tools, allowed tools, resource scope, side effects. The first refusal is the answer; the remedy
+takes all of them into account, because a change that lifts only one would not have permitted the call.
+"""
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from remit.claims.mission import Mission, is_pattern
+from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect
+from remit.policy.engines import Case, Change, Finding, Remedy
+from remit.policy.scope import Scope, build_scope, covers, escape_entry
+
+__all__ = ["NativeEngine", "names_tool"]
+
+_NAME: Final = "native"
+_PERMITTED: Final = Finding(_NAME, "", "the passport allows it")
+_VERBS: Final = {
+    "read": "read", "write": "write", "delete": "delete", "contact": "contact", "send": "send to", "escalate": "act as",
+    "run": "run", "setenv": "set",
+}  # fmt: skip
+_SHOWN: Final = 300
+_MAX_ADDED: Final = 32
+_STANDING: Final = {
+    "passport_revoked": "the passport has been revoked",
+    "session_revoked": "the session has been revoked",
+    "session_ended": "the session has ended",
+    "kill_switch": "the kill switch is on",
+    "chain_broken": "the receipt chain of this session is broken",
+    "duration_exceeded": "the session has lasted as long as the passport allows",
+}
+
+
+class _Refusal(NamedTuple):
+    """One rule that refuses: its code, why, and the change that would lift it; no change where none would."""
+
+    code: str
+    reason: str
+    change: Change | None
+    advice: str = ""
+
+
+class NativeEngine:
+    """Judges by the passport alone."""
+
+    name = _NAME
+
+    def judge(self, case: Case) -> Finding:
+        """Return the first refusal with the remedy for all, or that nothing objects."""
+        refusals = list(_refusals(case))
+        if not refusals:
+            return _PERMITTED
+        first = refusals[0]
+        return Finding(_NAME, first.code, first.reason, _remedy(refusals))
+
+
+def _refusals(case: Case) -> Iterator[_Refusal]:
+    mission, action = case.mission, case.action
+    yield from _standing(case)
+    yield from _tool(mission, action.tool)
+    scope = build_scope(mission.resource_scope, mission.cwd)
+    yield from _scope(scope, action)
+    yield from _side_effects(mission, action)
+
+
+def _standing(case: Case) -> Iterator[_Refusal]:
+    standing, mission = case.standing, case.mission
+    if standing.refusal:
+        reason = _STANDING.get(standing.refusal, standing.refusal.replace("_", " "))
+        yield _Refusal(standing.refusal, reason, None, "Start a new session with a new passport.")
+        return
+    budget = standing.budget
+    if budget.tool_calls <= 0:
+        code = "tool_calls_exhausted" if budget.own_calls else "lineage_budget_exhausted"
+        change = Change("max_tool_calls", "raise", (mission.max_tool_calls + 1,))
+        yield _Refusal(code, f"all {mission.max_tool_calls} tool calls of the passport are used or set aside", change)
+    if budget.duration_s <= 0:
+        yield _Refusal(
+            "duration_exceeded",
+            f"the session has lasted the {mission.max_duration_s} seconds that the passport allows",
+            Change("max_duration_s", "raise", (mission.max_duration_s + 1 - budget.duration_s,)),
+        )
+
+
+def names_tool(entries: Sequence[str], tool: str) -> str | None:
+    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded."""
+    if tool in entries:
+        return tool
+    return next((entry for entry in entries if is_pattern(entry) and fnmatchcase(tool, entry)), None)
+
+
+def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
+    shown = repr(tool[:_SHOWN])
+    forbidding = [entry for entry in mission.forbidden_tools if entry == tool or (is_pattern(entry) and fnmatchcase(tool, entry))]
+    if forbidding:
+        change = Change("forbidden_tools", "remove", tuple(dict.fromkeys(forbidding)))
+        yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", change)
+    if names_tool(mission.allowed_tools, tool) is None:
+        entry = escape_entry(tool) if is_pattern(tool) else tool
+        yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {shown}", Change("allowed_tools", "add", (entry,)))
+
+
+def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
+    for doubt in action.doubts:
+        if doubt.code == "shell_unparsed" or not scope.everything:
+            yield _doubted(doubt)
+    outside = [effect for effect in action.effects if not covers(scope, effect)]
+    if outside:
+        yield _outside(outside)
+
+
+def _doubted(doubt: Doubt) -> _Refusal:
+    what = "the command cannot be read" if doubt.code == "shell_unparsed" else "what it would touch cannot be told"
+    at = f" at {doubt.word!r}" if doubt.word else ""
+    return _Refusal(doubt.code, f"{what}{at}: {doubt.reason}", None, _advice(doubt))
+
+
+def _advice(doubt: Doubt) -> str:
+    if doubt.code == "shell_unparsed":
+        return "Write the command in a simpler form."
+    if doubt.unbounded:
+        return f"Do it without {doubt.word!r}, or in separate calls whose files and hosts are written out."
+    return f"Write out the file or host in place of {doubt.word!r}."
+
+
+def _outside(outside: Sequence[Effect]) -> _Refusal:
+    first = outside[0]
+    more = len({effect.resource for effect in outside}) - 1
+    others = f" (and {more} more)" if more else ""
+    resource = first.resource[:_SHOWN] + ("/…" if first.beneath else "")
+    why = "has other names, which may lie outside" if first.shared else "is outside"
+    reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
+    resources = tuple(dict.fromkeys(_entry(effect) for effect in outside))
+    if any(effect.verb == "escalate" for effect in outside) or len(resources) > _MAX_ADDED:
+        return _Refusal("out_of_scope", reason, None, "No resource scope short of everything allows this.")
+    return _Refusal("out_of_scope", reason, Change("resource_scope", "add", resources))
+
+
+def _entry(effect: Effect) -> str:
+    if effect.resource.startswith("host://"):
+        host = effect.resource.removeprefix("host://")
+        return f"http://{host}/"
+    return escape_entry(effect.resource)
+
+
+def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
+    sides = set(action.side_effects)
+    if any(doubt.unbounded for doubt in action.doubts):
+        # Nobody knows what is done: it may be anything.
+        sides.update(SIDE_EFFECT_ORDER[1:])
+    missing = tuple(side for side in SIDE_EFFECT_ORDER if side in sides - set(mission.allowed_side_effect_classes))
+    if missing:
+        shown = " and ".join(missing)
+        change = Change("allowed_side_effect_classes", "add", missing)
+        yield _Refusal("side_effect_not_allowed", f"it has the side effect {shown}, which the passport does not allow", change)
+
+
+_OPERATIONS: Final = {"add": "add {} to", "remove": "remove {} from", "raise": "raise {1} to {0}"}
+
+
+def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
+    hopeless = next((refusal for refusal in refusals if refusal.change is None), None)
+    if hopeless is not None:
+        return Remedy((), hopeless.advice)
+    changes = tuple(refusal.change for refusal in refusals if refusal.change is not None)
+    return Remedy(changes, f"To permit it, {' and '.join(_said(change) for change in changes)}.")
+
+
+def _said(change: Change) -> str:
+    values = ", ".join(repr(value) if isinstance(value, str) else str(value) for value in change.values)
+    values = values if len(values) <= _SHOWN * 3 else values[: _SHOWN * 3] + "…"
+    if change.operation == "raise":
+        return f"raise {change.member} to {values}"
+    return f"{'add' if change.operation == 'add' else 'remove'} {values} {'to' if change.operation == 'add' else 'from'} {change.member}"

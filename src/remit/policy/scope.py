@@ -1,0 +1,197 @@
+"""Is every effect inside the passport's resource scope.
+
+An entry is a path (with everything beneath), a glob, a URL prefix, or `**` for everything. Entries are compared by their
+text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's working
+directory; without one it covers nothing.
+"""
+
+import re
+from fnmatch import translate
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from remit.claims.mission import EVERYTHING, Mission
+from remit.policy.call import Effect
+from remit.policy.paths import refuse_text
+from remit.policy.urls import is_public_host, parse_url
+
+__all__ = ["Scope", "build_scope", "covers", "escape_entry"]
+
+_GLOB: Final = re.compile(r"[*?\[]")
+_URL_ENTRY: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)\Z", re.DOTALL)
+
+
+class _Path(NamedTuple):
+    """A path entry: the directory or file by its plain text, and the names of the glob where it is one."""
+
+    plain: str
+    # `/a/**` covers what lies below `/a`, and reading the directory itself.
+    below_only: bool
+    glob: tuple[str, ...] | None
+
+
+class _UrlEntry(NamedTuple):
+    """A URL entry. A host with a wildcard only matches public hosts."""
+
+    scheme: str
+    host: "str | re.Pattern[str] | None"
+    port: int | None
+    path: str
+    below_only: bool
+    glob: tuple[str, ...] | None
+
+
+Entry: TypeAlias = _Path | _UrlEntry
+
+
+class Scope(NamedTuple):
+    """The entries of a mission, read once."""
+
+    everything: bool
+    paths: tuple[_Path, ...]
+    urls: tuple[_UrlEntry, ...]
+    base: str | None
+
+
+@lru_cache(maxsize=512)
+def build_scope(entries: tuple[str, ...], cwd: str | None) -> Scope:
+    """Return the entries in a form that can be compared."""
+    base = cwd if cwd is not None and cwd.startswith("/") and not refuse_text(cwd) else None
+    paths: list[_Path] = []
+    urls: list[_UrlEntry] = []
+    for entry in entries:
+        if entry == EVERYTHING:
+            continue
+        if head := _URL_ENTRY.match(entry):
+            urls.extend(_url_entry(head))
+        elif (path := _path_entry(entry, base)) is not None:
+            paths.append(path)
+    first = next((path.plain for path in paths if path.glob is None), None)
+    return Scope(EVERYTHING in entries, tuple(paths), tuple(urls), base or first)
+
+
+def _path_entry(entry: str, base: str | None) -> _Path | None:
+    """Return a path entry, or None for one that covers nothing: relative to nowhere, or not plainly a path."""
+    if entry.startswith("//") or refuse_text(entry):
+        return None
+    if not entry.startswith("/"):
+        if base is None:
+            return None
+        entry = f"{base}/{entry}"
+    names = [name for name in entry.split("/") if name not in ("", ".")]
+    if ".." in names:
+        return None
+    below_only = bool(names) and names[-1] == "**"
+    if below_only:
+        names = names[:-1]
+    plain = "/" + "/".join(names)
+    if not _GLOB.search(plain):
+        return _Path(plain, below_only, None)
+    return _Path(plain, below_only, tuple(names))
+
+
+def _matches(names: tuple[str, ...], path: str, *, below_only: bool) -> bool:
+    """Tell whether a glob means a path: `*` stays within a name, `**` stands for any number of names.
+
+    The last `**` met is where a failed match goes on from, so the work is at most names times components.
+    """
+    wanted = (*names, "?*", "**") if below_only else names
+    given = path.split("/")[1:]
+    at, seen, star, mark = 0, 0, -1, 0
+    while seen < len(given):
+        if at < len(wanted) and wanted[at] == "**":
+            star, mark = at, seen
+            at += 1
+        elif at < len(wanted) and _name_matcher(wanted[at]).match(given[seen]):
+            at, seen = at + 1, seen + 1
+        elif star >= 0:
+            mark += 1
+            at, seen = star + 1, mark
+        else:
+            return False
+    return all(name == "**" for name in wanted[at:])
+
+
+@lru_cache(maxsize=1024)
+def _name_matcher(name: str) -> "re.Pattern[str]":
+    return re.compile(translate(name))
+
+
+def _url_entry(head: "re.Match[str]") -> list[_UrlEntry]:
+    scheme, host, path = head[1], head[2], head[3]
+    below_only = path.endswith("/**")
+    path = path.removesuffix("**") if below_only else path
+    if host == "**" and path in ("", "/"):
+        return [_UrlEntry(scheme, None, None, "/", below_only=False, glob=None)]
+    wild = host.startswith("*.")
+    probe = parse_url(f"{scheme}://{'x.' + host[2:] if wild else host}{_GLOB.split(path, maxsplit=1)[0] or '/'}")
+    if probe.refusal or _GLOB.search(probe.host):
+        return []
+    matcher: str | re.Pattern[str] = re.compile(r"[^.].*\." + re.escape(probe.host[2:]) + r"\Z") if wild else probe.host
+    if _GLOB.search(path):
+        return [_UrlEntry(scheme, matcher, probe.port, path, below_only, tuple(path.strip("/").split("/")))]
+    return [_UrlEntry(scheme, matcher, probe.port, probe.path, below_only, None)]
+
+
+def covers(scope: Scope, effect: Effect) -> bool:
+    """Tell whether an effect is inside the scope."""
+    if scope.everything:
+        return True
+    if effect.verb in ("contact", "send"):
+        return any(_covers_url(entry, effect.resource) for entry in scope.urls)
+    if effect.verb in ("read", "write", "delete"):
+        return any(_covers_path(entry, effect) for entry in scope.paths)
+    return effect.verb in ("run", "setenv")
+
+
+def _covers_path(entry: _Path, effect: Effect) -> bool:
+    path = effect.resource
+    if effect.shared:
+        # Another name of the file may lie outside: only an entry that names this very file means it.
+        return path == entry.plain and not entry.below_only
+    if path == entry.plain:
+        return not entry.below_only or effect.verb == "read" or effect.beneath
+    root = entry.plain if entry.plain != "/" else ""
+    if path.startswith(root + "/"):
+        return True
+    return entry.glob is not None and not effect.beneath and _matches(entry.glob, path, below_only=entry.below_only)
+
+
+def _covers_url(entry: _UrlEntry, text: str) -> bool:
+    if text.startswith("host://"):
+        return _covers_host(entry, text.removeprefix("host://"))
+    url = parse_url(text)
+    if url.refusal or url.scheme != entry.scheme or not _covers_name(entry, url.host):
+        return False
+    if entry.port is not None and url.port != entry.port:
+        return False
+    if entry.glob is not None:
+        return _matches(entry.glob, url.path, below_only=entry.below_only)
+    if entry.below_only:
+        return url.path.startswith(entry.path)
+    root = entry.path.removesuffix("/") + "/"
+    return url.path == entry.path or url.path.startswith(root) or root == "/"
+
+
+def _covers_host(entry: _UrlEntry, address: str) -> bool:
+    """Tell whether an entry for all of a host (any path) covers a bare connection to it."""
+    host, _, port = address.rpartition(":")
+    if entry.path not in ("", "/") or entry.glob is not None:
+        return False
+    return _covers_name(entry, host) and (entry.port is None or str(entry.port) == port)
+
+
+def _covers_name(entry: _UrlEntry, host: str) -> bool:
+    if isinstance(entry.host, str):
+        return host == entry.host
+    return is_public_host(host) and (entry.host is None or entry.host.match(host) is not None)
+
+
+def escape_entry(resource: str) -> str:
+    """Return the scope entry that means exactly this resource."""
+    return resource if "://" in resource else _GLOB.sub(lambda mark: f"[{mark[0]}]", resource)
+
+
+def scope_of(mission: Mission) -> Scope:
+    """Return the scope of a mission."""
+    return build_scope(mission.resource_scope, mission.cwd)

@@ -1,0 +1,1 @@
+"""What a shell command would do, without running it."""

@@ -1,0 +1,53 @@
+"""Variables that change what programs do.
+
+Most variables only inform the program that reads them. Some choose what is run or loaded, or where it reads and sends:
+setting one of those is refused, unless the value is a list of directories that can be held against the scope.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from remit.policy.call import Effect
+
+if TYPE_CHECKING:
+    from remit.policy.shell.run import Run
+
+__all__ = ["is_steering", "judge_variable"]
+
+_STEERING: Final = re.compile(
+    r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
+    r"|LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_.*|GLIBC_TUNABLES|HOSTALIASES|RES_OPTIONS|RESOLV_.*"
+    r"|GIT_.*|SSH_.*|GNUPGHOME|PAGER|MANPAGER|LESS.*|LESSOPEN|LESSCLOSE|EDITOR|VISUAL|[A-Z]+_EDITOR|BROWSER|TERMINAL|DISPLAY"
+    r"|PYTHON(?!UNBUFFERED|DONTWRITEBYTECODE|IOENCODING|UTF8|HASHSEED|WARNINGS|FAULTHANDLER|DEVMODE|OPTIMIZE|VERBOSE|PATH).*"
+    r"|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|NODE_REPL_.*|NPM_CONFIG_.*|YARN_.*|BUN_.*|DENO_DIR|PERL5.*|PERLLIB|RUBY.*|BUNDLE_.*|GEM_.*"
+    r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|MAVEN_OPTS|MAVEN_ARGS|GRADLE_OPTS|GRADLE_USER_HOME|SBT_OPTS"
+    r"|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS|MAKE|CARGO_.*|RUSTC.*|RUSTUP_.*|RUST_SRC_PATH|GO(?:FLAGS|ENV|PATH|ROOT|PROXY|BIN|TOOLCHAIN|TMPDIR)"
+    r"|CC|CXX|CPP|LD|AR|AS|NM|COMPILER_PATH|GCC_EXEC_PREFIX|.*_LAUNCHER"
+    r"|PIP_.*|UV_.*|POETRY_.*|CONDA_.*|VIRTUALENV_.*|TOX_.*|PYTEST_.*|DOCKER_.*|BUILDKIT_.*|KUBECONFIG|HELM_.*|AWS_.*|GOOGLE_.*|AZURE_.*|CLOUDSDK_.*"
+    r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
+    r"|TAR_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIPOPT|UNZIP|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH"
+    r"|POSIXLY_CORRECT|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQLRC|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
+    r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z",
+    re.IGNORECASE,
+)
+# Lists of directories to load code from: fine when each of them is in scope.
+_SEARCHED: Final = frozenset(("PYTHONPATH", "NODE_PATH"))
+
+
+def is_steering(name: str) -> bool:
+    """Tell whether a variable can choose what a program runs, loads or contacts."""
+    return _STEERING.match(name) is not None
+
+
+def judge_variable(run: "Run", name: str, value: str | None, cwd: str | None, source: str) -> None:
+    """Note that a variable is set for a program; None stands for a value that is not known."""
+    if name in _SEARCHED and value is not None:
+        for directory in filter(None, value.split(":")):
+            run.trace.touch("read", directory, cwd, source)
+        run.note_code()
+    elif is_steering(name) or name in _SEARCHED:
+        run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
+    elif value is not None and value.startswith(("/", "~", "../")) and "\n" not in value and " " not in value:
+        # A program may well write there.
+        run.trace.touch("edit", value, cwd, source)
+    run.trace.add(Effect("setenv", name, source))

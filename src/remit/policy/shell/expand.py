@@ -1,0 +1,427 @@
+"""What a word comes to: braces, tildes, parameters, substitutions, splitting and globs, in bash's order.
+
+Keeps this invariant: a field that is called `exact` is exactly what bash would pass on in this world. Anything else is
+said to be a pattern, below a directory, or unknown. Commands inside words are followed by `run.py`, which is handed in.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple, TypeAlias
+
+from remit.policy.shell.syntax import (
+    Arithmetic,
+    Parameter,
+    Part,
+    ProcessSubstitution,
+    Script,
+    Substitution,
+    Text,
+    Word,
+)
+from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
+
+__all__ = ["Expander", "arithmetic_names"]
+
+_MAX_FIELDS: Final = 128
+_MAX_VALUE: Final = 4096
+_MAX_TRIMMED: Final = 256
+_GLOB: Final = re.compile(r"[*?\[]")
+_NUMBERS: Final = frozenset("? # $ ! RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
+_INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
+_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SEQUENCE: Final = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})\Z|([A-Za-z])\.\.([A-Za-z])\Z")
+
+
+class _Piece(NamedTuple):
+    """A stretch of a field: text that stands for itself, text in which globs are active, or a mystery."""
+
+    text: str
+    active: bool = False
+    mystery: Mystery | None = None
+
+
+_Atom: TypeAlias = "Part | str"
+
+
+def arithmetic_names(text: str) -> frozenset[str]:
+    """Return the variables that an arithmetic expression reads or sets."""
+    return frozenset(_NAMES.findall(text))
+
+
+class Expander:
+    """Expands words in one world; commands inside them are given to `follow`, doubts to `doubt`."""
+
+    def __init__(
+        self, world: World, home: str | None, follow: Callable[[Script, World], Output], doubt: Callable[[str, str], None]
+    ) -> None:
+        self.world = world
+        self._home = home
+        self._follow = follow
+        self._doubt = doubt
+
+    def fields(self, words: Sequence[Word]) -> list[Field]:
+        """Return the fields of all words."""
+        fields: list[Field] = []
+        for word in words:
+            if len(word.parts) == 1 and type(part := word.parts[0]) is Text and (part.quoted or _PLAIN.match(part.value)):
+                fields.append(Field(_settled(part), "exact", word.source))
+            else:
+                fields.extend(self._expanded(word))
+            if len(fields) > _MAX_FIELDS * 8:
+                self._doubt(word.source[:40], "it expands to too many words")
+                break
+        return fields
+
+    def _expanded(self, word: Word) -> Iterator[Field]:
+        alternatives = list(_braces(word.parts))
+        if len(alternatives) > _MAX_FIELDS:
+            yield Field("", "unknown", word.source)
+            alternatives = alternatives[:1]
+        for parts in alternatives:
+            for pieces in self._split(parts):
+                yield _field(pieces, word.source)
+
+    def single(self, word: Word) -> Field:
+        """Return the one field of a word where bash neither splits nor globs: assignments, here-documents, case words."""
+        pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
+        return _field(pieces, word.source)
+
+    def value(self, word: Word) -> Value:
+        """Return what an assignment of the word stores."""
+        if len(word.parts) == 1 and isinstance(part := word.parts[0], Parameter | Substitution):
+            value = self._part_value(part)
+            if isinstance(value, Mystery):
+                return value._replace(cause=word.source) if value.kind == "any" else value
+        if len(word.parts) == 1 and isinstance(word.parts[0], Arithmetic):
+            self._part_value(word.parts[0])
+            return NUMBER
+        field = self.single(word)
+        if field.kind == "below":
+            return Mystery("below", field.text, word.source)
+        if field.kind == "exact" and len(field.text) <= _MAX_VALUE:
+            # A tilde after a colon is expanded in assignments too.
+            return field.text if ":~" not in field.text else Mystery("any", "", word.source)
+        return Mystery("any", "", word.source)
+
+    # Splitting
+
+    def _split(self, parts: Sequence[Part]) -> Iterator[list[_Piece]]:
+        """Yield the pieces of each field that the parts come to."""
+        pieces: list[_Piece] = []
+        started = False
+        for index, part in enumerate(parts):
+            if isinstance(part, Text):
+                started = True
+                pieces.append(_Piece(_tilde(part, self._home) if index == 0 else part.value, not part.quoted))
+                continue
+            value = self._part_value(part)
+            quoted = getattr(part, "quoted", True)
+            for position, group in enumerate(self._groups(part, value, quoted=quoted)):
+                if position:
+                    yield pieces
+                    pieces = []
+                pieces.extend(group)
+                started = started or bool(group) or quoted
+            if quoted and value == () and len(parts) == 1:
+                started = False
+        if started:
+            yield pieces
+
+    def _groups(self, part: Part, value: Value, *, quoted: bool) -> Iterator[list[_Piece]]:
+        """Yield the pieces that a value adds; every group after the first starts a new field."""
+        if isinstance(value, tuple):
+            if quoted and not (isinstance(part, Parameter) and (part.name == "@" or "[@]" in part.operator)):
+                yield [_piece(Mystery("any", "", "$*"), active=False)]
+                return
+            for element in value:
+                yield from self._groups(Text("", quoted=True), element, quoted=quoted)
+            return
+        if isinstance(value, Mystery) or quoted:
+            yield [_piece(value, active=not quoted)]
+            return
+        if "IFS" in self.world.variables:
+            yield [_piece(Mystery("any", "", "IFS"), active=True)]
+            return
+        if value[:1] in (" ", "\t", "\n"):
+            yield []
+        for word in value.split():
+            yield [_Piece(word, active=True)]
+        if value and value[-1] in " \t\n":
+            yield []
+
+    # Values
+
+    def _part_value(self, part: Part) -> Value:
+        if isinstance(part, Parameter):
+            return self._parameter(part)
+        if isinstance(part, Substitution):
+            return _printed(self._follow(part.script, self.world))
+        if isinstance(part, ProcessSubstitution):
+            self._follow(part.script, self.world._replace(stdin=None))
+            return Mystery("below", "/dev/fd", "")
+        if isinstance(part, Arithmetic):
+            self.check_arithmetic(part.word)
+            return NUMBER
+        return part.value
+
+    def check_arithmetic(self, word: Word) -> frozenset[str]:
+        """Return the variables of an arithmetic expression, each of which must hold a number.
+
+        bash evaluates the text of a variable there, commands in it included.
+        """
+        names: set[str] = set()
+        for part in word.parts:
+            if isinstance(part, Text):
+                names |= arithmetic_names(part.value)
+            elif isinstance(value := self._part_value(part), tuple) or not _is_number(value):
+                self._doubt(word.source, "arithmetic on a value that may hold commands")
+        for name in names:
+            if name in self.world.variables and not _is_number(self.world.variables[name]):
+                self._doubt(name, "arithmetic on a value that may hold commands")
+        return frozenset(names)
+
+    def _parameter(self, part: Parameter) -> Value:
+        value = self._named(part.name)
+        operator = part.operator
+        if operator.startswith("["):
+            subscript, _, operator = operator[1:].partition("]")
+            value = self._element(part.name, value, subscript)
+        if part.operand is not None and operator == ":":
+            self.check_arithmetic(part.operand)
+        elif part.operand is not None:
+            operand = self.single(part.operand)
+            return self._operated(part, value, operator, operand)
+        if operator == "#":
+            return NUMBER
+        return value if not operator else Mystery("any", "", f"${part.name}")
+
+    def _element(self, name: str, value: Value, subscript: str) -> Value:
+        if subscript in ("@", "*"):
+            return value if isinstance(value, tuple) else (value,)
+        if subscript.isdigit() and isinstance(value, tuple) and int(subscript) < len(value):
+            return value[int(subscript)]
+        if subscript in self.world.variables and not _is_number(self.world.variables[subscript]):
+            self._doubt(subscript, "arithmetic on a value that may hold commands")
+        return Mystery("any", "", f"${name}[{subscript}]")
+
+    def _named(self, name: str) -> Value:
+        world = self.world
+        if name in _NUMBERS:
+            return NUMBER
+        if name in ("@", "*"):
+            return world.arguments if world.arguments is not None else Mystery("any", "", f"${name}")
+        if name.isdigit():
+            known = world.arguments if name != "0" else None
+            position = int(name) - 1 if len(name) < 4 else _MAX_FIELDS * 8
+            absent = Mystery("any", "", f"${name}")
+            return absent if known is None else known[position] if position < len(known) else ""
+        if name == "PWD" and "PWD" not in world.variables and world.cwd is not None:
+            return world.cwd
+        if name == "HOME" and "HOME" not in world.variables and self._home is not None:
+            return self._home
+        return world.variables.get(name, Mystery("any", "", f"${name}"))
+
+    def _operated(self, part: Parameter, value: Value, operator: str, operand: Field) -> Value:
+        """Return the value of `${name<operator>operand}` where that can be computed."""
+        unknown = Mystery("any", "", f"${part.name}")
+        if not isinstance(value, str):
+            if isinstance(value, Mystery) and operator in (":?", "?"):
+                return value
+            if operator in ("=", ":="):
+                self.world = self.world.with_variable(part.name, unknown)
+            return unknown
+        if operator in ("-", ":-", "=", ":=", "?", ":?"):
+            chosen = value if value or not operator.startswith(":") else None
+            return chosen if chosen is not None else operand.text if operand.kind == "exact" else unknown
+        if operator in ("+", ":+"):
+            taken = bool(value) or operator == "+"
+            return "" if not taken else operand.text if operand.kind == "exact" else unknown
+        if operator in _TRIMS and len(value) <= _MAX_TRIMMED:
+            pattern = _glob_text(operand)
+            return unknown if pattern is None else _trimmed(value, operator, pattern)
+        return unknown
+
+
+def _printed(output: Output) -> Value:
+    """Return what a substitution gives: the text without its last line ends, or what is known about it."""
+    if output.text is not None:
+        return output.text.rstrip("\n")
+    if output.number:
+        return NUMBER
+    if len(output.below) == 1 and not output.separated:
+        return Mystery("below", output.below[0], "$(…)")
+    return Mystery("any", "", "$(…)")
+
+
+def _is_number(value: Value) -> bool:
+    if isinstance(value, str):
+        return _INTEGER.match(value) is not None
+    return isinstance(value, Mystery) and (value.kind == "number" or value.cause.startswith("$") and "(" not in value.cause)
+
+
+def _piece(value: "str | Mystery", *, active: bool) -> _Piece:
+    if isinstance(value, str):
+        return _Piece(value, active)
+    return _Piece("", active, value)
+
+
+def _field(pieces: Sequence[_Piece], source: str) -> Field:
+    """Return the field that the pieces make together."""
+    mysteries = [piece for piece in pieces if piece.mystery is not None and piece.mystery.kind != "number"]
+    if mysteries:
+        first = pieces.index(mysteries[0])
+        before = "".join(piece.text for piece in pieces[:first])
+        after = "".join(piece.text for piece in pieces[first + 1 :])
+        mystery = mysteries[0].mystery
+        bounded = mystery is not None and mystery.kind == "below" and len(mysteries) == 1
+        if mystery is not None and bounded and not before and ".." not in after and not mysteries[0].active:
+            return Field(mystery.text, "below", source)
+        return Field(before, "unknown", source)
+    if any(piece.mystery or (piece.active and _GLOB.search(piece.text)) for piece in pieces):
+        return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source)
+    return Field("".join(piece.text for piece in pieces), "exact", source)
+
+
+def _as_pattern(piece: _Piece) -> str:
+    if piece.mystery is not None:
+        return "*"
+    return piece.text if piece.active else _GLOB.sub(lambda mark: f"[{mark[0]}]", piece.text)
+
+
+def _glob_text(operand: Field) -> str | None:
+    return operand.text if operand.kind in ("exact", "pattern") else None
+
+
+_TRIMS: Final = frozenset(("#", "##", "%", "%%"))
+
+
+def _trimmed(value: str, operator: str, pattern: str) -> str:
+    """Return the value without the shortest or longest beginning or end that matches."""
+    ends = range(len(value) + 1)
+    if operator in ("#", "##"):
+        for end in ends if operator == "#" else reversed(ends):
+            if fnmatchcase(value[:end], pattern):
+                return value[end:]
+    else:
+        for start in reversed(ends) if operator == "%" else ends:
+            if fnmatchcase(value[start:], pattern):
+                return value[:start]
+    return value
+
+
+def _as_quoted(part: Part) -> Part:
+    if isinstance(part, Text):
+        # A leading tilde still counts in an assignment.
+        return part if part.value.startswith("~") and not part.quoted else part._replace(quoted=True)
+    return part._replace(quoted=True) if isinstance(part, Parameter | Substitution) else part
+
+
+_PLAIN: Final = re.compile(r"[^*?\[{~]+\Z")
+
+
+def _settled(part: Text) -> str:
+    """Return plain text; a quoted tilde is a file name, which `./` keeps from being read as a home directory."""
+    return f"./{part.value}" if part.quoted and part.value.startswith("~") else part.value
+
+
+def _tilde(part: Text, home: str | None) -> str:
+    if part.quoted:
+        return _settled(part)
+    if home is not None and part.value.startswith("~") and part.value[1:2] in ("", "/"):
+        return home + part.value[1:]
+    return part.value
+
+
+# Braces
+
+
+def _braces(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield the part lists that brace expansion makes of one word."""
+    if not any(isinstance(part, Text) and not part.quoted and "{" in part.value for part in parts):
+        yield list(parts)
+        return
+    atoms: list[_Atom] = []
+    for part in parts:
+        if isinstance(part, Text) and not part.quoted:
+            atoms.extend(part.value)
+        else:
+            atoms.append(part)
+    budget = [_MAX_FIELDS + 1]
+    for expanded in _expand_atoms(atoms, budget):
+        yield _joined(expanded)
+
+
+def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]]:
+    for start, atom in enumerate(atoms):
+        if atom == "{":
+            choice = _choices(atoms, start)
+            if choice is not None:
+                choices, end = choice
+                for chosen in choices:
+                    for middle in _expand_atoms(chosen, budget):
+                        for tail in _expand_atoms(atoms[end + 1 :], budget):
+                            yield [*atoms[:start], *middle, *tail]
+                return
+    budget[0] -= 1
+    if budget[0] > 0:
+        yield atoms
+
+
+def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | None:
+    """Return what `{…}` at `start` offers and where it ends, or None where it is plain text."""
+    depth, cuts = 0, [start]
+    for at in range(start, len(atoms)):
+        atom = atoms[at]
+        if atom == "{":
+            depth += 1
+        elif atom == "," and depth == 1:
+            cuts.append(at)
+        elif atom == "}":
+            depth -= 1
+            if depth == 0:
+                if len(cuts) > 1:
+                    cuts.append(at)
+                    return [atoms[left + 1 : right] for left, right in zip(cuts, cuts[1:], strict=False)], at
+                sequence = _sequence(atoms[start + 1 : at])
+                return None if sequence is None else (sequence, at)
+    return None
+
+
+def _sequence(atoms: list[_Atom]) -> list[list[_Atom]] | None:
+    text = "".join(atom for atom in atoms if isinstance(atom, str))
+    if ".." not in text or len(text) != len(atoms):
+        return None
+    match = _SEQUENCE.match(text)
+    if not match or (match[1] and (match[1].lstrip("-").startswith("0") or match[2].lstrip("-").startswith("0"))):
+        # Steps, padding and what bash may or may not take as a sequence: not worth a second opinion.
+        unknown: list[_Atom] = [Parameter(f"{{{text}}}", "", None, quoted=False)]
+        return [unknown]
+    if match[3]:
+        low, high = ord(match[3]), ord(match[4])
+        return [[chr(code)] for code in _span(low, high)]
+    low, high = int(match[1]), int(match[2])
+    if abs(high - low) > _MAX_FIELDS:
+        return [[Arithmetic(Word((), ""))]]
+    return [list(str(number)) for number in _span(low, high)]
+
+
+def _span(low: int, high: int) -> range:
+    return range(low, high + 1) if low <= high else range(low, high - 1, -1)
+
+
+def _joined(atoms: Sequence[_Atom]) -> list[Part]:
+    """Return the parts that the atoms make, with characters put together again."""
+    parts: list[Part] = []
+    text = ""
+    for atom in atoms:
+        if isinstance(atom, str):
+            text += atom
+            continue
+        if text:
+            parts.append(Text(text, quoted=False))
+            text = ""
+        parts.append(atom)
+    if text:
+        parts.append(Text(text, quoted=False))
+    return parts

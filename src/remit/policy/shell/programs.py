@@ -1,0 +1,264 @@
+"""What is known about programs, and which words of a command line are options and operands.
+
+The knowledge is in the tables under `programs/`; `Program` is one table, read once. An option that a table does not
+list is not guessed at: `Arguments.unknown` names it, unless the table says that every other option is harmless.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files as package_files
+from typing import Any, Final, NamedTuple
+
+from remit.policy.shell.world import Field
+
+__all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_names", "roles"]
+
+_REFUSED: Final = "refused"
+# Roles after which an interpreter reads no more options of its own.
+_ENDS_OPTIONS: Final = frozenset(("module", "python", "opaque"))
+
+
+class Program(NamedTuple):
+    """One table: the roles of words, and facts that hold whatever the words are."""
+
+    name: str
+    operands: tuple[str, ...] = ()
+    supplied_by: tuple[str, ...] = ()
+    without_operands: tuple[str, ...] = ()
+    # None: every option that is not listed is harmless.
+    flags: frozenset[str] | None = frozenset()
+    options: Mapping[str, str] = {}
+    refused_options: Mapping[str, str] = {}
+    refusal: str = ""
+    follows: tuple[str, ...] | bool = False
+    side: str = "none"
+    style: str = "short"
+    posix: bool = False
+    contacts: tuple[str, ...] = ()
+    sends: bool = False
+    sends_if: tuple[str, ...] = ()
+    runs: bool = False
+    control: tuple[str, ...] = ()
+    touches: tuple[str, ...] = ()
+    stdin: str = ""
+    privilege: bool = False
+    into: bool = False
+    handler: str = ""
+    default: str = ""
+    subs: Mapping[str, "Program"] = {}
+    modules: Mapping[str, "Program"] = {}
+
+    @property
+    def is_harmless(self) -> bool:
+        """Tell whether no option can do anything but change what is printed."""
+        return self.flags is None and not self.refused_options and set(self.options.values()) <= {"data", "data?"}
+
+
+@lru_cache(maxsize=1)
+def _sections() -> Mapping[str, tuple[str, str]]:
+    """Return each program's part of the tables, unparsed: a few are needed at a time, and there are hundreds."""
+    sections: dict[str, tuple[str, str]] = {}
+    for file in package_files("remit.policy.shell").joinpath("programs").iterdir():
+        if file.name.endswith(".toml"):
+            parts = _HEADER.split(file.read_text(encoding="utf-8"))
+            for quoted, section in zip(parts[1::2], parts[2::2], strict=True):
+                name = quoted.strip('"')
+                text = sections.get(name, ("", ""))[1] + f"[{quoted}{section}"
+                for other in (name, *_ALSO_NAME.findall((_ALSO.match(section) or [""])[0])):
+                    sections[other] = (name, text)
+                sections[name] = (name, text)
+    return sections
+
+
+# The first part of a table's name, and other names in the program's own table.
+_HEADER: Final = re.compile(r'^\[("[^"]+"|[A-Za-z0-9_-]+)(?=[.\]])', re.MULTILINE)
+_ALSO: Final = re.compile(r"\](?:[^\n]*\n(?!\[))*?also = \[[^\]]*\]")
+_ALSO_NAME: Final = re.compile(r'"([^"]+)"')
+
+
+def program_names() -> frozenset[str]:
+    """Return the names of all programs that are known."""
+    return frozenset(_sections())
+
+
+@lru_cache(maxsize=1024)
+def known_program(name: str) -> Program | None:
+    """Return what is known about a program."""
+    own, text = _sections().get(name, ("", ""))
+    return _program(own, tomllib.loads(_sections()[own][1])[own])._replace(name=name) if text else None
+
+
+def _program(name: str, table: Mapping[str, Any]) -> Program:
+    deny = table.get("deny", {})
+    flags = table.get("flags", ())
+    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches")
+    plain = ("side", "style", "posix", "sends", "runs", "stdin", "privilege", "into", "handler", "default")
+    follows = table.get("follows", False)
+    return Program(
+        name,
+        **{key: tuple(table[key]) for key in lists if key in table},
+        **{key: table[key] for key in plain if key in table},
+        flags=None if flags == "any" else frozenset(flags),
+        options=table.get("options", {}),
+        refused_options=deny if isinstance(deny, dict) else {},
+        refusal=deny if isinstance(deny, str) else "",
+        follows=follows if isinstance(follows, bool) else tuple(follows),
+        subs=_subs(name, table.get("sub", {})),
+        modules=_subs(name, table.get("sub_modules", {})),
+    )
+
+
+def _subs(name: str, tables: Mapping[str, Any]) -> dict[str, Program]:
+    subs: dict[str, Program] = {}
+    for word, table in tables.items():
+        program = _program(f"{name} {word}", table)
+        for other in (word, *table.get("also", ())):
+            subs[other] = program
+    return subs
+
+
+class Arguments(NamedTuple):
+    """The words of a command line, sorted: options with their roles and values, and operands."""
+
+    options: tuple[tuple[str, str, Field | None], ...]
+    operands: tuple[Field, ...]
+    # Words that may be an option nobody knows.
+    unknown: tuple[Field, ...]
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Tell whether one of the options was given."""
+        return any(option in names for option, _, _ in self.options)
+
+
+class _Sorter:
+    """Goes through the words once, as getopt does."""
+
+    def __init__(self, program: Program, fields: Sequence[Field]) -> None:
+        self.program = program
+        self.ahead = list(reversed(fields))
+        self.options: list[tuple[str, str, Field | None]] = []
+        self.operands: list[Field] = []
+        self.unknown: list[Field] = []
+
+    def sort(self) -> Arguments:
+        while self.ahead:
+            field = self.ahead.pop()
+            if field.kind == "exact" and field.text == "--" and self.program.style != "bare":
+                self._rest()
+            elif self._is_option(field):
+                self._option(field)
+            else:
+                self.operands.append(field)
+                if self.program.posix:
+                    self._rest()
+        return Arguments(tuple(self.options), tuple(self.operands), tuple(self.unknown))
+
+    def _rest(self) -> None:
+        self.operands.extend(reversed(self.ahead))
+        self.ahead.clear()
+
+    def _is_option(self, field: Field) -> bool:
+        if field.kind == "unknown" and not field.text:
+            # It may be anything, an option included.
+            if not self.program.is_harmless:
+                self.unknown.append(field)
+            return False
+        return field.text.startswith("-") and len(field.text) > 1 and field.kind != "below"
+
+    def _option(self, field: Field) -> None:
+        text = field.text
+        if self.program.style == "long" and not text.startswith("--"):
+            self._long(field, text)
+        elif text.startswith("--"):
+            self._long(field, text if self.program.style != "long" else text[1:])
+        elif field.text in self.program.options or field.text in self.program.refused_options:
+            self._valued(field, text, None)
+        elif self.program.flags is not None and field.text in self.program.flags:
+            self.options.append((text, "", None))
+        else:
+            self._cluster(field)
+
+    def _long(self, field: Field, text: str) -> None:
+        name, equals, value = text.partition("=")
+        attached = field._replace(text=value) if equals else None
+        if attached is None and field.kind == "unknown":
+            self.unknown.append(field)
+        elif name in self.program.options or name in self.program.refused_options:
+            self._valued(field, name, attached)
+        elif self.program.flags is None and not self._abbreviates(name):
+            self.options.append((name, "", attached))
+        elif self.program.flags is not None and name in self.program.flags:
+            self.options.append((name, "", attached))
+        elif self.program.style == "long" and field.text.startswith("-") and self._number(text):
+            self.options.append((name, "", None))
+        else:
+            self.unknown.append(field)
+
+    def _abbreviates(self, name: str) -> bool:
+        """Tell whether a long option may be the beginning of one that matters."""
+        return any(known.startswith(name) for known in (*self.program.options, *self.program.refused_options))
+
+    def _valued(self, field: Field, name: str, attached: Field | None) -> None:
+        role = self.program.options.get(name, _REFUSED)
+        if role.endswith("?"):
+            self.options.append((name, role[:-1] if attached else "", attached))
+        elif role == _REFUSED:
+            self.options.append((name, role, attached or field))
+        else:
+            value = attached if attached is not None else self.ahead.pop() if self.ahead else None
+            self.options.append((name, role if value is not None else "", value))
+            if role in _ENDS_OPTIONS and self.program.posix:
+                self._rest()
+
+    @staticmethod
+    def _number(text: str) -> bool:
+        return text[1:].isdigit()
+
+    def _cluster(self, field: Field) -> None:
+        """Sort short options written together, the last of which may have its value attached."""
+        program, text = self.program, field.text
+        if self._number(text) and (program.flags is None or "-NUM" in program.flags):
+            self.options.append((text, "", None))
+            return
+        for at in range(1, len(text)):
+            name = "-" + text[at]
+            if name in program.options or name in program.refused_options:
+                rest = text[at + 1 :]
+                attached = field._replace(text=rest) if rest or field.kind == "unknown" else None
+                self._valued(field, name, attached)
+                return
+            if program.flags is not None and name not in program.flags:
+                self.unknown.append(field)
+                return
+            self.options.append((name, "", None))
+        if field.kind != "exact":
+            self.unknown.append(field)
+
+
+def parse_arguments(program: Program, fields: Sequence[Field]) -> Arguments:
+    """Return the words that follow a program's name, sorted as its table says."""
+    return _Sorter(program, fields).sort()
+
+
+def roles(program: Program, arguments: Arguments) -> Iterator[tuple[str, Field]]:
+    """Yield each operand with its role: fixed roles from both ends, the repeated one between."""
+    wanted = list(program.operands)
+    if wanted and program.supplied_by and arguments.has(program.supplied_by):
+        wanted.pop(0)
+    given = list(arguments.operands)
+    star = next((index for index, role in enumerate(wanted) if role.endswith("*")), None)
+    if star is None:
+        yield from zip([*wanted, *[""] * (len(given) - len(wanted))], given, strict=False)
+        return
+    before, after = wanted[:star], wanted[star + 1 :]
+    last = max(len(given) - len(after), len(before))
+    repeated = wanted[star][:-1]
+    for index, field in enumerate(given):
+        if index < len(before):
+            yield before[index], field
+        elif index >= last:
+            yield after[index - last], field
+        else:
+            yield repeated, field

@@ -1,0 +1,188 @@
+"""The parts of a shell command line, as values.
+
+Words keep their quoting until they are expanded, because quoting decides what may split, match or start an option.
+Nothing here reads text (`words.py`, `grammar.py`) or gives it a meaning (`run.py`).
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+__all__ = [
+    "AndOr",
+    "Arithmetic",
+    "ArithmeticCommand",
+    "Assignment",
+    "Case",
+    "Command",
+    "Condition",
+    "For",
+    "Function",
+    "If",
+    "Parameter",
+    "Part",
+    "Pipeline",
+    "ProcessSubstitution",
+    "Redirect",
+    "Script",
+    "Simple",
+    "Subshell",
+    "Substitution",
+    "Text",
+    "While",
+    "Word",
+]
+
+
+class Text(NamedTuple):
+    """Characters that stand for themselves; unquoted ones may still split into braces, globs and a tilde."""
+
+    value: str
+    quoted: bool
+
+
+class Parameter(NamedTuple):
+    """`$name` or `${name<operator><operand>}`."""
+
+    name: str
+    operator: str
+    operand: "Word | None"
+    quoted: bool
+
+
+class Substitution(NamedTuple):
+    """`$(…)` or backticks."""
+
+    script: "Script"
+    quoted: bool
+
+
+class ProcessSubstitution(NamedTuple):
+    """`<(…)` or `>(…)`."""
+
+    script: "Script"
+
+
+class Arithmetic(NamedTuple):
+    """The text of an arithmetic expression, with the expansions inside it as a word."""
+
+    word: "Word"
+
+
+Part: TypeAlias = Text | Parameter | Substitution | ProcessSubstitution | Arithmetic
+
+
+class Word(NamedTuple):
+    """One word as written. The parts of a here-document are filled in when the reader comes to its text."""
+
+    parts: Sequence[Part]
+    source: str
+
+
+class Assignment(NamedTuple):
+    """`name=value`, `name+=value`, `name[index]=value` or `name=(…)`."""
+
+    name: str
+    value: Word | tuple[Word, ...]
+    # False for `+=` and for one element of an array: the rest of the old value stays.
+    replaces: bool
+
+
+class Redirect(NamedTuple):
+    """One redirection; for a here-document or here-string the word is its text."""
+
+    operator: str
+    word: Word
+
+
+class Simple(NamedTuple):
+    """Assignments, words and redirections."""
+
+    assignments: tuple[Assignment, ...]
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...]
+
+
+class Subshell(NamedTuple):
+    """`( … )`, or `{ … }` when it is not isolated."""
+
+    body: "Script"
+    redirects: tuple[Redirect, ...]
+    isolated: bool
+
+
+class If(NamedTuple):
+    """`if … then … elif … else … fi`."""
+
+    arms: tuple[tuple["Script", "Script"], ...]
+    otherwise: "Script | None"
+    redirects: tuple[Redirect, ...]
+
+
+class While(NamedTuple):
+    """`while` or `until`: both run their parts any number of times."""
+
+    condition: "Script"
+    body: "Script"
+    redirects: tuple[Redirect, ...]
+
+
+class For(NamedTuple):
+    """`for name in words`; no words stands for the positional parameters."""
+
+    name: str
+    words: tuple[Word, ...] | None
+    body: "Script"
+    redirects: tuple[Redirect, ...]
+
+
+class Case(NamedTuple):
+    """`case word in pattern) … ;; esac`; every arm may run."""
+
+    word: Word
+    arms: tuple[tuple[tuple[Word, ...], "Script"], ...]
+    redirects: tuple[Redirect, ...]
+
+
+class Function(NamedTuple):
+    """A definition; its body runs where it is called."""
+
+    name: str
+    body: "Command"
+
+
+class Condition(NamedTuple):
+    """`[[ … ]]`: words and operators in the order written."""
+
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...]
+
+
+class ArithmeticCommand(NamedTuple):
+    """`(( … ))`."""
+
+    word: Word
+    redirects: tuple[Redirect, ...]
+
+
+Command: TypeAlias = Simple | Subshell | If | While | For | Case | Function | Condition | ArithmeticCommand
+
+
+class Pipeline(NamedTuple):
+    """Commands joined by pipes."""
+
+    commands: tuple[Command, ...]
+    negated: bool
+
+
+class AndOr(NamedTuple):
+    """Pipelines joined by `&&` and `||`, and whether the whole runs in the background."""
+
+    first: Pipeline
+    rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
+    background: bool
+
+
+class Script(NamedTuple):
+    """Lists in the order they run."""
+
+    items: tuple[AndOr, ...]

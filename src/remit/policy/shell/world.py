@@ -1,0 +1,116 @@
+"""What is known while a script is followed: the working directory, the variables and the functions.
+
+A `World` is one way things may stand. Where a script may go two ways there are two worlds, and each command is judged
+in all of them. Values that cannot be known are `Mystery`, with the word that caused it: never a guess.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from remit.policy.shell.syntax import Command
+
+__all__ = [
+    "MAX_WORLDS",
+    "NUMBER",
+    "Field",
+    "Mystery",
+    "Output",
+    "Value",
+    "World",
+    "merged",
+    "without_knowledge",
+]
+
+MAX_WORLDS: Final = 16
+
+
+class Mystery(NamedTuple):
+    """A value that is not known: a whole number, a path below a known directory, or anything."""
+
+    kind: Literal["number", "below", "any"]
+    text: str
+    cause: str
+
+
+Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
+NUMBER: Final = Mystery("number", "", "")
+
+
+class Field(NamedTuple):
+    """One word after expansion.
+
+    `exact`: the text itself. `pattern`: a glob. `below`: some path below the directory `text`. `unknown`: anything that
+    starts with `text`, and possibly several words.
+    """
+
+    text: str
+    kind: Literal["exact", "pattern", "below", "unknown"]
+    source: str
+
+
+class Output(NamedTuple):
+    """What a command prints, where that is known: an exact text, or paths below directories."""
+
+    text: str | None = None
+    below: tuple[str, ...] = ()
+    # The paths are separated by NUL, so that no name can be taken for two.
+    separated: bool = False
+    # The paths are regular files, so that none of them is a link.
+    regular: bool = False
+    number: bool = False
+
+
+class World(NamedTuple):
+    """One way things may stand."""
+
+    cwd: str | None
+    variables: Mapping[str, Value]
+    functions: Mapping[str, Command]
+    # `set -e` is on: a failed command ends the script.
+    strict: bool = False
+    # The positional parameters, where they are known.
+    arguments: tuple[Value, ...] | None = None
+    # Here-document, pipe or nothing.
+    stdin: Output | None = None
+
+    def with_variable(self, name: str, value: Value) -> "World":
+        """Return the world in which a variable has a value."""
+        if self.variables.get(name) == value:
+            return self
+        return self._replace(variables={**self.variables, name: value})
+
+
+def merged(*groups: Iterable[World]) -> tuple[World, ...]:
+    """Return the worlds of all groups once each; when they are too many, what differs becomes unknown."""
+    worlds: list[World] = []
+    for group in groups:
+        for world in group:
+            if not any(world is other or world == other for other in worlds):
+                worlds.append(world)
+    return tuple(worlds) if len(worlds) <= MAX_WORLDS else (without_knowledge(worlds),)
+
+
+def without_knowledge(worlds: Sequence[World]) -> World:
+    """Return one world that knows only what all of these agree on."""
+    first = worlds[0]
+    names = {name for world in worlds for name in world.variables}
+    variables: dict[str, Value] = {}
+    for name in names:
+        values = [world.variables.get(name) for world in worlds]
+        agreed = values[0] if all(value == values[0] for value in values) else None
+        variables[name] = agreed if agreed is not None else Mystery("any", "", f"${name}")
+    functions: dict[str, Command] = {}
+    for world in worlds:
+        functions.update(world.functions)
+    for name in functions:
+        if any(world.functions.get(name) != functions[name] for world in worlds):
+            # A function that is not the same everywhere: calling it is a doubt.
+            variables[f"{name}()"] = Mystery("any", "", name)
+    return World(
+        cwd=first.cwd if all(world.cwd == first.cwd for world in worlds) else None,
+        variables=variables,
+        functions=functions,
+        strict=all(world.strict for world in worlds),
+        arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
+        stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else None,
+    )

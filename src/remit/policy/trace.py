@@ -1,0 +1,177 @@
+"""What a call would do, collected while it is read.
+
+Paths and URLs go through their normalisers here, once, on their way into an effect. What cannot be determined becomes a
+doubt. Whether an effect is allowed is for `scope.py`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from remit.claims.shapes import SideEffectClass
+from remit.policy.call import Doubt, Effect, Verb
+from remit.policy.files import Files, Look
+from remit.policy.paths import join, locate
+from remit.policy.urls import Url, parse_host, parse_url, read_url
+
+__all__ = ["VERBS", "Trace"]
+
+# The effects of a role that an argument or word has.
+VERBS: Final[dict[str, tuple[Verb, ...]]] = {
+    "read": ("read",),
+    "write": ("write",),
+    "edit": ("read", "write"),
+    "delete": ("delete",),
+    "move": ("read", "delete"),
+}
+_GLOB: Final = re.compile(r"[*?\[]")
+# Devices that hold nothing and lead nowhere.
+_NO_RESOURCE: Final = re.compile(r"/dev/(?:null|zero|full|u?random|stdin|stdout|stderr|tty|fd/[0-9]+)\Z")
+_SOCKET: Final = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/([^/]+)\Z")
+# Stores in which several names for one file are normal.
+_STORES: Final = frozenset(("node_modules", "site-packages", ".git", "__pycache__", ".pnpm", ".cache"))
+_MAX_EFFECTS: Final = 4096
+
+
+class Trace:
+    """Effects, doubts and side effects, in the order they were met."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.side_effects: set[SideEffectClass] = set()
+        self.runs_code = False
+        self._effects: dict[Effect, None] = {}
+        self._doubts: dict[Doubt, None] = {}
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Return each effect once."""
+        return tuple(self._effects)
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Return each doubt once."""
+        return tuple(self._doubts)
+
+    def add(self, effect: Effect) -> None:
+        """Note an effect."""
+        if len(self._effects) < _MAX_EFFECTS:
+            self._effects[effect] = None
+        else:
+            self.doubt(effect.source, "it touches more than we follow")
+        if effect.verb in ("write", "delete"):
+            self.side_effects.add("internal_write")
+        elif effect.verb == "send":
+            self.side_effects.add("external_send")
+        elif effect.verb in ("setenv", "escalate"):
+            self.side_effects.add("state_change" if effect.verb == "escalate" else "none")
+
+    def doubt(self, word: str, reason: str, *, unbounded: bool = False) -> None:
+        """Note that something cannot be determined."""
+        self._doubts[Doubt("target_unknown", word[:120], reason, unbounded)] = None
+
+    def unparsed(self, word: str, reason: str) -> None:
+        """Note that a command cannot be read."""
+        self._doubts[Doubt("shell_unparsed", word[:120], reason, unbounded=True)] = None
+
+    # Files
+
+    def touch(self, role: str, text: str, base: str | None, source: str) -> Look | None:
+        """Note what a role does to the file `text`; return where that is, or None where it is no file or a doubt."""
+        if text.startswith("/dev/") and self._device(role, text, source):
+            return None
+        look = locate(text, base, self.files)
+        if look.refusal:
+            self.doubt(source, look.refusal)
+            return None
+        shared = look.shared and not (role == "read" and _STORES.intersection(look.path.split("/")))
+        for verb in VERBS[role]:
+            self.add(Effect(verb, look.path, source, shared=shared))
+        return look
+
+    def touch_beneath(self, role: str, directory: str, source: str) -> None:
+        """Note what a role does to files below a directory that nobody has listed."""
+        for verb in VERBS[role]:
+            self.add(Effect(verb, directory, source, beneath=True))
+
+    def touch_pattern(self, role: str, pattern: str, base: str | None, source: str) -> None:
+        """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
+        if not pattern.startswith("/") and base is None:
+            self.doubt(source, "it is relative, and no working directory is known")
+            return
+        names = join(base or "/", pattern).split("/")
+        fixed = next(index for index, name in enumerate(names) if _GLOB.search(name))
+        if ".." in names[fixed:]:
+            self.doubt(source, "it goes upwards after a wildcard")
+            return
+        look = locate("/".join(names[:fixed]) or "/", None, self.files)
+        if look.refusal:
+            self.doubt(source, look.refusal)
+            return
+        self.touch_beneath(role, look.path, source)
+        if "**" in names[fixed:]:
+            self._links_below(role, look.path, source)
+            return
+        for path in self._expanded(look.path, names[fixed:], source):
+            real = self.files.look(path)
+            if real.refusal:
+                self.doubt(source, real.refusal)
+            elif real.path != path or real.shared:
+                shared = real.shared and not (role == "read" and _STORES.intersection(real.path.split("/")))
+                for verb in VERBS[role]:
+                    self.add(Effect(verb, real.path, source, shared=shared))
+
+    def _expanded(self, directory: str, names: list[str], source: str) -> Iterator[str]:
+        found = [directory]
+        for name in names:
+            if not _GLOB.search(name):
+                found = [f"{path}/{name}" for path in found]
+                continue
+            listed: list[str] = []
+            for path in found:
+                matches = self.files.expand(path, name)
+                if matches is None and self.files.survey(directory) is not None:
+                    matches = ()
+                listed.extend(f"{path.removesuffix('/')}/{match}" for match in matches or ())
+            found = listed
+        yield from found
+
+    def _links_below(self, role: str, directory: str, source: str) -> None:
+        survey = self.files.survey(directory)
+        for link in survey.links if survey else ():
+            real = self.files.look(link)
+            if real.refusal:
+                continue
+            for verb in VERBS[role]:
+                self.add(Effect(verb, real.path, source, beneath=real.is_directory))
+
+    def follow_links(self, directory: str, source: str) -> None:
+        """Note what a program that follows links below a directory would read."""
+        survey = self.files.survey(directory)
+        if survey is None:
+            self.doubt(source, "it follows links, and there is too much below the directory to look for them")
+        else:
+            self._links_below("read", directory, source)
+
+    def _device(self, role: str, text: str, source: str) -> bool:
+        """Tell whether a path below /dev is no file: nothing, a standard stream, or a connection."""
+        if socket := _SOCKET.match(text):
+            self._note_url(parse_host(f"{socket[1]}:{socket[2]}"), source, sends=True)
+            return True
+        return _NO_RESOURCE.match(text) is not None and (role == "read" or not text.endswith("random"))
+
+    # Network
+
+    def contact(self, text: str, source: str, *, sends: bool = False, bare: bool = False) -> None:
+        """Note that a URL is fetched, or that something is sent there; `bare` ones may leave out their scheme."""
+        self._note_url(read_url(text) if bare else parse_url(text), source, sends=sends)
+
+    def contact_host(self, text: str, source: str, *, sends: bool = True) -> None:
+        """Note a connection to a host."""
+        self._note_url(parse_host(text), source, sends=sends)
+
+    def _note_url(self, url: Url, source: str, *, sends: bool) -> None:
+        if url.refusal:
+            self.doubt(source, url.refusal)
+        else:
+            self.add(Effect("send" if sends else "contact", url.text, source))

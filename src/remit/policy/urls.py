@@ -1,0 +1,111 @@
+"""One normaliser for URLs, used for the check and for the record.
+
+A WHATWG parser reads the URL, the same standard that browsers and fetch libraries follow, so that the host we
+compare is the host they contact. Spellings that other parsers read differently are refused.
+"""
+
+import re
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import can_ada
+
+__all__ = ["Url", "is_public_host", "parse_host", "parse_url", "read_url"]
+
+_MAX_URL: Final = 8192
+_HEAD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?=[^/])")
+# Controls, white space, backslashes, and characters that are not seen.
+_REFUSED: Final = re.compile(r"[\x00-\x20\x7f-\xa0\\\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\s")
+_DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+# Names that lead to this machine or its neighbours, and public names that spell an address to resolve to.
+_LOCAL_NAMES: Final = (
+    "localhost", "localdomain", "local", "internal", "intranet", "lan", "home.arpa", "private", "corp", "test", "invalid",
+    "nip.io", "sslip.io", "xip.io", "localtest.me", "lvh.me", "vcap.me", "lacolhost.com", "yoogle.com", "readme.localtest.me",
+    "ip6-localhost", "ip6-loopback", "kubernetes.docker.internal", "svc", "cluster", "in-addr.arpa", "ip6.arpa", "onion",
+)  # fmt: skip
+
+
+class Url(NamedTuple):
+    """What a URL comes to; `refusal` says why it cannot be taken."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    text: str
+    refusal: str = ""
+
+
+def _refused(text: str, why: str) -> Url:
+    return Url("", "", 0, "", text[:256], why)
+
+
+@lru_cache(maxsize=1024)
+def parse_url(text: str) -> Url:
+    """Return what `text` comes to as a URL."""
+    if len(text) > _MAX_URL:
+        return _refused(text, "it is longer than we read")
+    if _REFUSED.search(text):
+        return _refused(text, "it holds white space, a backslash or characters that cannot be seen")
+    head = _HEAD.match(text)
+    if not head:
+        return _refused(text, "it does not start with a scheme and a host")
+    scheme = head[1].lower()
+    if scheme not in _DEFAULT_PORTS:
+        return _refused(text, f"its scheme {scheme!r} is not one of http, https, ws, wss and ftp")
+    if "@" in re.split(r"[/?#]", text[head.end() :], maxsplit=1)[0]:
+        return _refused(text, "it holds a user name, which hides the host")
+    try:
+        url = can_ada.parse(text)
+    except ValueError:
+        return _refused(text, "it is not a URL")
+    path = str(url.pathname)
+    if "%" in path and _DOTS.search(unquote(unquote(path))):
+        return _refused(text, "it goes upwards in encoded form")
+    port = int(url.port) if url.port else _DEFAULT_PORTS[scheme]
+    return Url(scheme, str(url.hostname), port, path, f"{url.origin}{path}" if scheme != "ftp" else str(url.href))
+
+
+def read_url(text: str) -> Url:
+    """Return a URL as command-line programs read it: without a scheme it is http."""
+    return parse_url(text if "://" in text else f"http://{text}")
+
+
+def parse_host(text: str) -> Url:
+    """Return the address of a bare host, `user@host` or `host:port`, as a URL without a scheme of its own."""
+    host = text.rpartition("@")[2]
+    url = parse_url(f"http://{host}/") if "/" not in host else _refused(text, "it is not a host")
+    return url if url.refusal else url._replace(scheme="host", text=f"host://{url.host}:{url.port}")
+
+
+@lru_cache(maxsize=1024)
+def is_public_host(host: str) -> bool:
+    """Tell whether a host may be meant by a wildcard: a public name or a public address.
+
+    A name can still resolve to a private address; that is for whoever makes the connection to check again.
+    """
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        name = host.rstrip(".").lower()
+        return "." in name and not any(name == local or name.endswith("." + local) for local in _LOCAL_NAMES)
+    return all(inner.is_global and not inner.is_multicast for inner in _meant(address))
+
+
+def _meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """Return an address with the IPv4 addresses it stands for."""
+    meant: list[IPv4Address | IPv6Address] = [address]
+    if isinstance(address, IPv6Address):
+        teredo = address.teredo or ()
+        embedded = (address.ipv4_mapped, address.sixtofour, *teredo)
+        meant.extend(inner for inner in embedded if inner is not None)
+        packed = address.packed
+        if packed[:12] in (_NAT64, bytes(12)):
+            meant.append(IPv4Address(packed[12:]))
+    return meant
+
+
+_NAT64: Final = bytes.fromhex("0064ff9b0000000000000000")
