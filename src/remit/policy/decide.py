@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
-from remit.policy.call import Action, ToolCall
+from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, ToolCall
 from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
 from remit.policy.files import Files
 from remit.policy.projection import project
@@ -64,8 +64,19 @@ def judge(
     call: ToolCall, mission: Mission, standing: Standing, engines: Sequence[Engine], files: Files, clock: Clock
 ) -> Decision:
     """Return the decision on one call."""
-    action = project(call, build_scope(mission.resource_scope, mission.cwd).base, files)
+    action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)
     return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
+
+
+def _projected(call: ToolCall, base: str | None, files: Files) -> Action:
+    try:
+        return project(call, base, files)
+    except Exception as error:  # noqa: BLE001 - a call that we cannot read is a doubt, never a permission
+        doubt = Doubt("target_unknown", call.tool_name[:120], f"it cannot be read ({type(error).__name__})", unbounded=True)
+        return Action(call.tool_name, "write", "tool", call.tool_name[:MAX_TARGET], _ANYTHING, doubts=(doubt,))
+
+
+_ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 
 
 def policy_decisions(decision: Decision) -> tuple[PolicyDecision, ...]:

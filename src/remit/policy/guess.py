@@ -23,6 +23,8 @@ _PATH_NAMES: Final = frozenset(
 # Names that often hold a path, and often something else: then only a single line is one.
 _LOOSE_NAMES: Final = frozenset("source sources src destination destinations dest dst output location root".split())
 _URL_NAMES: Final = frozenset("url urls uri uris href endpoint webhook".split())
+# Names that every tool uses for text.
+_DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
 _COMMAND_NAMES: Final = frozenset("command cmd commands argv shell bash".split())
 _CODE_NAMES: Final = frozenset("code script".split())
 _SHELL_TOOLS: Final = frozenset("bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh".split())
@@ -68,6 +70,8 @@ def judge_unmarked(
     """Note the resource that an argument names, if it is one."""
     words = set(_words(place.rpartition(".")[2]))
     stripped = text.strip()
+    if place.rpartition(".")[2] in _DATA_NAMES:
+        return
     role = "read" if guess_action(tool_name)[2] == "none" else "edit"
     lines = "\n" in stripped
     if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]"):

@@ -20,6 +20,7 @@ from remit.policy.call import MAX_TARGET, Action, Annotations, ToolCall
 from remit.policy.files import Files
 from remit.policy.guess import guess_action, judge_unmarked
 from remit.policy.paths import join, locate
+from remit.policy.shell.expand import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.sql import judge_sql
 from remit.policy.trace import VERBS, Trace
@@ -29,6 +30,7 @@ __all__ = ["known_tools", "project"]
 _FILE_ROLES: Final = frozenset(VERBS)
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 _MAX_INNER_JSON: Final = 65_536
+_MAX_INNER_DEPTH: Final = 4
 
 
 class _Tool(NamedTuple):
@@ -122,7 +124,7 @@ class _Reading:
         self.sends = bool(tool and tool.method and _nature(call, tool)[0] == "send") or bool(
             tool and tool.side_effect_class == "external_send"
         )
-        self._places: dict[str, str] = {}
+        self._depth = 0
 
     def read(self) -> None:
         """Note the effects of every argument."""
@@ -204,14 +206,21 @@ class _Reading:
             value = parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=_MAX_INNER_JSON)
         except InputError:
             return
+        self._depth += 1
         for inner_place, _, inner in self._walk(place, value):
-            if isinstance(inner, str):
-                judge_unmarked(self.trace, self.call.tool_name, inner_place, inner, self.base, lambda *_: None)
+            if isinstance(inner, str) and self._depth < _MAX_INNER_DEPTH:
+                judge_unmarked(self.trace, self.call.tool_name, inner_place, inner, self.base, self._inner)
+            elif isinstance(inner, str):
+                self.trace.doubt(place, "it is JSON within JSON, more often than we look")
+        self._depth -= 1
 
     def _marked_text(self, place: str, role: str, text: str) -> None:
         trace = self.trace
         if role in _FILE_ROLES or (role == "path_or_url" and "://" not in text):
             trace.touch(role if role in _FILE_ROLES else "read", text, self.base, place)
+            if text[:1] == "[":
+                # A list that somebody wrote as a string.
+                self._inner(place if place.endswith("path") else f"{place}.path", text)
         elif role in ("url", "path_or_url"):
             trace.contact(text, place, sends=self.sends)
         elif role == "host":
@@ -228,10 +237,11 @@ class _Reading:
             trace.doubt(place, "it is code that is not analysed", unbounded=True)
 
     def _glob(self, place: str, text: str) -> None:
-        if re.search(r"[*?\[{]", text):
-            self.trace.touch_pattern("read", text.replace("{", "[{]*"), self.base, place)
-        else:
-            self.trace.touch("read", text, self.base, place)
+        for pattern in expand_braces(text):
+            if re.search(r"[*?\[]", pattern):
+                self.trace.touch_pattern("read", pattern, self.base, place)
+            else:
+                self.trace.touch("read", pattern, self.base, place)
 
     def _patch(self, place: str, text: str) -> None:
         """Note the files that a patch names: those of a diff and those of the form that Codex uses."""

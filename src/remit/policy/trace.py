@@ -11,7 +11,7 @@ from typing import Final
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, Look
-from remit.policy.paths import join, locate
+from remit.policy.paths import join, locate, refuse_text
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
 __all__ = ["VERBS", "Trace"]
@@ -78,7 +78,7 @@ class Trace:
 
     def touch(self, role: str, text: str, base: str | None, source: str) -> Look | None:
         """Note what a role does to the file `text`; return where that is, or None where it is no file or a doubt."""
-        if text.startswith("/dev/") and self._device(role, text, source):
+        if text == "/dev/null":
             return None
         look = locate(text, base, self.files)
         if look.refusal:
@@ -98,6 +98,10 @@ class Trace:
         """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
         if not pattern.startswith("/") and base is None:
             self.doubt(source, "it is relative, and no working directory is known")
+            return
+        refusal = refuse_text(_GLOB.sub("", pattern))
+        if refusal:
+            self.doubt(source, refusal)
             return
         names = join(base or "/", pattern).split("/")
         fixed = next(index for index, name in enumerate(names) if _GLOB.search(name))
@@ -153,8 +157,8 @@ class Trace:
         else:
             self._links_below("read", directory, source)
 
-    def _device(self, role: str, text: str, source: str) -> bool:
-        """Tell whether a path below /dev is no file: nothing, a standard stream, or a connection."""
+    def device(self, role: str, text: str, source: str) -> bool:
+        """Tell whether a path in a command is no file: a standard stream, or a connection, which is noted."""
         if socket := _SOCKET.match(text):
             self._note_url(parse_host(f"{socket[1]}:{socket[2]}"), source, sends=True)
             return True

@@ -42,23 +42,31 @@ def _nothing(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
 
 def _cd(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
     words = [field for field in fields if field.text not in ("-L", "-P", "-e", "-@", "--") or field.kind != "exact"]
+    back = world.variables.get("OLDPWD")
+    if len(words) == 1 and words[0].text == "-" and isinstance(back, str):
+        words = [Field(back, "exact", "-")]
     if len(words) > 1 or any(field.kind == "exact" and field.text.startswith("-") for field in words):
         # `cd -` goes back to a place that other commands chose.
         run.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
-        return _outcome(run, world._replace(cwd=None))
+        return _lost(run, world)
     if not words:
         words = [Field(run.trace.files.home or "~", "exact", "cd")]
     target = words[0]
     if target.kind != "exact" or (world.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
         run.file("read", target, world.cwd)
-        return _outcome(run, world._replace(cwd=None))
+        return _lost(run, world)
     run.file("read", target, world.cwd)
     path = join(world.cwd or "/", target.text)
     logical = _without_dots(path)
-    entered = [world._replace(cwd=logical)]
     look = run.trace.files.look(path)
+    if "CDPATH" in world.variables and not look.exists and target.text[:1] not in ("/", "."):
+        run.trace.doubt(target.source, "CDPATH may lead it elsewhere")
+    moved = world.with_variable("OLDPWD", world.cwd or Mystery("any", "", "$OLDPWD"))
+    entered = [moved._replace(cwd=logical)]
     if run.trace.files.look(logical).path != look.path:
-        entered.append(world._replace(cwd=look.path))
+        entered.append(moved._replace(cwd=look.path))
+    for place in entered:
+        run.enter(place.cwd)
     failed = () if look.exists and look.is_directory and not look.refusal else (world,)
     return run.outcome(tuple(entered), failed, Output())
 
@@ -73,8 +81,22 @@ def _without_dots(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+def _lost(run: "Run", world: World) -> "Outcome":
+    """The working directory is no longer known."""
+    run.enter(None)
+    return _outcome(run, world.with_variable("OLDPWD", Mystery("any", "", "$OLDPWD"))._replace(cwd=None))
+
+
 def _popd(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
-    return _outcome(run, world._replace(cwd=None))
+    return _lost(run, world)
+
+
+def _shift(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
+    count = int(fields[0].text) if fields and fields[0].kind == "exact" and fields[0].text.isdigit() else 1
+    known = world.arguments is not None and (not fields or (fields[0].kind == "exact" and len(fields[0].text) < 4))
+    after = world._replace(arguments=world.arguments[count:] if known and world.arguments is not None else None)
+    # More than there are shifts nothing.
+    return _outcome(run, after, world)
 
 
 def _pushd(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
@@ -181,7 +203,7 @@ def _source(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
     if look is not None:
         run.check_not_written(look.path, name.source)
     run.note_code()
-    variables: dict[str, Value] = {each: Mystery("any", "", f"${each}") for each in world.variables}
+    variables: dict[str, Value] = {each: Mystery("any", "", f"${each}") for each in (*world.variables, "CDPATH")}
     return _outcome(run, world._replace(variables=variables))
 
 
@@ -213,7 +235,7 @@ def _trap(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
         run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.
-        run.nested(words[0].text, World(None, {}, {}))
+        run.trap(words[0].text)
     return _outcome(run, world)
 
 
@@ -332,7 +354,7 @@ def _condition(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
 
 
 _QUIET: Final = (
-    ":", "true", "false", "break", "continue", "return", "shift", "wait", "jobs", "fg", "bg", "disown", "dirs", "type",
+    ":", "true", "false", "break", "continue", "return", "wait", "jobs", "fg", "bg", "disown", "dirs", "type",
     "umask", "ulimit", "times", "help", "unalias", "suspend", "logout", "caller",
 )  # fmt: skip
 BUILTINS: Final[dict[str, "Builtin"]] = {
@@ -360,6 +382,7 @@ BUILTINS: Final[dict[str, "Builtin"]] = {
     "pwd": _pwd,
     "read": _read,
     "set": _set,
+    "shift": _shift,
     "shopt": _shopt,
     "trap": _trap,
     "unset": _unset,

@@ -216,7 +216,7 @@ _TAR_REFUSED: Final = {
     name: "can run other commands or write anywhere with it"
     for name in (
         "--to-command --checkpoint-action -I --use-compress-program --rsh-command --rmt-command -F --info-script "
-        "--new-volume-script -P --absolute-names --transform --xform -T --files-from --pax-option"
+        "--new-volume-script -T --files-from --pax-option"
     ).split()
 }
 _TAR: Final = Program(
@@ -230,13 +230,13 @@ _TAR: Final = Program(
         "--recursion --numeric-owner --totals -S --sparse -h --dereference --hard-dereference -l --check-links -W --verify "
         "--one-file-system --no-overwrite-dir --unlink-first -U --recursive-unlink --remove-files --force-local -w --interactive "
         "--show-transformed-names --utc --full-time -R --block-number --no-auto-compress --xattrs --acls --selinux --help "
-        "--version --delay-directory-restore -i --ignore-zeros -B --read-full-records --overwrite-dir --no-check-device".split()
+        "--version -P --absolute-names --delay-directory-restore -i --ignore-zeros -B --read-full-records --overwrite-dir --no-check-device".split()
     ),
     options={
         "-f": "data", "--file": "data", "-C": "data", "--directory": "data", "--exclude": "data", "--strip-components": "data",
         "--strip": "data", "-X": "data", "--exclude-from": "data", "--owner": "data", "--group": "data", "--mode": "data",
         "--sort": "data", "--format": "data", "-H": "data", "-b": "data", "--blocking-factor": "data", "--record-size": "data",
-        "-g": "data", "--listed-incremental": "data", "--one-top-level": "data?", "--checkpoint": "data?", "-L": "data",
+        "--transform": "data", "--xform": "data", "-g": "data", "--listed-incremental": "data", "--one-top-level": "data?", "--checkpoint": "data?", "-L": "data",
         "--tape-length": "data", "--suffix": "data", "--backup": "data?", "--warning": "data", "--exclude-tag": "data",
         "--index-file": "data", "-N": "data", "--newer-mtime": "data", "--quoting-style": "data", "--occurrence": "data?",
         "--level": "data", "-K": "data", "--starting-file": "data", "--add-file": "data", "-V": "data", "--label": "data",
@@ -260,6 +260,8 @@ def _tar(invocation: "Invocation", fields: Sequence[Field]) -> None:
     extracts = bool(names & {"-x", "--extract", "--get"})
     creates = bool(names & {"-c", "--create", "-r", "--append", "-u", "--update", "-A", "--catenate", "--concatenate", "--delete"})
     lands = not names & {"-O", "--to-stdout"}
+    if extracts and names & {"-P", "--absolute-names", "--transform", "--xform"}:
+        trace.doubt("tar", "it can write anywhere when names are taken as they are or changed", unbounded=True)
     bases = [cwd]
     for name, role, value in arguments.options:
         if role == "refused":

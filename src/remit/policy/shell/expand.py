@@ -21,12 +21,15 @@ from remit.policy.shell.syntax import (
 )
 from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
 
-__all__ = ["Expander", "arithmetic_names"]
+__all__ = ["Expander", "arithmetic_names", "expand_braces"]
 
 _MAX_FIELDS: Final = 128
+_MAX_BRACES: Final = 12
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
+# A bracket that is never closed stands for itself.
+_ACTIVE: Final = re.compile(r"[*?]|\[.+\]", re.DOTALL)
 _NUMBERS: Final = frozenset("? # $ ! RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -118,13 +121,12 @@ class Expander:
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)
             for position, group in enumerate(self._groups(part, value, quoted=quoted)):
-                if position:
+                if position and started:
                     yield pieces
-                    pieces = []
+                if position:
+                    pieces, started = [], False
                 pieces.extend(group)
                 started = started or bool(group) or quoted
-            if quoted and value == () and len(parts) == 1:
-                started = False
         if started:
             yield pieces
 
@@ -278,7 +280,8 @@ def _field(pieces: Sequence[_Piece], source: str) -> Field:
         if mystery is not None and bounded and not before and ".." not in after and not mysteries[0].active:
             return Field(mystery.text, "below", source)
         return Field(before, "unknown", source)
-    if any(piece.mystery or (piece.active and _GLOB.search(piece.text)) for piece in pieces):
+    text = "".join(piece.text if piece.active and piece.mystery is None else "\0" * len(piece.text) for piece in pieces)
+    if any(piece.mystery for piece in pieces) or _ACTIVE.search(text) or ("[" in text and "]" in "".join(p.text for p in pieces)):
         return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source)
     return Field("".join(piece.text for piece in pieces), "exact", source)
 
@@ -336,10 +339,24 @@ def _tilde(part: Text, home: str | None) -> str:
 # Braces
 
 
+def expand_braces(text: str) -> list[str]:
+    """Return the patterns that a file name pattern with braces stands for; too many are one that matches anything."""
+    patterns = ["".join(_brace_text(part) for part in parts) for parts in _braces((Text(text, quoted=False),))]
+    return patterns if len(patterns) <= _MAX_FIELDS else ["/**"]
+
+
+def _brace_text(part: Part) -> str:
+    return part.value if isinstance(part, Text) else "*"
+
+
 def _braces(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Yield the part lists that brace expansion makes of one word."""
-    if not any(isinstance(part, Text) and not part.quoted and "{" in part.value for part in parts):
+    braces = sum(part.value.count("{") for part in parts if isinstance(part, Text) and not part.quoted)
+    if not braces:
         yield list(parts)
+        return
+    if braces > _MAX_BRACES:
+        yield [Parameter("{", "", None, quoted=False)]
         return
     atoms: list[_Atom] = []
     for part in parts:

@@ -43,7 +43,8 @@ _DESCRIPTOR: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>])"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:+@/-]+\Z")
 # Characters that mean something between words of `[[ … ]]` where elsewhere they would end a command.
-_CONDITION_MARKS: Final = ("&&", "||", "(", ")", "<", ">")
+_CONDITION_MARKS: Final = ("&&", "||", "|", "(", ")", "<", ">")
+_CONDITION_END: Final = re.compile(r"\]\](?=[\s;&|<>()]|\Z)")
 
 
 def parse_script(text: str) -> Script:
@@ -328,9 +329,11 @@ def _condition(reader: Reader) -> Condition:
     words: list[Word] = []
     while True:
         _skip_lines(reader)
-        if _accept_word(reader, "]]"):
+        if _CONDITION_END.match(reader.text, reader.at):
+            reader.at += 2
             return Condition(tuple(words), _redirects(reader))
-        mark = next((mark for mark in _CONDITION_MARKS if reader.accept(mark)), None)
+        substitution = reader.peek(2) in ("<(", ">(")
+        mark = None if substitution else next((mark for mark in _CONDITION_MARKS if reader.accept(mark)), None)
         word = Word((Text(mark, quoted=True),), mark) if mark else reader.word()
         if word is None:
             raise reader.fail("a condition is not closed")
@@ -426,7 +429,8 @@ def _redirects(reader: Reader) -> tuple[Redirect, ...]:
 
 def _redirect(reader: Reader) -> Redirect | None:
     start = reader.at
-    if descriptor := _DESCRIPTOR.match(reader.text, reader.at):
+    descriptor = _DESCRIPTOR.match(reader.text, reader.at)
+    if descriptor:
         reader.at = descriptor.end()
     operator = next((operator for operator in _REDIRECTS if reader.accept(operator)), None)
     if operator is None or (operator in "<>" and reader.peek() == "("):
@@ -439,4 +443,5 @@ def _redirect(reader: Reader) -> Redirect | None:
     word = reader.word()
     if word is None:
         raise reader.fail("a redirection without a file")
-    return Redirect(operator, word)
+    named = descriptor[0].strip("{}") if descriptor and descriptor[0].startswith("{") else ""
+    return Redirect(operator, word, named)

@@ -33,6 +33,7 @@ _GIT_KEYS: Final = re.compile(
     r"|remote\.[^\s=]+\.(?:fetch|prune|push)|safe\.directory|worktree\.[a-z]+)\Z",
     re.IGNORECASE,
 )
+_MAX_MATCHED: Final = 512
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
 _MAKE_CONTROLS: Final = frozenset(("SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEFILES", "MAKE", "GNUMAKEFLAGS", "BASH_ENV", "ENV"))
 
@@ -120,17 +121,17 @@ class Invocation:
             self._land(given)
         if commanded is not None:
             self.run.command(inner, self.world._replace(cwd=self.cwd), prefix=program.name)
-        repeated = any(role.endswith("*") for role in program.operands)
-        missing = repeated and len(given) < len(program.operands) - (1 if arguments.has(program.supplied_by) else 0)
-        if (missing or not given) and commanded is None:
+        wanted = program.operands[1:] if arguments.has(program.supplied_by) else program.operands
+        fixed = sum(1 for role in wanted if not role.endswith("*"))
+        if commanded is None and len(given) <= fixed:
             self._without_operands(program, arguments)
+        if program.stdin and not given and not arguments.has(program.supplied_by):
+            self._standard_input(program)
 
     def _without_operands(self, program: Program, arguments: Arguments) -> None:
         for effect in program.without_operands:
             role, _, path = effect.partition(" ")
             self.play(role, Field(path, "exact", program.name), program, arguments)
-        if program.stdin:
-            self._standard_input(program)
 
     def _standard_input(self, program: Program) -> None:
         """Judge what arrives at standard input as the code that the program would run."""
@@ -193,6 +194,9 @@ class Invocation:
         if role.startswith("keyed:"):
             self._keyed(role.removeprefix("keyed:"), field, program, arguments)
             return
+        if role.startswith("match:"):
+            self._match(role.removeprefix("match:"), field, program)
+            return
         player = _PLAYERS.get(role)
         if player is not None:
             player(self, role, field)
@@ -200,6 +204,11 @@ class Invocation:
             self._network(role, field, sends=program.sends or arguments.has(program.sends_if))
         else:
             self.trace.doubt(field.source, f"{program.name} does not expect it", unbounded=True)
+
+    def _match(self, form: str, field: Field, program: Program) -> None:
+        """Note a word that is harmless in one form only."""
+        if field.kind != "exact" or len(field.text) > _MAX_MATCHED or not re.fullmatch(form, field.text):
+            self.trace.doubt(field.source, f"{program.name} takes it in a way that is not known here", unbounded=True)
 
     def file(self, role: str, field: Field) -> Look | None:
         """Note that a file is touched."""

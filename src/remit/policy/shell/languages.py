@@ -201,7 +201,7 @@ def judge_awk(invocation: "Invocation", text: str, source: str) -> None:
             _awk_command(invocation, constant if closes else ("end", ""), source)
         elif token in ("|", "|&"):
             _awk_pipe(invocation, tokens, index, source)
-        elif token == "@":
+        elif token in ("@", "ARGV", "ARGC"):
             invocation.trace.doubt(source, "an awk program that loads or calls others", unbounded=True)
         elif token == "getline" and following[1] == "<":
             _awk_file(invocation, "read", after, tokens[index + 3 : index + 4], source)

@@ -25,11 +25,14 @@ class Program(NamedTuple):
 
     name: str
     operands: tuple[str, ...] = ()
+    # Other operands when an option is given; the first that is counts.
+    operands_if: Mapping[str, Sequence[str]] = {}
     supplied_by: tuple[str, ...] = ()
     without_operands: tuple[str, ...] = ()
     # None: every option that is not listed is harmless.
     flags: frozenset[str] | None = frozenset()
-    options: Mapping[str, str] = {}
+    # The role of an option's value, or of each of its values.
+    options: Mapping[str, str | Sequence[str]] = {}
     refused_options: Mapping[str, str] = {}
     refusal: str = ""
     follows: tuple[str, ...] | bool = False
@@ -53,7 +56,7 @@ class Program(NamedTuple):
     @property
     def is_harmless(self) -> bool:
         """Tell whether no option can do anything but change what is printed."""
-        return self.flags is None and not self.refused_options and set(self.options.values()) <= {"data", "data?"}
+        return self.flags is None and not self.refused_options and all(role in ("data", "data?") for role in self.options.values())
 
 
 @lru_cache(maxsize=1)
@@ -102,6 +105,7 @@ def _program(name: str, table: Mapping[str, Any]) -> Program:
         **{key: table[key] for key in plain if key in table},
         flags=None if flags == "any" else frozenset(flags),
         options=table.get("options", {}),
+        operands_if=table.get("operands_if", {}),
         refused_options=deny if isinstance(deny, dict) else {},
         refusal=deny if isinstance(deny, str) else "",
         follows=follows if isinstance(follows, bool) else tuple(follows),
@@ -202,7 +206,10 @@ class _Sorter:
 
     def _valued(self, field: Field, name: str, attached: Field | None) -> None:
         role = self.program.options.get(name, _REFUSED)
-        if role.endswith("?"):
+        if not isinstance(role, str):
+            for each in role:
+                self.options.append((name, each, self.ahead.pop() if self.ahead else None))
+        elif role.endswith("?"):
             self.options.append((name, role[:-1] if attached else "", attached))
         elif role == _REFUSED:
             self.options.append((name, role, attached or field))
@@ -244,7 +251,7 @@ def parse_arguments(program: Program, fields: Sequence[Field]) -> Arguments:
 
 def roles(program: Program, arguments: Arguments) -> Iterator[tuple[str, Field]]:
     """Yield each operand with its role: fixed roles from both ends, the repeated one between."""
-    wanted = list(program.operands)
+    wanted = list(next((given for name, given in program.operands_if.items() if arguments.has((name,))), program.operands))
     if wanted and program.supplied_by and arguments.has(program.supplied_by):
         wanted.pop(0)
     given = list(arguments.operands)

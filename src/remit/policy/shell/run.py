@@ -70,6 +70,7 @@ class _Exhausted(Exception):
 def judge_script(trace: Trace, text: str, cwd: str | None) -> None:
     """Note everything that the command line `text` would do when it is started in `cwd`."""
     run = Run(trace)
+    run.enter(cwd)
     try:
         run.follow(parse_script(text), (World(cwd, {}, {}),))
         run.finish()
@@ -102,6 +103,8 @@ class Run:
         self._controls: set[tuple[str, str]] = set()
         self._keeping = False
         self._aliases: dict[str, str] = {}
+        self._traps: list[str] = []
+        self._places: set[str | None] = set()
 
     # Structure
 
@@ -348,6 +351,8 @@ class Run:
     def _redirect(self, redirects: Sequence[Redirect], world: World) -> World:
         """Note what redirections touch; return the world with what standard input is."""
         for redirect in redirects:
+            if redirect.name:
+                world = world.with_variable(redirect.name, NUMBER)
             expander = self._expander(world)
             if redirect.operator in ("<<", "<<<"):
                 text = expander.single(redirect.word)
@@ -449,7 +454,7 @@ class Run:
                 self.trace.touch_beneath(role, field.text, field.source)
         elif field.kind == "pattern":
             self.trace.touch_pattern(role, field.text.replace("**", "*"), cwd, field.source)
-        elif field.text not in ("-", ""):
+        elif field.text not in ("-", "") and not self.trace.device(role, field.text, field.source):
             look = self.trace.touch(role, field.text, cwd, field.source)
             if look is not None:
                 self._note_file(role, look.path, field.source)
@@ -510,8 +515,19 @@ class Run:
         """Remember a file that is run: what the same script writes is not known to be harmless."""
         self._code.add((path, source))
 
+    def trap(self, text: str) -> None:
+        """Remember a command that runs at the end, wherever the script is then."""
+        self._traps.append(text)
+
+    def enter(self, cwd: str | None) -> None:
+        """Remember a working directory that the script may be in."""
+        self._places.add(cwd)
+
     def finish(self) -> None:
-        """Doubt code that the script itself has written."""
+        """Follow what runs at the end, and doubt code that the script itself has written."""
+        for text in self._traps:
+            for place in self._places:
+                self.nested(text, World(place, {}, {}))
         for path, source in self._code:
             if path in self._written:
                 self.trace.doubt(source, "it runs a file that the same command writes", unbounded=True)
@@ -537,7 +553,9 @@ _FOLLOWERS: Final[dict[type, Callable[[Run, Any, tuple[World, ...]], Outcome]]] 
 
 
 def _is_descriptor(field: Field) -> bool:
-    return field.kind == "exact" and field.text.rstrip("-").isdigit() or field.text == "-"
+    return (field.kind == "exact" and (field.text.rstrip("-").isdigit() or field.text == "-")) or (
+        field.kind == "pattern" and field.text == "*"
+    )
 
 
 def _as_value(field: Field) -> Value:

@@ -92,6 +92,8 @@ class Redirect(NamedTuple):
 
     operator: str
     word: Word
+    # The variable that is given the number of a new descriptor: `{name}>file`.
+    name: str = ""
 
 
 class Simple(NamedTuple):

@@ -146,7 +146,7 @@ class Reader:
 
     def _double_quoted(self) -> list[Part]:
         """Return the parts up to the closing double quote; an empty string is a part too."""
-        parts: list[Part] = [Text("", quoted=True)]
+        parts: list[Part] = []
         while not self.accept('"'):
             if self.at >= len(self.text):
                 raise self.fail("a quote is not closed")
@@ -155,7 +155,7 @@ class Reader:
                 self.at = plain.end()
             else:
                 self._in_double(parts, '\\"`$')
-        return parts
+        return parts or [Text("", quoted=True)]
 
     def _in_double(self, parts: list[Part], escapable: str) -> None:
         mark = self.text[self.at]
@@ -366,9 +366,12 @@ class Reader:
                 self.at = plain.end()
             elif not quoted:
                 self._quoted_or_expanded(mark, parts)
-            elif mark in "\\'\"":
+            elif mark in "'\"":
                 # Inside double quotes bash reads these in more than one way.
                 raise self.fail("quotes inside an expansion")
+            elif mark == "\\":
+                parts.append(Text(self.peek(2), quoted=True))
+                self.at += 2
             else:
                 self._in_double(parts, "")
         self.depth -= 1
@@ -392,9 +395,9 @@ class Reader:
         """Move past the end of a line and the here-documents that start there; tell whether there was one."""
         if not self.accept("\n"):
             return False
-        for parts, end, literal, tabs in self._heredocs:
+        coming, self._heredocs = self._heredocs, []
+        for parts, end, literal, tabs in coming:
             parts.extend(self._body(end, literal=literal, tabs=tabs))
-        self._heredocs.clear()
         return True
 
     def _body(self, end: str, *, literal: bool, tabs: bool) -> Sequence[Part]:
