@@ -28,6 +28,8 @@ from remit.policy.trace import VERBS, Trace
 __all__ = ["known_tools", "project"]
 
 _FILE_ROLES: Final = frozenset(VERBS)
+# Tools that hand their command to bash, whatever their name.
+_BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_command", "Shell", "Monitor"))
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 _MAX_INNER_JSON: Final = 65_536
 _MAX_INNER_DEPTH: Final = 4
@@ -196,7 +198,7 @@ class _Reading:
             if isinstance(value, str):
                 judge_unmarked(self.trace, self.call.tool_name, place, value, self.base, self._inner)
         elif role in ("command", "words"):
-            judge_script(self.trace, _as_script(value), self.base)
+            judge_script(self.trace, _as_script(value), self.base, posix="bash" not in self.call.tool_name.lower() and isinstance(value, str) and self.call.tool_name not in _BASH_TOOLS)
         elif isinstance(value, str):
             self._marked_text(place, role, value)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from remit.policy.call import Effect
 from remit.policy.paths import join, refuse_text
 from remit.policy.shell.environment import is_steering
-from remit.policy.shell.world import Field, Mystery, Output, Value, World
+from remit.policy.shell.world import Field, Mystery, Output, Value, World, as_value
 
 if TYPE_CHECKING:
     from remit.policy.shell.run import Outcome, Run
 
     Builtin: TypeAlias = Callable[[Run, World, Sequence[Field]], Outcome]
 
-__all__ = ["BUILTINS"]
+__all__ = ["BUILTINS", "SHELL_SETTINGS"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
@@ -26,7 +26,7 @@ _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G 
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())
 _SET_LETTERS: Final = frozenset("abefhnuvxBCET")
-_SET_WORDS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
+SHELL_SETTINGS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
 _SHOPT: Final = frozenset("nullglob globstar dotglob failglob".split())
 _READ_VALUES: Final = frozenset("-a -d -i -n -N -p -t -u".split())
 
@@ -164,25 +164,19 @@ def _set(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
         field = ahead.pop(0)
         text = field.text
         if field.kind == "exact" and text == "--":
-            return _outcome(run, world._replace(arguments=tuple(_as_value(each) for each in ahead)))
+            return _outcome(run, world._replace(arguments=tuple(as_value(each) for each in ahead)))
         if field.kind != "exact" or text[:1] not in ("-", "+") or not set(text[1:]) <= _SET_LETTERS | {"o"}:
             run.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
             continue
         if "o" in text:
             word = ahead.pop(0) if ahead else Field("", "exact", "set")
-            if word.text not in _SET_WORDS:
+            if word.text not in SHELL_SETTINGS:
                 run.trace.doubt(word.source, "a setting of the shell that is not known here", unbounded=True)
             if word.text == "errexit":
                 world = world._replace(strict=text.startswith("-"))
         if "e" in text:
             world = world._replace(strict=text.startswith("-"))
     return _outcome(run, world)
-
-
-def _as_value(field: Field) -> Value:
-    if field.kind == "exact":
-        return field.text
-    return Mystery("below" if field.kind == "below" else "any", field.text, field.source)
 
 
 def _shopt(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":

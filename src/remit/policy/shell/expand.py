@@ -95,7 +95,7 @@ class Expander:
         if len(word.parts) == 1 and isinstance(part := word.parts[0], Parameter | Substitution):
             value = self._part_value(part)
             if isinstance(value, Mystery):
-                return value._replace(cause=word.source) if value.kind == "any" else value
+                return Mystery("any", "", word.source) if value.kind == "any" else value
         if len(word.parts) == 1 and isinstance(word.parts[0], Arithmetic):
             self._part_value(word.parts[0])
             return NUMBER
@@ -116,7 +116,9 @@ class Expander:
         for index, part in enumerate(parts):
             if isinstance(part, Text):
                 started = True
-                pieces.append(_Piece(_tilde(part, self._home) if index == 0 else part.value, not part.quoted))
+                alone = index == 0 and (len(parts) == 1 or "/" in part.value)
+                text = _tilde(part, self._home if alone else None) if index == 0 else part.value
+                pieces.append(_Piece(text, not part.quoted))
                 continue
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)

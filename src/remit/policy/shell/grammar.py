@@ -47,13 +47,16 @@ _CONDITION_MARKS: Final = ("&&", "||", "|", "(", ")", "<", ">")
 _CONDITION_END: Final = re.compile(r"\]\](?=[\s;&|<>()]|\Z)")
 
 
-def parse_script(text: str) -> Script:
-    """Return the commands that bash would read in `text`."""
+def parse_script(text: str, *, posix: bool = False) -> Script:
+    """Return the commands that bash would read in `text`.
+
+    Other shells read some forms differently: with `posix` those are refused.
+    """
     if len(text) > MAX_LENGTH:
         raise ShellUnparsed(f"it is longer than {MAX_LENGTH} characters", "")
     if "\0" in text:
         raise ShellUnparsed("it holds a NUL character", "")
-    reader = Reader(text, _script)
+    reader = Reader(text, _script, posix=posix)
     script = _script(reader, "")
     if reader.at < len(text):
         raise reader.fail("something is not in its place")
@@ -161,6 +164,7 @@ def _command(reader: Reader) -> Command:
     reader.count_command()
     reader.skip_blanks()
     if reader.text.startswith("((", reader.at):
+        reader.check_bash()
         return _arithmetic(reader)
     if reader.accept("("):
         return _grouped(reader, ")", isolated=True)
@@ -170,6 +174,8 @@ def _command(reader: Reader) -> Command:
     compound = _COMPOUNDS.get(word)
     if compound is None:
         raise reader.fail(f"{quote(word)} is not in its place, or not supported")
+    if word in ("[[", "function"):
+        reader.check_bash()
     reader.accept(word)
     reader.depth += 1
     if reader.depth > _MAX_COMPOUND:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from remit.policy.files import Look
 from remit.policy.paths import join
+from remit.policy.shell.builtins import SHELL_SETTINGS
 from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.programs import Arguments, Program, parse_arguments, roles
-from remit.policy.shell.world import Field, Output, World
+from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
+from remit.policy.shell.world import Field, Output, World, as_value
 
 if TYPE_CHECKING:
     from remit.policy.shell.run import Run
@@ -34,6 +35,7 @@ _GIT_KEYS: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_MATCHED: Final = 512
+_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?")
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
 _MAKE_CONTROLS: Final = frozenset(("SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEFILES", "MAKE", "GNUMAKEFLAGS", "BASH_ENV", "ENV"))
 
@@ -48,19 +50,28 @@ class Invocation:
         self.program = program
         self.cwd = world.cwd
         self.output = Output()
+        # What a script given as text sees as its parameters.
+        self.positional: Sequence[Field] = ()
 
     def judge(self, program: Program, fields: Sequence[Field]) -> None:
         """Note everything that the words and the facts of the table come to."""
         if program.refusal:
             self.trace.doubt(program.name, program.refusal, unbounded=True)
             return
+        other = known_program(program.program) if program.program else None
+        if other is not None:
+            self.judge(other, fields)
+            return
         arguments = parse_arguments(program, fields)
+        if program.needs and not arguments.has(program.needs):
+            self.trace.doubt(program.name, "without a message it would start an editor", unbounded=True)
         for field in arguments.unknown:
             reason = f"it may be an option of {program.name} that matters" if field.kind == "unknown" else (
                 f"this option of {program.name} is not known here"
             )
             self.trace.doubt(field.source, reason, unbounded=True)
         self._check_wildcards(program, fields)
+        self.positional = arguments.operands[1:]
         for name, role, value in arguments.options:
             if role == "refused":
                 self.trace.doubt(name, f"{program.name} {program.refused_options[name]}", unbounded=True)
@@ -106,7 +117,8 @@ class Invocation:
 
     def _operands(self, program: Program, arguments: Arguments) -> None:
         given = list(roles(program, arguments))
-        commanded = next((index for index, (role, _) in enumerate(given) if role == "command"), None)
+        commanded = next((index for index, (role, _) in enumerate(given) if role in ("command", "tool")), None)
+        tool = commanded is not None and given[commanded][0] == "tool"
         if commanded is not None:
             inner = [field for _, field in given[commanded:]]
             given = given[:commanded]
@@ -115,11 +127,18 @@ class Invocation:
                 # The first word that is no assignment starts the command.
                 given, inner, commanded = given[:index], [field for _, field in given[index:]], index
                 break
+        coded = False
         for role, field in given:
-            self.play(role, field, program, arguments)
+            if coded and role == "data":
+                self.run.arguments_of_code((field,), self.cwd)
+            else:
+                self.play(role, field, program, arguments)
+            coded = coded or role == "code"
         if program.into and len(given) > 1:
             self._land(given)
-        if commanded is not None:
+        if tool:
+            self._tool(program, inner)
+        elif commanded is not None:
             self.run.command(inner, self.world._replace(cwd=self.cwd), prefix=program.name)
         wanted = program.operands[1:] if arguments.has(program.supplied_by) else program.operands
         fixed = sum(1 for role in wanted if not role.endswith("*"))
@@ -127,6 +146,16 @@ class Invocation:
             self._without_operands(program, arguments)
         if program.stdin and not given and not arguments.has(program.supplied_by):
             self._standard_input(program)
+
+    def _tool(self, program: Program, words: Sequence[Field]) -> None:
+        """Note a tool of the project's packages: by its own table where there is one."""
+        name = re.sub(r"(?<=.)@[^/]*\Z", "", words[0].text).rpartition("/")[2]
+        if words[0].kind == "exact" and known_program(name) is not None:
+            self.run.command([words[0]._replace(text=name), *words[1:]], self.world._replace(cwd=self.cwd), prefix=program.name)
+        else:
+            self._package("package", words[0])
+            self.run.arguments_of_code(words[1:], self.cwd)
+        self.run.note_code()
 
     def _without_operands(self, program: Program, arguments: Arguments) -> None:
         for effect in program.without_operands:
@@ -163,7 +192,8 @@ class Invocation:
         for effect in program.touches:
             role, _, path = effect.partition(" ")
             trace.touch(role, self._home(path), self.cwd, program.name)
-        for host in program.contacts:
+        local = program.unless_local and arguments.operands and self._exists(f"{program.unless_local}/{arguments.operands[0].text}")
+        for host in () if local else program.contacts:
             if host == _UNKNOWN_CONTACT:
                 trace.doubt(program.name, "it contacts a host that the command does not name")
                 trace.side_effects.add("external_send" if program.side == "external_send" else "none")
@@ -233,7 +263,9 @@ class Invocation:
         if field.kind != "exact":
             self.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
         elif role == "shell":
-            self.run.nested(field.text, self.world._replace(cwd=self.cwd, functions={}, arguments=None))
+            arguments = tuple(as_value(each) for each in self.positional)
+            inner = self.world._replace(cwd=self.cwd, functions={}, strict=False, arguments=arguments)
+            self.run.nested(field.text, inner, posix=self.program.name != "bash")
         else:
             LANGUAGES[role](self, field.text, field.source)
 
@@ -281,6 +313,52 @@ class Invocation:
     def _git_key(self, role: str, field: Field) -> None:
         if field.kind != "exact" or not _GIT_KEYS.match(field.text):
             self.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
+
+    def _name(self, role: str, field: Field) -> None:
+        """Note a part of a file name, which must not lead to another directory."""
+        if field.kind != "exact" or "/" in field.text:
+            self.trace.doubt(field.source, "it is put into file names, and may lead elsewhere")
+
+    def _prefix(self, role: str, field: Field) -> None:
+        """Note the start of file names: they lie where it leads."""
+        if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
+            self.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
+        else:
+            self.file("write", field._replace(text=f"{field.text}-"))
+
+    def _source_file(self, role: str, field: Field) -> None:
+        """Note a file that is read, and often run: `@file` would be a file of further options."""
+        if field.text.startswith("@"):
+            self.trace.doubt(field.source, "a file of further options", unbounded=True)
+            return
+        look = self.file("read", field._replace(text=field.text.partition("::")[0]) if role == "test" else field)
+        if role == "test" and look is not None:
+            self.run.check_not_written(look.path, field.source)
+
+    def _package(self, role: str, field: Field) -> None:
+        """Note a package: a name is plain, a path is code of the project, a URL is contacted."""
+        text = field.text.partition("@file:")[2] or field.text
+        if field.kind != "exact":
+            self.trace.doubt(field.source, "the package is not known before it runs", unbounded=True)
+        elif text.startswith((".", "/", "~", "file:")):
+            self.file("read", field._replace(text=text.removeprefix("file:").partition("[")[0]))
+            self.run.note_code()
+        elif "://" in text:
+            self.trace.contact(text.partition("@ ")[2].removeprefix("git+") or text.removeprefix("git+"), field.source)
+        elif not _PACKAGE.fullmatch(text):
+            self.trace.doubt(field.source, "it names a package in a way that is not known here", unbounded=True)
+
+    def _go_package(self, role: str, field: Field) -> None:
+        if field.kind != "exact" or field.text.startswith((".", "/")):
+            self.file("read", field._replace(text=field.text.removesuffix("...")))
+
+    def _paths(self, role: str, field: Field) -> None:
+        for text in filter(None, field.text.split(":")):
+            self.file("read", field._replace(text=text))
+
+    def _setting(self, role: str, field: Field) -> None:
+        if field.kind != "exact" or field.text not in SHELL_SETTINGS:
+            self.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
 
     def _mount(self, role: str, field: Field) -> None:
         text = field.text
@@ -337,8 +415,9 @@ class Invocation:
             self.trace.contact(text, field.source, sends=sends)
         elif "://" in text:
             self.trace.contact_host(text.partition("://")[2].partition("/")[0], field.source)
-        elif (scp := _SCP_LIKE.match(text)) is not None and "/" not in text.partition(":")[0]:
-            self.trace.contact_host(f"{scp[1]}:22", field.source)
+        elif ":" in text.partition("/")[0]:
+            host = _SCP_LIKE.match(text)
+            self.trace.contact_host(f"{host[1] if host else text}:22", field.source)
         elif role == "hostpath" or text.startswith((".", "/", "~")) or "/" in text:
             self.file("edit", field)
         else:
@@ -352,11 +431,18 @@ _PLAYERS: Final[dict[str, Callable[[Invocation, str, Field], object]]] = {
     "code": Invocation._code,
     "env": Invocation._env,
     "git_key": Invocation._git_key,
+    "go_package": Invocation._go_package,
     "make_word": Invocation._make_word,
     "module": Invocation._data,
     "mount": Invocation._mount,
+    "name": Invocation._name,
     "opaque": Invocation._opaque,
+    "package": Invocation._package,
+    "paths": Invocation._paths,
+    "prefix": Invocation._prefix,
     "revision": Invocation._revision,
+    "shell_setting": Invocation._setting,
+    **dict.fromkeys(("source", "test"), Invocation._source_file),
     **dict.fromkeys(("read", "write", "edit", "delete", "move"), Invocation.file),
     **dict.fromkeys(("shell", *LANGUAGES), Invocation._text),
 }

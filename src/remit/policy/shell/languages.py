@@ -24,6 +24,11 @@ def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
         invocation.trace.doubt(source, "a jq program that loads modules")
 
 
+def _judge_yq(invocation: "Invocation", text: str, source: str) -> None:
+    if re.search(r"\b(?:load\w*|eval|env\w*|strenv|split_doc|system|import|include)\b|@", text):
+        invocation.trace.doubt(source, "a yq expression that loads files")
+
+
 # sed
 
 _SED_ADDRESS: Final = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|\$|[+~][0-9]+)")
@@ -167,12 +172,14 @@ class _Sed:
         if not command:
             self.invocation.trace.doubt(self.source, "sed runs what it finds as commands", unbounded=True)
         else:
-            self.invocation.run.nested(command, self.invocation.world)
+            self.invocation.run.nested(command, self.invocation.world, posix=True)
         return True
 
 
 def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
-    """Note the files and commands of a sed script."""
+    """Note the files and commands of a sed script; an empty one may be the value of another system's option."""
+    if not text.strip():
+        invocation.trace.doubt(source, "an empty sed script, which not every sed takes for one", unbounded=True)
     _Sed(invocation, text, source).judge()
 
 
@@ -261,7 +268,7 @@ def _awk_command(invocation: "Invocation", token: tuple[str, str], source: str) 
     if token[0] != "string" or "\\" in token[1]:
         invocation.trace.doubt(source, "a command that awk runs is not known before it runs", unbounded=True)
     else:
-        invocation.run.nested(token[1][1:-1], invocation.world)
+        invocation.run.nested(token[1][1:-1], invocation.world, posix=True)
 
 
 def _awk_file(
@@ -284,4 +291,5 @@ LANGUAGES: Final[dict[str, Callable[["Invocation", str, str], None]]] = {
     "python": judge_python,
     "sed": judge_sed,
     "sql": _judge_sql,
+    "yq": _judge_yq,
 }

@@ -48,6 +48,12 @@ class Program(NamedTuple):
     stdin: str = ""
     privilege: bool = False
     into: bool = False
+    # Judged by another program's table.
+    program: str = ""
+    # Refused unless one of these options is given.
+    needs: tuple[str, ...] = ()
+    # A folder of the project that holds the tool, which is then not downloaded.
+    unless_local: str = ""
     handler: str = ""
     default: str = ""
     subs: Mapping[str, "Program"] = {}
@@ -96,8 +102,8 @@ def known_program(name: str) -> Program | None:
 def _program(name: str, table: Mapping[str, Any]) -> Program:
     deny = table.get("deny", {})
     flags = table.get("flags", ())
-    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches")
-    plain = ("side", "style", "posix", "sends", "runs", "stdin", "privilege", "into", "handler", "default")
+    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches", "needs")
+    plain = ("side", "style", "posix", "sends", "runs", "stdin", "privilege", "into", "handler", "default", "program", "unless_local")
     follows = table.get("follows", False)
     return Program(
         name,
@@ -164,6 +170,10 @@ class _Sorter:
         self.ahead.clear()
 
     def _is_option(self, field: Field) -> bool:
+        if field.text[:1] in ("+", "@") and field.text[0] in self.program.refused_options:
+            return True
+        if field.text == "-" and "-" in self.program.refused_options:
+            return True
         if field.kind == "unknown" and not field.text:
             # It may be anything, an option included.
             if not self.program.is_harmless:
@@ -173,11 +183,13 @@ class _Sorter:
 
     def _option(self, field: Field) -> None:
         text = field.text
-        if self.program.style == "long" and not text.startswith("--"):
+        if text[0] in "+@" or text == "-":
+            self.options.append((text[0], _REFUSED, field))
+        elif self.program.style == "long" and not text.startswith("--"):
             self._long(field, text)
         elif text.startswith("--"):
             self._long(field, text if self.program.style != "long" else text[1:])
-        elif field.text in self.program.options or field.text in self.program.refused_options:
+        elif len(text) > 2 and (text in self.program.options or text in self.program.refused_options):
             self._valued(field, text, None)
         elif self.program.flags is not None and field.text in self.program.flags:
             self.options.append((text, "", None))
@@ -231,6 +243,14 @@ class _Sorter:
             return
         for at in range(1, len(text)):
             name = "-" + text[at]
+            role = program.options.get(name)
+            if isinstance(role, str) and role.endswith("!"):
+                # Its value is the next word, whatever letters follow; those would be options too.
+                self.options.append((name, role[:-1], self.ahead.pop() if self.ahead else None))
+                if text[at + 1 :]:
+                    self.unknown.append(field)
+                    return
+                continue
             if name in program.options or name in program.refused_options:
                 rest = text[at + 1 :]
                 attached = field._replace(text=rest) if rest or field.kind == "unknown" else None

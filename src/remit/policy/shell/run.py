@@ -37,7 +37,7 @@ from remit.policy.shell.syntax import (
     While,
     Word,
 )
-from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World, merged, without_knowledge
+from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World, as_value, merged, without_knowledge
 from remit.policy.trace import Trace
 
 __all__ = ["Outcome", "Run", "judge_program", "judge_script"]
@@ -67,12 +67,12 @@ class _Exhausted(Exception):
     """The script asks for more work than we do."""
 
 
-def judge_script(trace: Trace, text: str, cwd: str | None) -> None:
+def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
     """Note everything that the command line `text` would do when it is started in `cwd`."""
     run = Run(trace)
     run.enter(cwd)
     try:
-        run.follow(parse_script(text), (World(cwd, {}, {}),))
+        run.follow(parse_script(text, posix=posix), (World(cwd, {}, {}),))
         run.finish()
     except ShellUnparsed as error:
         trace.unparsed(error.word, error.reason)
@@ -395,7 +395,7 @@ class Run:
             self._depth -= 1
             self.trace.doubt(name, "a function that calls itself, or is not always the same", unbounded=True)
             return Outcome((world,), (world,))
-        arguments = tuple(_as_value(field) for field in rest)
+        arguments = tuple(as_value(field) for field in rest)
         called = self._command(world.functions[name], (world._replace(arguments=arguments),))
         self._depth -= 1
         given = world.arguments
@@ -482,12 +482,12 @@ class Run:
         for directory in directories:
             self.trace.follow_links(directory, source)
 
-    def nested(self, text: str, world: World) -> Outcome:
-        """Follow a script inside a command."""
+    def nested(self, text: str, world: World, *, posix: bool = False) -> Outcome:
+        """Follow a script inside a command; `posix` where another shell than bash may read it."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise _Exhausted
-        outcome = self.follow(parse_script(text), (world,))
+        outcome = self.follow(parse_script(text, posix=posix), (world,))
         self._depth -= 1
         return outcome
 
@@ -556,12 +556,6 @@ def _is_descriptor(field: Field) -> bool:
     return (field.kind == "exact" and (field.text.rstrip("-").isdigit() or field.text == "-")) or (
         field.kind == "pattern" and field.text == "*"
     )
-
-
-def _as_value(field: Field) -> Value:
-    if field.kind == "exact":
-        return field.text
-    return Mystery("below" if field.kind == "below" else "any", field.text, field.source)
 
 
 def _restored(worlds: tuple[World, ...], before: tuple[World, ...]) -> tuple[World, ...]:

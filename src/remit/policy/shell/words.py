@@ -52,13 +52,16 @@ _ENDS_WORD: Final = frozenset(" \t\n;&|<>()")
 class Reader:
     """A position in the text of a script, with the here-documents that are still to come."""
 
-    def __init__(self, text: str, parse_script: Callable[["Reader", str], Script], depth: int = 0) -> None:
+    def __init__(
+        self, text: str, parse_script: Callable[["Reader", str], Script], depth: int = 0, *, posix: bool = False
+    ) -> None:
         if depth > MAX_DEPTH:
             raise ShellUnparsed("it is nested too deeply", "")
         self.text = text
         self.at = 0
         self.depth = depth
         self.commands = 0
+        self.posix = posix
         self._parse_script = parse_script
         self._heredocs: list[tuple[list[Part], str, bool, bool]] = []
 
@@ -87,6 +90,11 @@ class Reader:
         """Return the error that names what cannot be read here."""
         return ShellUnparsed(why, self.text[self.at : self.at + 40].split("\n")[0])
 
+    def check_bash(self) -> None:
+        """Refuse a form that other shells read differently, where one of them may be the reader."""
+        if self.posix:
+            raise self.fail("it is not certain that bash reads it")
+
     # Words
 
     def word(self) -> Word | None:
@@ -101,6 +109,7 @@ class Reader:
                 parts.append(Text(plain[0], quoted=False))
                 self.at = plain.end()
             elif mark in "<>":
+                self.check_bash()
                 self.at += 2
                 parts.append(ProcessSubstitution(self._nested(")")))
             else:
@@ -187,7 +196,7 @@ class Reader:
             at += 1
         source = "".join(inner)
         self._check_no_heredoc(source)
-        reader = Reader(source, self._parse_script, self.depth + 1)
+        reader = Reader(source, self._parse_script, self.depth + 1, posix=self.posix)
         script = self._parse_script(reader, "")
         self._count(reader.commands)
         self.at = at + 1
@@ -231,6 +240,7 @@ class Reader:
         elif after == "{":
             parts.append(self._braced(quoted=quoted))
         elif after == "'" and not quoted:
+            self.check_bash()
             parts.append(Text(self._ansi_c(), quoted=True))
         elif after == '"' and not quoted:
             self.at += 2
@@ -428,7 +438,7 @@ class _Counted(Reader):
     """A reader of a part of another's text: commands found in it count there."""
 
     def __init__(self, text: str, outer: Reader) -> None:
-        super().__init__(text, outer._parse_script, outer.depth + 1)  # noqa: SLF001 - one reader in two parts
+        super().__init__(text, outer._parse_script, outer.depth + 1, posix=outer.posix)  # noqa: SLF001 - one reader in two parts
         self._outer = outer
 
     def count_command(self) -> None:

@@ -5,6 +5,7 @@ in all of them. Values that cannot be known are `Mystery`, with the word that ca
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.policy.shell.syntax import Command
@@ -17,6 +18,7 @@ __all__ = [
     "Output",
     "Value",
     "World",
+    "as_value",
     "merged",
     "without_knowledge",
 ]
@@ -24,8 +26,12 @@ __all__ = [
 MAX_WORLDS: Final = 16
 
 
-class Mystery(NamedTuple):
-    """A value that is not known: a whole number, a path below a known directory, or anything."""
+@dataclass(frozen=True, slots=True)
+class Mystery:
+    """A value that is not known: a whole number, a path below a known directory, or anything.
+
+    Not a tuple like its neighbours: a tuple of values is an array.
+    """
 
     kind: Literal["number", "below", "any"]
     text: str
@@ -78,6 +84,13 @@ class World(NamedTuple):
         if self.variables.get(name) == value:
             return self
         return self._replace(variables={**self.variables, name: value})
+
+
+def as_value(field: Field) -> Value:
+    """Return what a variable holds that is given this word."""
+    if field.kind == "exact":
+        return field.text
+    return Mystery("below" if field.kind == "below" else "any", field.text if field.kind == "below" else "", field.source)
 
 
 def merged(*groups: Iterable[World]) -> tuple[World, ...]:
