@@ -57,6 +57,8 @@ def _cd(run: "Run", world: World, fields: Sequence[Field]) -> "Outcome":
         return _lost(run, world)
     run.file("read", target, world.cwd)
     path = join(world.cwd or "/", target.text)
+    if run.crosses(path, upwards=False):
+        return _lost(run, world)
     logical = _without_dots(path)
     look = run.trace.files.look(path)
     if "CDPATH" in world.variables and not look.exists and target.text[:1] not in ("/", "."):

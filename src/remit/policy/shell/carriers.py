@@ -342,7 +342,8 @@ def _ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
     place = invocation.file("write", last)
     inside = place is not None and place.is_directory
     for source in sources:
-        invocation.file("edit", source)
+        if not symbolic or source.kind != "exact" or source.text.startswith("/") or "-r" in names or "--relative" in names:
+            invocation.file("edit", source)
         if source.kind != "exact" or last.kind != "exact" or place is None:
             continue
         name = source.text.rstrip("/").rpartition("/")[2]

@@ -14,6 +14,7 @@ from remit.policy.paths import join
 from remit.policy.shell.builtins import SHELL_SETTINGS
 from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.languages import LANGUAGES
+from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.world import Field, Output, World, as_value
 
@@ -85,6 +86,8 @@ class Invocation:
         else:
             self._operands(program, arguments)
             self._facts(program, arguments)
+            if program.name in PRINTS:
+                self.output = PRINTS[program.name](self, arguments)
 
     def _check_wildcards(self, program: Program, fields: Sequence[Field]) -> None:
         """Refuse a bare wildcard that would hand a file named like an option to a program whose options matter."""
@@ -179,11 +182,14 @@ class Invocation:
         if target.kind != "exact":
             return
         look = self.trace.files.look(join(self.cwd or "/", target.text))
-        if not look.is_directory:
-            return
         for _, source in sources:
-            if source.kind == "exact" and (name := source.text.rstrip("/").rpartition("/")[2]) not in ("", ".", ".."):
+            if source.kind != "exact":
+                continue
+            name = source.text.rstrip("/").rpartition("/")[2]
+            lands = look.is_directory and name not in ("", ".", "..")
+            if lands:
                 self.trace.touch("write", f"{look.path}/{name}", None, source.source)
+            self.run.alias(f"{look.path}/{name}" if lands else look.path, join(self.cwd or "/", source.text))
 
     def _facts(self, program: Program, arguments: Arguments) -> None:
         trace = self.trace
@@ -193,7 +199,7 @@ class Invocation:
             role, _, path = effect.partition(" ")
             trace.touch(role, self._home(path), self.cwd, program.name)
         local = program.unless_local and arguments.operands and self._exists(f"{program.unless_local}/{arguments.operands[0].text}")
-        for host in () if local else program.contacts:
+        for host in () if local or arguments.has(program.offline_if) else program.contacts:
             if host == _UNKNOWN_CONTACT:
                 trace.doubt(program.name, "it contacts a host that the command does not name")
                 trace.side_effects.add("external_send" if program.side == "external_send" else "none")

@@ -40,6 +40,8 @@ class Program(NamedTuple):
     style: str = "short"
     posix: bool = False
     contacts: tuple[str, ...] = ()
+    # Options that keep it from contacting anything.
+    offline_if: tuple[str, ...] = ()
     sends: bool = False
     sends_if: tuple[str, ...] = ()
     runs: bool = False
@@ -102,9 +104,10 @@ def known_program(name: str) -> Program | None:
 def _program(name: str, table: Mapping[str, Any]) -> Program:
     deny = table.get("deny", {})
     flags = table.get("flags", ())
-    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches", "needs")
-    plain = ("side", "style", "posix", "sends", "runs", "stdin", "privilege", "into", "handler", "default", "program", "unless_local")
+    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches", "needs", "offline_if")
+    plain = ("side", "style", "sends", "runs", "stdin", "privilege", "into", "handler", "default", "program", "unless_local")
     follows = table.get("follows", False)
+    subs = _subs(name, table.get("sub", {}))
     return Program(
         name,
         **{key: tuple(table[key]) for key in lists if key in table},
@@ -115,7 +118,9 @@ def _program(name: str, table: Mapping[str, Any]) -> Program:
         refused_options=deny if isinstance(deny, dict) else {},
         refusal=deny if isinstance(deny, str) else "",
         follows=follows if isinstance(follows, bool) else tuple(follows),
-        subs=_subs(name, table.get("sub", {})),
+        subs=subs,
+        # What follows a sub command belongs to it.
+        posix=table.get("posix", bool(subs)),
         modules=_subs(name, table.get("sub_modules", {})),
     )
 
@@ -191,6 +196,8 @@ class _Sorter:
             self._long(field, text if self.program.style != "long" else text[1:])
         elif len(text) > 2 and (text in self.program.options or text in self.program.refused_options):
             self._valued(field, text, None)
+        elif "=" in text and len(name := text.partition("=")[0]) > 2 and name in self.program.options:  # noqa: PLR2004
+            self._valued(field, name, field._replace(text=text.partition("=")[2]))
         elif self.program.flags is not None and field.text in self.program.flags:
             self.options.append((text, "", None))
         else:

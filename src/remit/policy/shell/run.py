@@ -11,6 +11,7 @@ from remit.claims.shapes import SideEffectClass
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.files import Look
+from remit.policy.paths import join
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.environment import is_steering, judge_variable
@@ -48,6 +49,8 @@ _MAX_ROUNDS: Final = 4
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>"))
 _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
+# What they write is as well known as what they read.
+_COMPILERS: Final = frozenset("gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc".split())
 
 
 class Outcome(NamedTuple):
@@ -99,6 +102,7 @@ class Run:
         self._depth = 0
         self._guarded = 0
         self._written: set[str] = set()
+        self._read: set[str] = set()
         self._code: set[tuple[str, str]] = set()
         self._controls: set[tuple[str, str]] = set()
         self._keeping = False
@@ -418,11 +422,14 @@ class Run:
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
         self._keeping = base in _KEEP_CONTENT
+        before, self._read = set(self._written), set()
         if known.handler:
             HANDLERS[known.handler](invocation, rest)
         else:
             invocation.judge(known, rest)
         self._keeping = False
+        if base in _COMPILERS and world.stdin is None and not self._read & before:
+            self._written = before
         return same._replace(output=invocation.output)
 
     def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:
@@ -455,12 +462,16 @@ class Run:
         elif field.kind == "pattern":
             self.trace.touch_pattern(role, field.text.replace("**", "*"), cwd, field.source)
         elif field.text not in ("-", "") and not self.trace.device(role, field.text, field.source):
+            if self._aliases and self.crosses(join(cwd or "/", field.text)):
+                self.trace.doubt(field.source, "it goes upwards through a name that the same command makes")
             look = self.trace.touch(role, field.text, cwd, field.source)
             if look is not None:
                 self._note_file(role, look.path, field.source)
         return look
 
     def _note_file(self, role: str, path: str, source: str) -> None:
+        if role != "write":
+            self._read.add(path)
         if role in ("write", "edit", "move") and not self._keeping:
             self._written.add(path)
         for name, target in self._aliases.items():
@@ -471,6 +482,21 @@ class Run:
     def alias(self, name: str, target: str) -> None:
         """Remember that the script makes `name` stand for `target`: a link, a copy or a new name."""
         self._aliases[name] = target
+
+    def crosses(self, path: str, *, upwards: bool = True) -> bool:
+        """Tell whether a path leads through a name that the script makes, and upwards from there."""
+        kept: list[str] = []
+        inside = False
+        for name in path.split("/"):
+            if name == "..":
+                if inside:
+                    return True
+                del kept[-1:]
+            elif name not in ("", "."):
+                kept.append(name)
+            here = "/" + "/".join(kept)
+            inside = any(here == made or here.startswith(made + "/") for made in self._aliases)
+        return inside and not upwards
 
     def is_plain(self, output: Output) -> bool:
         """Tell whether no file name below the directories can be taken for two, or for an option."""

@@ -1,0 +1,123 @@
+"""What some programs print, where that is known: for `$(…)`, for loops and for what comes through a pipe.
+
+A list of files below a known directory is as good as the directory itself. Everything that is not here prints something
+that nobody knows.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from remit.policy.shell.programs import Arguments
+from remit.policy.shell.world import Output
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["PRINTS"]
+
+_NOTHING: Final = Output()
+# Digits, letters and separators that cannot make a path of their own.
+_DATE: Final = re.compile(r"\+(?:%[-_0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])+\Z")
+_FILTERING: Final = frozenset("-v -E -F -i -w -x -e --invert-match --extended-regexp --fixed-strings --ignore-case".split())
+
+
+def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
+    """Whole lines of what comes in, fewer or in another order."""
+    cut = arguments.has(("-c", "--bytes", "-z", "--zero-terminated", "-o", "-n", "--number"))
+    if arguments.operands or cut:
+        return _NOTHING
+    given = invocation.world.stdin or _NOTHING
+    return given if invocation.program.name == "cat" else given._replace(text=None)
+
+
+def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:
+    names = {name for name, _, _ in arguments.options}
+    if names & {"-l", "-L", "--files-with-matches", "--files-without-match"} and names & {"-r", "--recursive"}:
+        start = 0 if names & {"-e", "-f", "--regexp", "--file"} else 1
+        return _below(invocation, arguments, start, {"-Z", "--null"} & names)
+    if len(arguments.operands) == 1 and names <= _FILTERING and invocation.world.stdin is not None:
+        return invocation.world.stdin._replace(text=None)
+    return _NOTHING
+
+
+def _below(invocation: "Invocation", arguments: Arguments, start: int, separated: object) -> Output:
+    """Regular files below the directories that the operands name."""
+    directories: list[str] = []
+    for field in arguments.operands[start:]:
+        if field.kind != "exact" or invocation.cwd is None:
+            return _NOTHING
+        directories.append(invocation.trace.files.look(f"{invocation.cwd}/{field.text}" if field.text[:1] != "/" else field.text).path)
+    if not directories and invocation.cwd is not None:
+        directories.append(invocation.cwd)
+    return Output(None, tuple(directories), bool(separated), regular=True)
+
+
+def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
+    names = {name for name, _, _ in arguments.options}
+    listing = names & {"-l", "--files-with-matches", "--files-without-match"}
+    if names & {"-L", "--follow"} or not (listing or "--files" in names):
+        return _NOTHING
+    start = 0 if "--files" in names or names & {"-e", "--regexp", "-f", "--file"} else 1
+    return _below(invocation, arguments, start, names & {"-0", "--null"})
+
+
+def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
+    if invocation.cwd is None or arguments.has(("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")):
+        return _NOTHING
+    return Output(None, (invocation.cwd,), arguments.has(("-z",)))
+
+
+def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
+    relative = all(field.kind in ("exact", "pattern") and field.text[:1] not in ("/", ".", "~") for field in arguments.operands)
+    if invocation.cwd is None or not relative or any(name not in ("-1", "-r", "-t", "-d") for name, _, _ in arguments.options):
+        return _NOTHING
+    return Output(None, (invocation.cwd,))
+
+
+def _counted(invocation: "Invocation", arguments: Arguments) -> Output:
+    return Output(number=not arguments.operands and len(arguments.options) == 1)
+
+
+def _number(invocation: "Invocation", arguments: Arguments) -> Output:
+    return Output(number=all(field.kind == "exact" for field in arguments.operands) and not arguments.options)
+
+
+def _hash(invocation: "Invocation", arguments: Arguments) -> Output:
+    named = arguments.operands and all(field.text[:1] != "-" and field.kind == "exact" for field in arguments.operands)
+    return Output(number=bool(named) and all(name in ("--short", "--verify", "-q") for name, _, _ in arguments.options))
+
+
+def _date(invocation: "Invocation", arguments: Arguments) -> Output:
+    plain = len(arguments.operands) == 1 and arguments.operands[0].kind == "exact"
+    return Output(number=plain and _DATE.match(arguments.operands[0].text) is not None)
+
+
+def _basename(invocation: "Invocation", arguments: Arguments) -> Output:
+    texts = [field.text.rstrip("/") for field in arguments.operands if field.kind == "exact"]
+    if arguments.options or len(texts) != len(arguments.operands) or not 1 <= len(texts) <= 2 or not texts[0]:  # noqa: PLR2004
+        return _NOTHING
+    name = texts[0].rpartition("/")[2]
+    return Output((name.removesuffix(texts[1]) if len(texts) > 1 and name != texts[1] else name) + "\n")
+
+
+def _dirname(invocation: "Invocation", arguments: Arguments) -> Output:
+    if arguments.options or len(arguments.operands) != 1 or arguments.operands[0].kind != "exact":
+        return _NOTHING
+    folder, slash, _ = arguments.operands[0].text.rstrip("/").rpartition("/")
+    return Output((folder.rstrip("/") or "/" if slash else ".") + "\n")
+
+
+PRINTS: Final[dict[str, Callable[["Invocation", Arguments], Output]]] = {
+    **dict.fromkeys(("cat", "sort", "uniq", "head", "tail", "tac"), _passed),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _filtered),
+    **dict.fromkeys(("nproc", "seq", "expr", "id"), _number),
+    "basename": _basename,
+    "date": _date,
+    "dirname": _dirname,
+    "git ls-files": _git_files,
+    "git rev-parse": _hash,
+    "ls": _ls,
+    "rg": _ripgrep,
+    "wc": _counted,
+}
