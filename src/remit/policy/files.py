@@ -17,8 +17,9 @@ from typing import Final, NamedTuple, Protocol
 __all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles"]
 
 _MAX_LINKS: Final = 40
-_MAX_MATCHES: Final = 64
-_MAX_LISTED: Final = 2000
+_MAX_NAME: Final = 255
+_MAX_MATCHES: Final = 2000
+_MAX_LISTED: Final = 10_000
 
 
 class Look(NamedTuple):
@@ -43,6 +44,8 @@ class Files(Protocol):
     """What a judge may ask about the file system."""
 
     home: str | None
+    # Whether names and links are really looked at.
+    sees: bool
 
     def look(self, path: str) -> Look:
         """Return where an absolute path really leads."""
@@ -70,6 +73,7 @@ class TextFiles:
     """Paths are what their text says. Links are not seen, and a receipt made with it says so."""
 
     home: str | None = None
+    sees: bool = False
 
     def look(self, path: str) -> Look:
         """Return the path with its dots resolved."""
@@ -94,6 +98,8 @@ class UnseenFiles(TextFiles):
 
 class SeenFiles:
     """This machine's file system."""
+
+    sees = True
 
     def __init__(self, home: str | None = None) -> None:
         self.home = home
@@ -137,6 +143,8 @@ class SeenFiles:
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
         """Return the names that match; too many count as not known."""
+        if len(pattern) > _MAX_NAME:
+            return ()
         matcher = _compiled(pattern)
         names: list[str] = []
         try:

@@ -10,7 +10,7 @@ from typing import Final
 
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
-from remit.policy.files import Files, Look
+from remit.policy.files import Files, Look, Survey
 from remit.policy.paths import join, locate, refuse_text
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
@@ -42,6 +42,7 @@ class Trace:
         self.runs_code = False
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
+        self._surveys: dict[str, Survey | None] = {}
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -134,14 +135,20 @@ class Trace:
             listed: list[str] = []
             for path in found:
                 matches = self.files.expand(path, name)
-                if matches is None and self.files.survey(directory) is not None:
-                    matches = ()
+                if matches is None and self.files.sees:
+                    self.doubt(source, "it matches more files than we look at")
                 listed.extend(f"{path.removesuffix('/')}/{match}" for match in matches or ())
             found = listed
         yield from found
 
+    def survey(self, directory: str) -> Survey | None:
+        """Return what lies below a directory; looked at once per call."""
+        if directory not in self._surveys:
+            self._surveys[directory] = self.files.survey(directory)
+        return self._surveys[directory]
+
     def _links_below(self, role: str, directory: str, source: str) -> None:
-        survey = self.files.survey(directory)
+        survey = self.survey(directory)
         for link in survey.links if survey else ():
             real = self.files.look(link)
             if real.refusal:
@@ -151,7 +158,7 @@ class Trace:
 
     def follow_links(self, directory: str, source: str) -> None:
         """Note what a program that follows links below a directory would read."""
-        survey = self.files.survey(directory)
+        survey = self.survey(directory)
         if survey is None:
             self.doubt(source, "it follows links, and there is too much below the directory to look for them")
         else:

@@ -28,8 +28,6 @@ _MAX_BRACES: Final = 12
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
-# A bracket that is never closed stands for itself.
-_ACTIVE: Final = re.compile(r"[*?]|\[.+\]", re.DOTALL)
 _NUMBERS: Final = frozenset("? # $ ! RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -282,10 +280,16 @@ def _field(pieces: Sequence[_Piece], source: str) -> Field:
         if mystery is not None and bounded and not before and ".." not in after and not mysteries[0].active:
             return Field(mystery.text, "below", source)
         return Field(before, "unknown", source)
-    text = "".join(piece.text if piece.active and piece.mystery is None else "\0" * len(piece.text) for piece in pieces)
-    if any(piece.mystery for piece in pieces) or _ACTIVE.search(text) or ("[" in text and "]" in "".join(p.text for p in pieces)):
+    if any(piece.mystery for piece in pieces) or _is_glob(pieces):
         return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source)
     return Field("".join(piece.text for piece in pieces), "exact", source)
+
+
+def _is_glob(pieces: Sequence[_Piece]) -> bool:
+    """Tell whether the pieces hold a wildcard; a bracket that is never closed stands for itself."""
+    active = "".join(piece.text if piece.active else "\0" * len(piece.text) for piece in pieces)
+    opening = active.find("[")
+    return "*" in active or "?" in active or (opening >= 0 and any("]" in piece.text for piece in pieces))
 
 
 def _as_pattern(piece: _Piece) -> str:

@@ -144,7 +144,7 @@ class Invocation:
         elif commanded is not None:
             self.run.command(inner, self.world._replace(cwd=self.cwd), prefix=program.name)
         wanted = program.operands[1:] if arguments.has(program.supplied_by) else program.operands
-        fixed = sum(1 for role in wanted if not role.endswith("*"))
+        fixed = 0 if wanted and wanted[-1] == "data*" else sum(1 for role in wanted if not role.endswith("*"))
         if commanded is None and len(given) <= fixed:
             self._without_operands(program, arguments)
         if program.stdin and not given and not arguments.has(program.supplied_by):
@@ -195,7 +195,8 @@ class Invocation:
         trace = self.trace
         if program.privilege:
             self.run.escalate(program.name)
-        for effect in program.touches:
+        also = [effect for name, effects in program.touches_if.items() if arguments.has((name,)) for effect in effects]
+        for effect in (*program.touches, *also):
             role, _, path = effect.partition(" ")
             trace.touch(role, self._home(path), self.cwd, program.name)
         local = program.unless_local and arguments.operands and self._exists(f"{program.unless_local}/{arguments.operands[0].text}")
@@ -334,8 +335,8 @@ class Invocation:
 
     def _source_file(self, role: str, field: Field) -> None:
         """Note a file that is read, and often run: `@file` would be a file of further options."""
-        if field.text.startswith("@"):
-            self.trace.doubt(field.source, "a file of further options", unbounded=True)
+        if field.text[:1] in ("@", "{", "["):
+            self.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
             return
         look = self.file("read", field._replace(text=field.text.partition("::")[0]) if role == "test" else field)
         if role == "test" and look is not None:

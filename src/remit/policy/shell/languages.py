@@ -190,12 +190,16 @@ _AWK_TOKEN: Final = re.compile(
     r"|(?P<space>[ \t\r]+|\\\n)|(?P<mark>\|\||\|&|>>|>=|<=|==|!=|&&|[\s\S])"
 )
 _AWK_REGEX: Final = re.compile(r"/(?:[^/\\\n\[]|\\.|\[(?:\^?\]?)(?:[^\]\\\n]|\\.)*\])*/")
+_MAX_TOKENS: Final = 4000
 _AWK_PRINTS: Final = frozenset(("print", "printf"))
 
 
 def judge_awk(invocation: "Invocation", text: str, source: str) -> None:
     """Note the files and commands of an awk program: `system`, pipes, `getline` and printing to a file."""
     tokens = _awk_tokens(text)
+    if len(tokens) > _MAX_TOKENS:
+        invocation.trace.doubt(source, "a longer awk program than we follow", unbounded=True)
+        return
     printing, depth = False, 0
     for index, (kind, token) in enumerate(tokens):
         following = tokens[index + 1] if index + 1 < len(tokens) else ("end", "")
@@ -236,7 +240,7 @@ def _awk_tokens(text: str) -> list[tuple[str, str]]:
     """Return the tokens; a slash starts an expression only where a division cannot stand."""
     tokens: list[tuple[str, str]] = []
     at = 0
-    while at < len(text):
+    while at < len(text) and len(tokens) <= _MAX_TOKENS:
         before = tokens[-1] if tokens else ("mark", "")
         if text[at] == "/" and not (before[0] in ("name", "number", "string") or before[1] in (")", "]", "$")):
             if regex := _AWK_REGEX.match(text, at):

@@ -47,6 +47,8 @@ class Program(NamedTuple):
     runs: bool = False
     control: tuple[str, ...] = ()
     touches: tuple[str, ...] = ()
+    # Further effects when an option is given.
+    touches_if: Mapping[str, Sequence[str]] = {}
     stdin: str = ""
     privilege: bool = False
     into: bool = False
@@ -115,6 +117,7 @@ def _program(name: str, table: Mapping[str, Any]) -> Program:
         flags=None if flags == "any" else frozenset(flags),
         options=table.get("options", {}),
         operands_if=table.get("operands_if", {}),
+        touches_if=table.get("touches_if", {}),
         refused_options=deny if isinstance(deny, dict) else {},
         refusal=deny if isinstance(deny, str) else "",
         follows=follows if isinstance(follows, bool) else tuple(follows),

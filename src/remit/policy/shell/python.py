@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["judge_python"]
 
 _MAX_NODES: Final = 2000
+_MAX_TEXT: Final = 8192
 _BUILTINS: Final = frozenset(
     "abs all any ascii bin bool bytearray bytes chr complex dict divmod enumerate filter float format frozenset hash hex input "
     "int isinstance iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip "
@@ -254,6 +255,9 @@ _VISITORS: Final[dict[type[ast.AST], Callable[[_Walk, "ast.AST"], None]]] = {
 
 def judge_python(invocation: "Invocation", text: str, source: str) -> None:
     """Note the files that a program opens, or doubt it by the first thing that is not on a list."""
+    if len(text) > _MAX_TEXT:
+        invocation.trace.doubt(source, "it is a longer program than we follow", unbounded=True)
+        return
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

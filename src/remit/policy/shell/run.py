@@ -380,16 +380,30 @@ class Run:
         if not fields:
             return Outcome((world,), (world,))
         name, rest = fields[0], fields[1:]
+        if prefix:
+            return self._carried(name, rest, world)
         if name.kind != "exact" or not name.text:
             self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
-        elif functions and not prefix and name.text in world.functions:
+        elif functions and name.text in world.functions:
             return self._call(name.text, rest, world)
-        elif not prefix and name.text in BUILTINS:
-            return BUILTINS[name.text](self, world, rest)
-        elif prefix and name.text in _ALSO_PROGRAMS:
+        elif name.text in BUILTINS:
             return BUILTINS[name.text](self, world, rest)
         else:
             return self._program(name, rest, world)
+        return Outcome((world,), (world,))
+
+    def _carried(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
+        """Judge a command that another program runs: no function, and only builtins that are programs too."""
+        self._depth += 1
+        if self._depth > _MAX_NESTED:
+            raise _Exhausted
+        if name.kind != "exact" or not name.text:
+            self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
+        elif name.text in _ALSO_PROGRAMS:
+            BUILTINS[name.text](self, world, rest)
+        else:
+            self._program(name, rest, world)
+        self._depth -= 1
         return Outcome((world,), (world,))
 
     def _call(self, name: str, rest: Sequence[Field], world: World) -> Outcome:
@@ -500,7 +514,7 @@ class Run:
 
     def is_plain(self, output: Output) -> bool:
         """Tell whether no file name below the directories can be taken for two, or for an option."""
-        surveys = [self.trace.files.survey(directory) for directory in output.below]
+        surveys = [self.trace.survey(directory) for directory in output.below]
         return all(survey is not None and not survey.odd_names for survey in surveys)
 
     def check_links(self, directories: Sequence[str], source: str) -> None:

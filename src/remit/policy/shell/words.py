@@ -21,11 +21,13 @@ from remit.policy.shell.syntax import (
     Word,
 )
 
-__all__ = ["MAX_COMMANDS", "MAX_DEPTH", "MAX_LENGTH", "Reader"]
+__all__ = ["MAX_COMMANDS", "MAX_DEPTH", "MAX_LENGTH", "MAX_PARTS", "MAX_WORDS", "Reader"]
 
 MAX_LENGTH: Final = 65_536
 MAX_DEPTH: Final = 32
 MAX_COMMANDS: Final = 256
+MAX_WORDS: Final = 4000
+MAX_PARTS: Final = 1000
 
 _PLAIN: Final = re.compile(r"[^\s\\'\"`$;&|<>()]+")
 # White space that bash does not split words at (a carriage return, say) belongs to the word.
@@ -62,6 +64,7 @@ class Reader:
         self.depth = depth
         self.commands = 0
         self.posix = posix
+        self._words = 0
         self._parse_script = parse_script
         self._heredocs: list[tuple[list[Part], str, bool, bool]] = []
 
@@ -101,8 +104,13 @@ class Reader:
         """Return the word that starts here, or None where none does."""
         start = self.at
         parts: list[Part] = []
+        self._words += 1
+        if self._words > MAX_WORDS:
+            raise ShellUnparsed(f"it has more than {MAX_WORDS} words", "")
         while self.at < len(self.text):
             mark = self.text[self.at]
+            if len(parts) > MAX_PARTS:
+                raise ShellUnparsed(f"a word has more than {MAX_PARTS} parts", "")
             if mark in _ENDS_WORD and not (mark in "<>" and self.peek(2) in ("<(", ">(")):
                 break
             if plain := _PLAIN.match(self.text, self.at) or _ODD_SPACE.match(self.text, self.at):
@@ -195,6 +203,7 @@ class Reader:
             inner.append(mark)
             at += 1
         source = "".join(inner)
+        self.count_command()
         self._check_no_heredoc(source)
         reader = Reader(source, self._parse_script, self.depth + 1, posix=self.posix)
         script = self._parse_script(reader, "")
@@ -276,7 +285,7 @@ class Reader:
                 depth -= 1
             else:
                 return at if self.text.startswith("))", at) else None
-        return None
+        raise self.fail("a bracket is not closed")
 
     def arithmetic(self, opening: int) -> Word | None:
         """Move past `((…))` and return what is inside, or stay and return None where it does not close as one."""
