@@ -42,7 +42,7 @@ def reserve(account: Account, amount: int) -> Account | None:
 
 
 def release(account: Account, reserved: int, used: int) -> Account:
-    """Return the account after a delegate has ended: what it used is used, the rest of its reservation is free again."""
+    """Return the account after a delegate has ended: what it used is used, the rest is free again."""
     if not 0 <= used <= reserved <= account.reserved:
         raise ValueError("more is released than was reserved")
     return account._replace(used=account.used + used, reserved=account.reserved - reserved)

@@ -1,7 +1,7 @@
 """A tool call as sent, and the action it is projected to.
 
-These are plain values. `projection.py` makes an `Action` from a `ToolCall`; what it could not determine is in the action
-as a `Doubt`, so that a judge never has to guess.
+These are plain values. `projection.py` makes an `Action` from a `ToolCall`; what it could not determine is in the
+action as a `Doubt`, so that a judge never has to guess.
 """
 
 from collections.abc import Mapping

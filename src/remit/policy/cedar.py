@@ -1,7 +1,7 @@
 """Cedar policies as an engine: principal = agent, action = action class, resource = target, context = the whole call.
 
-Policies are parsed and checked against the schema once, when the engine is built. Cedar skips a policy that errs while it
-is evaluated, which can turn a forbidding policy into nothing: any error is a denial here.
+Policies are parsed and checked against the schema once, when the engine is built. Cedar skips a policy that errs while
+it is evaluated, which can turn a forbidding policy into nothing: any error is a denial here.
 """
 
 import json
@@ -65,7 +65,9 @@ def _policy_names(policies: str) -> Mapping[str, str]:
     """Return the `@id` of each policy that has one, by the name that Cedar uses for it."""
     parsed: dict[str, Any] = json.loads(cedarpy.policies_to_json_str(policies))
     static: dict[str, Any] = parsed.get("staticPolicies", {})
-    return {name: policy["annotations"]["id"] for name, policy in static.items() if policy.get("annotations", {}).get("id")}
+    return {
+        name: policy["annotations"]["id"] for name, policy in static.items() if policy.get("annotations", {}).get("id")
+    }
 
 
 def _request(case: Case) -> dict[str, Any]:
@@ -81,7 +83,9 @@ def _request(case: Case) -> dict[str, Any]:
             "tool": action.tool,
             "resource_family": action.resource_family,
             "side_effects": sorted(action.side_effects),
-            "effects": [{"verb": effect.verb, "resource": effect.resource, "beneath": effect.beneath} for effect in effects],
+            "effects": [
+                {"verb": effect.verb, "resource": effect.resource, "beneath": effect.beneath} for effect in effects
+            ],
             "paths": [effect.resource for effect in effects if effect.verb in ("read", "write", "delete")],
             "hosts": [effect.resource for effect in effects if effect.verb in ("contact", "send")],
             "runs_code": action.runs_code,

@@ -72,7 +72,9 @@ def _projected(call: ToolCall, base: str | None, files: Files) -> Action:
     try:
         return project(call, base, files)
     except Exception as error:  # noqa: BLE001 - a call that we cannot read is a doubt, never a permission
-        doubt = Doubt("target_unknown", call.tool_name[:120], f"it cannot be read ({type(error).__name__})", unbounded=True)
+        doubt = Doubt(
+            "target_unknown", call.tool_name[:120], f"it cannot be read ({type(error).__name__})", unbounded=True
+        )
         return Action(call.tool_name, "write", "tool", call.tool_name[:MAX_TARGET], _ANYTHING, doubts=(doubt,))
 
 

@@ -1,8 +1,8 @@
 """The one port that looks at the file system: what a path really is.
 
-Only names, kinds and links are looked at, never the content of a file. `SeenFiles` looks at this machine. `TextFiles` judges
-paths by their text, for a proxy that runs elsewhere and whose user accepts that links are not seen. `UnseenFiles` is
-for one whose user does not: no path is certain there.
+Only names, kinds and links are looked at, never the content of a file that an agent can write. `SeenFiles` looks at
+this machine. `TextFiles` judges paths by their text, for a proxy that runs elsewhere and whose user accepts that links
+are not seen. `UnseenFiles` is for one whose user does not: no path is certain there.
 """
 
 import os
@@ -168,7 +168,12 @@ class SeenFiles:
             for count, entry in enumerate(_below(directory)):
                 if count > _MAX_LISTED:
                     return None
-                odd = odd or not entry.name.isprintable() or entry.name[0] == "-" or any(mark in entry.name for mark in " '\"\\")
+                odd = (
+                    odd
+                    or not entry.name.isprintable()
+                    or entry.name[0] == "-"
+                    or any(mark in entry.name for mark in " '\"\\")
+                )
                 if entry.is_symlink():
                     links.append(entry.path)
         except (OSError, ValueError):

@@ -27,17 +27,24 @@ _URL_NAMES: Final = frozenset("url urls uri uris href endpoint webhook".split())
 _DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
 _COMMAND_NAMES: Final = frozenset("command cmd commands argv shell bash".split())
 _CODE_NAMES: Final = frozenset("code script".split())
-_SHELL_TOOLS: Final = frozenset("bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh".split())
+_SHELL_TOOLS: Final = frozenset(
+    "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh".split()
+)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 _READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\\\]|[A-Za-z]:[/\\\\]|\\\\\\\\|\.\.\Z|\$(?:HOME|\{)")
 _UPWARD: Final = re.compile(r"(?:\A|[/\\\\])\.\.(?:[/\\\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
 
 # The first word of a tool's name that is here decides.
 _VERBS: Final[dict[str, tuple[ActionClass, str, SideEffectClass]]] = {
-    **dict.fromkeys("read get list show view fetch load open download describe inspect status info stat".split(), ("read", "tool", "none")),
+    **dict.fromkeys(
+        "read get list show view fetch load open download describe inspect status info stat".split(),
+        ("read", "tool", "none"),
+    ),
     **dict.fromkeys("search find grep lookup glob browse".split(), ("search", "tool", "none")),
     **dict.fromkeys("query select count".split(), ("query", "database", "none")),
-    **dict.fromkeys("summarize summarise translate classify explain analyze analyse".split(), ("summarize", "tool", "none")),
+    **dict.fromkeys(
+        "summarize summarise translate classify explain analyze analyse".split(), ("summarize", "tool", "none")
+    ),
     **dict.fromkeys("observe watch monitor record".split(), ("observe", "observation", "none")),
     **dict.fromkeys("delegate handoff spawn assign agent".split(), ("delegate", "agent", "state_change")),
     **dict.fromkeys(
@@ -84,9 +91,11 @@ def judge_unmarked(
         _judge_url(trace, text, place, role)
     elif words & _URL_NAMES and stripped:
         trace.contact(text, place, sends=role != "read", bare=True)
-    elif words & _PATH_NAMES or (words & _LOOSE_NAMES and not lines):
-        trace.touch(role, text, base, place)
-    elif not lines and (_READS_LIKE.match(stripped) or _UPWARD.search(stripped)):
+    elif (
+        words & _PATH_NAMES
+        or (words & _LOOSE_NAMES and not lines)
+        or (not lines and (_READS_LIKE.match(stripped) or _UPWARD.search(stripped)))
+    ):
         trace.touch(role, text, base, place)
 
 

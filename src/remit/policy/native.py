@@ -1,7 +1,7 @@
 """The passport's own rules, in the order they decide.
 
-Session, budgets, forbidden tools, allowed tools, resource scope, side effects. The first refusal is the answer; the remedy
-takes all of them into account, because a change that lifts only one would not have permitted the call.
+Session, budgets, forbidden tools, allowed tools, resource scope, side effects. The first refusal is the answer; the
+remedy takes all of them into account, because a change that lifts only one would not have permitted the call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,13 +93,19 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
 
 def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
     shown = repr(tool[:_SHOWN])
-    forbidding = [entry for entry in mission.forbidden_tools if entry == tool or (is_pattern(entry) and fnmatchcase(tool, entry))]
+    forbidding = [
+        entry for entry in mission.forbidden_tools if entry == tool or (is_pattern(entry) and fnmatchcase(tool, entry))
+    ]
     if forbidding:
         change = Change("forbidden_tools", "remove", tuple(dict.fromkeys(forbidding)))
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", change)
     if names_tool(mission.allowed_tools, tool) is None:
         entry = escape_entry(tool) if is_pattern(tool) else tool
-        yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {shown}", Change("allowed_tools", "add", (entry,)))
+        yield _Refusal(
+            "tool_not_allowed",
+            f"the passport does not allow the tool {shown}",
+            Change("allowed_tools", "add", (entry,)),
+        )
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
@@ -154,10 +160,16 @@ def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
     if missing:
         shown = " and ".join(missing)
         change = Change("allowed_side_effect_classes", "add", missing)
-        yield _Refusal("side_effect_not_allowed", f"it has the side effect {shown}, which the passport does not allow", change)
+        yield _Refusal(
+            "side_effect_not_allowed", f"it has the side effect {shown}, which the passport does not allow", change
+        )
 
 
-_OPERATIONS: Final = {"add": "add {} to", "remove": "remove {} from", "raise": "raise {1} to {0}"}
+_SAID: Final = {
+    "add": "add {values} to {member}",
+    "remove": "remove {values} from {member}",
+    "raise": "raise {member} to {values}",
+}
 
 
 def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
@@ -171,6 +183,4 @@ def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
 def _said(change: Change) -> str:
     values = ", ".join(repr(value) if isinstance(value, str) else str(value) for value in change.values)
     values = values if len(values) <= _SHOWN * 3 else values[: _SHOWN * 3] + "…"
-    if change.operation == "raise":
-        return f"raise {change.member} to {values}"
-    return f"{'add' if change.operation == 'add' else 'remove'} {values} {'to' if change.operation == 'add' else 'from'} {change.member}"
+    return _SAID[change.operation].format(values=values, member=change.member)

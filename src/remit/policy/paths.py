@@ -16,7 +16,9 @@ __all__ = ["join", "locate", "refuse_text"]
 
 _MAX_PATH: Final = 4096
 # Controls, and characters that are not seen or turn the direction of what is.
-_HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_HIDDEN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 _VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]|%[A-Za-z_]+%")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
 _DRIVE: Final = re.compile(r"[A-Za-z]:|\\\\|//[?.]/")

@@ -1,7 +1,7 @@
 """From a tool call to an action: what it would do, by the catalog or by the names and looks of its arguments.
 
-The catalog is the tables under `catalog/`. A tool that is not in it is read with suspicion: every argument that is named
-like a resource, or reads like one, is one. What a server says about its own tool can only make the action graver.
+The catalog is the tables under `catalog/`. A tool that is not in it is read with suspicion: every argument that is
+named like a resource, or reads like one, is one. What a server says about its own tool can only make the action graver.
 """
 
 import re
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files as package_files
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
@@ -20,7 +20,7 @@ from remit.policy.call import MAX_TARGET, Action, Annotations, ToolCall
 from remit.policy.files import Files
 from remit.policy.guess import guess_action, judge_unmarked
 from remit.policy.paths import join, locate
-from remit.policy.shell.expand import expand_braces
+from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.sql import judge_sql
 from remit.policy.trace import VERBS, Trace
@@ -198,7 +198,14 @@ class _Reading:
             if isinstance(value, str):
                 judge_unmarked(self.trace, self.call.tool_name, place, value, self.base, self._inner)
         elif role in ("command", "words"):
-            judge_script(self.trace, _as_script(value), self.base, posix="bash" not in self.call.tool_name.lower() and isinstance(value, str) and self.call.tool_name not in _BASH_TOOLS)
+            judge_script(
+                self.trace,
+                _as_script(value),
+                self.base,
+                posix="bash" not in self.call.tool_name.lower()
+                and isinstance(value, str)
+                and self.call.tool_name not in _BASH_TOOLS,
+            )
         elif isinstance(value, str):
             self._marked_text(place, role, value)
 
@@ -268,11 +275,11 @@ def _is_words(value: JSON) -> bool:
     return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
-def _as_script(value: Any) -> str:
+def _as_script(value: JSON) -> str:
     """Return a command as text: a list is the words of one command, or of several where the first has spaces."""
     if isinstance(value, str):
         return value
-    words = [str(word) for word in value]
+    words = [str(word) for word in value] if isinstance(value, list) else []
     if words and re.search(r"\s", words[0]):
         return "\n".join(words)
     return " ".join(shlex.quote(word) for word in words)

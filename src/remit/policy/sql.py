@@ -12,8 +12,8 @@ _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?
 _WORDS: Final = re.compile(r"[A-Za-z_]+")
 _READING: Final = frozenset(("select", "with", "explain", "show", "describe", "desc", "values", "table", "pragma"))
 _CHANGING: Final = frozenset(
-    "insert update delete drop alter create replace truncate merge grant revoke vacuum reindex call do execute exec set into "
-    "rename comment lock begin commit rollback savepoint analyze refresh cluster".split()
+    "insert update delete drop alter create replace truncate merge grant revoke vacuum reindex call do "
+    "execute exec set into rename comment lock begin commit rollback savepoint analyze refresh cluster".split()
 )
 # Words by which a database reads or writes files, loads code or runs programs.
 _LEAVING: Final = re.compile(

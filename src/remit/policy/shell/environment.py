@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from remit.policy.call import Effect
 
 if TYPE_CHECKING:
-    from remit.policy.shell.run import Run
+    from remit.policy.shell.commands import Commands
 
 __all__ = ["is_steering", "judge_variable"]
 
@@ -40,7 +40,7 @@ def is_steering(name: str) -> bool:
     return _STEERING.match(name) is not None
 
 
-def judge_variable(run: "Run", name: str, value: str | None, cwd: str | None, source: str) -> None:
+def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Note that a variable is set for a program; None stands for a value that is not known."""
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):

@@ -7,8 +7,9 @@ said to be a pattern, below a directory, or unknown. Commands inside words are f
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives
 from remit.policy.shell.syntax import (
     Arithmetic,
     Parameter,
@@ -21,17 +22,14 @@ from remit.policy.shell.syntax import (
 )
 from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
 
-__all__ = ["Expander", "arithmetic_names", "expand_braces"]
+__all__ = ["Expander", "arithmetic_names"]
 
-_MAX_FIELDS: Final = 128
-_MAX_BRACES: Final = 12
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
 _NUMBERS: Final = frozenset("? # $ ! RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SEQUENCE: Final = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})\Z|([A-Za-z])\.\.([A-Za-z])\Z")
 
 
 class _Piece(NamedTuple):
@@ -40,9 +38,6 @@ class _Piece(NamedTuple):
     text: str
     active: bool = False
     mystery: Mystery | None = None
-
-
-_Atom: TypeAlias = "Part | str"
 
 
 def arithmetic_names(text: str) -> frozenset[str]:
@@ -54,7 +49,11 @@ class Expander:
     """Expands words in one world; commands inside them are given to `follow`, doubts to `doubt`."""
 
     def __init__(
-        self, world: World, home: str | None, follow: Callable[[Script, World], Output], doubt: Callable[[str, str], None]
+        self,
+        world: World,
+        home: str | None,
+        follow: Callable[[Script, World], Output],
+        doubt: Callable[[str, str], None],
     ) -> None:
         self.world = world
         self._home = home
@@ -65,18 +64,22 @@ class Expander:
         """Return the fields of all words."""
         fields: list[Field] = []
         for word in words:
-            if len(word.parts) == 1 and type(part := word.parts[0]) is Text and (part.quoted or _PLAIN.match(part.value)):
+            if (
+                len(word.parts) == 1
+                and type(part := word.parts[0]) is Text
+                and (part.quoted or _PLAIN.match(part.value))
+            ):
                 fields.append(Field(_settled(part), "exact", word.source))
             else:
                 fields.extend(self._expanded(word))
-            if len(fields) > _MAX_FIELDS * 8:
+            if len(fields) > MAX_ALTERNATIVES * 8:
                 self._doubt(word.source[:40], "it expands to too many words")
                 break
         return fields
 
     def _expanded(self, word: Word) -> Iterator[Field]:
-        alternatives = list(_braces(word.parts))
-        if len(alternatives) > _MAX_FIELDS:
+        alternatives = list(brace_alternatives(word.parts))
+        if len(alternatives) > MAX_ALTERNATIVES:
             yield Field("", "unknown", word.source)
             alternatives = alternatives[:1]
         for parts in alternatives:
@@ -215,7 +218,7 @@ class Expander:
             return world.arguments if world.arguments is not None else Mystery("any", "", f"${name}")
         if name.isdigit():
             known = world.arguments if name != "0" else None
-            position = int(name) - 1 if len(name) < 4 else _MAX_FIELDS * 8
+            position = int(name) - 1 if len(name) < 4 else MAX_ALTERNATIVES * 8
             absent = Mystery("any", "", f"${name}")
             return absent if known is None else known[position] if position < len(known) else ""
         if name == "PWD" and "PWD" not in world.variables and world.cwd is not None:
@@ -259,7 +262,9 @@ def _printed(output: Output) -> Value:
 def _is_number(value: Value) -> bool:
     if isinstance(value, str):
         return _INTEGER.match(value) is not None
-    return isinstance(value, Mystery) and (value.kind == "number" or value.cause.startswith("$") and "(" not in value.cause)
+    return isinstance(value, Mystery) and (
+        value.kind == "number" or (value.cause.startswith("$") and "(" not in value.cause)
+    )
 
 
 def _piece(value: "str | Mystery", *, active: bool) -> _Piece:
@@ -340,111 +345,3 @@ def _tilde(part: Text, home: str | None) -> str:
     if home is not None and part.value.startswith("~") and part.value[1:2] in ("", "/"):
         return home + part.value[1:]
     return part.value
-
-
-# Braces
-
-
-def expand_braces(text: str) -> list[str]:
-    """Return the patterns that a file name pattern with braces stands for; too many are one that matches anything."""
-    patterns = ["".join(_brace_text(part) for part in parts) for parts in _braces((Text(text, quoted=False),))]
-    return patterns if len(patterns) <= _MAX_FIELDS else ["/**"]
-
-
-def _brace_text(part: Part) -> str:
-    return part.value if isinstance(part, Text) else "*"
-
-
-def _braces(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield the part lists that brace expansion makes of one word."""
-    braces = sum(part.value.count("{") for part in parts if isinstance(part, Text) and not part.quoted)
-    if not braces:
-        yield list(parts)
-        return
-    if braces > _MAX_BRACES:
-        yield [Parameter("{", "", None, quoted=False)]
-        return
-    atoms: list[_Atom] = []
-    for part in parts:
-        if isinstance(part, Text) and not part.quoted:
-            atoms.extend(part.value)
-        else:
-            atoms.append(part)
-    budget = [_MAX_FIELDS + 1]
-    for expanded in _expand_atoms(atoms, budget):
-        yield _joined(expanded)
-
-
-def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]]:
-    for start, atom in enumerate(atoms):
-        if atom == "{":
-            choice = _choices(atoms, start)
-            if choice is not None:
-                choices, end = choice
-                for chosen in choices:
-                    for middle in _expand_atoms(chosen, budget):
-                        for tail in _expand_atoms(atoms[end + 1 :], budget):
-                            yield [*atoms[:start], *middle, *tail]
-                return
-    budget[0] -= 1
-    if budget[0] > 0:
-        yield atoms
-
-
-def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | None:
-    """Return what `{…}` at `start` offers and where it ends, or None where it is plain text."""
-    depth, cuts = 0, [start]
-    for at in range(start, len(atoms)):
-        atom = atoms[at]
-        if atom == "{":
-            depth += 1
-        elif atom == "," and depth == 1:
-            cuts.append(at)
-        elif atom == "}":
-            depth -= 1
-            if depth == 0:
-                if len(cuts) > 1:
-                    cuts.append(at)
-                    return [atoms[left + 1 : right] for left, right in zip(cuts, cuts[1:], strict=False)], at
-                sequence = _sequence(atoms[start + 1 : at])
-                return None if sequence is None else (sequence, at)
-    return None
-
-
-def _sequence(atoms: list[_Atom]) -> list[list[_Atom]] | None:
-    text = "".join(atom for atom in atoms if isinstance(atom, str))
-    if ".." not in text or len(text) != len(atoms):
-        return None
-    match = _SEQUENCE.match(text)
-    if not match or (match[1] and (match[1].lstrip("-").startswith("0") or match[2].lstrip("-").startswith("0"))):
-        # Steps, padding and what bash may or may not take as a sequence: not worth a second opinion.
-        unknown: list[_Atom] = [Parameter(f"{{{text}}}", "", None, quoted=False)]
-        return [unknown]
-    if match[3]:
-        low, high = ord(match[3]), ord(match[4])
-        return [[chr(code)] for code in _span(low, high)]
-    low, high = int(match[1]), int(match[2])
-    if abs(high - low) > _MAX_FIELDS:
-        return [[Arithmetic(Word((), ""))]]
-    return [list(str(number)) for number in _span(low, high)]
-
-
-def _span(low: int, high: int) -> range:
-    return range(low, high + 1) if low <= high else range(low, high - 1, -1)
-
-
-def _joined(atoms: Sequence[_Atom]) -> list[Part]:
-    """Return the parts that the atoms make, with characters put together again."""
-    parts: list[Part] = []
-    text = ""
-    for atom in atoms:
-        if isinstance(atom, str):
-            text += atom
-            continue
-        if text:
-            parts.append(Text(text, quoted=False))
-            text = ""
-        parts.append(atom)
-    if text:
-        parts.append(Text(text, quoted=False))
-    return parts

@@ -278,7 +278,7 @@ def _awk_command(invocation: "Invocation", token: tuple[str, str], source: str) 
 def _awk_file(
     invocation: "Invocation", role: str, token: tuple[str, str], then: list[tuple[str, str]], source: str
 ) -> None:
-    joined = bool(then) and then[0][0] in ("string", "name", "number") or (then and then[0][1] in ("(", "$"))
+    joined = (bool(then) and then[0][0] in ("string", "name", "number")) or (then and then[0][1] in ("(", "$"))
     if token[0] != "string" or "\\" in token[1] or joined:
         invocation.trace.doubt(source, "a file that awk touches is not known before it runs")
     elif (name := token[1][1:-1]) not in ("/dev/stdout", "/dev/stderr", "/dev/stdin", "-"):

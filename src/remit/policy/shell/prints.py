@@ -19,7 +19,9 @@ __all__ = ["PRINTS"]
 _NOTHING: Final = Output()
 # Digits, letters and separators that cannot make a path of their own.
 _DATE: Final = re.compile(r"\+(?:%[-_0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])+\Z")
-_FILTERING: Final = frozenset("-v -E -F -i -w -x -e --invert-match --extended-regexp --fixed-strings --ignore-case".split())
+_FILTERING: Final = frozenset(
+    "-v -E -F -i -w -x -e --invert-match --extended-regexp --fixed-strings --ignore-case".split()
+)
 
 
 def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -47,7 +49,9 @@ def _below(invocation: "Invocation", arguments: Arguments, start: int, separated
     for field in arguments.operands[start:]:
         if field.kind != "exact" or invocation.cwd is None:
             return _NOTHING
-        directories.append(invocation.trace.files.look(f"{invocation.cwd}/{field.text}" if field.text[:1] != "/" else field.text).path)
+        directories.append(
+            invocation.trace.files.look(f"{invocation.cwd}/{field.text}" if field.text[:1] != "/" else field.text).path
+        )
     if not directories and invocation.cwd is not None:
         directories.append(invocation.cwd)
     return Output(None, tuple(directories), bool(separated), regular=True)
@@ -63,14 +67,22 @@ def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
 
 
 def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
-    if invocation.cwd is None or arguments.has(("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")):
+    if invocation.cwd is None or arguments.has(
+        ("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")
+    ):
         return _NOTHING
     return Output(None, (invocation.cwd,), arguments.has(("-z",)))
 
 
 def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
-    relative = all(field.kind in ("exact", "pattern") and field.text[:1] not in ("/", ".", "~") for field in arguments.operands)
-    if invocation.cwd is None or not relative or any(name not in ("-1", "-r", "-t", "-d") for name, _, _ in arguments.options):
+    relative = all(
+        field.kind in ("exact", "pattern") and field.text[:1] not in ("/", ".", "~") for field in arguments.operands
+    )
+    if (
+        invocation.cwd is None
+        or not relative
+        or any(name not in ("-1", "-r", "-t", "-d") for name, _, _ in arguments.options)
+    ):
         return _NOTHING
     return Output(None, (invocation.cwd,))
 

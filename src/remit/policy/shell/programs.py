@@ -9,8 +9,11 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files as package_files
-from typing import Any, Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from msgspec import Struct, convert, structs
+
+from remit.claims.shapes import SideEffectClass
 from remit.policy.shell.world import Field
 
 __all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_names", "roles"]
@@ -20,37 +23,48 @@ _REFUSED: Final = "refused"
 _ENDS_OPTIONS: Final = frozenset(("module", "python", "opaque"))
 
 
-class Program(NamedTuple):
+class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table: the roles of words, and facts that hold whatever the words are."""
 
-    name: str
+    name: str = ""
+    also: tuple[str, ...] = ()
+    # Roles of positional words in order; one that ends in `*` repeats.
     operands: tuple[str, ...] = ()
     # Other operands when an option is given; the first that is counts.
-    operands_if: Mapping[str, Sequence[str]] = {}
+    operands_if: dict[str, tuple[str, ...]] = {}
+    # Options that give what the first operand would have given.
     supplied_by: tuple[str, ...] = ()
+    # Effects when no word is left for the role that repeats.
     without_operands: tuple[str, ...] = ()
-    # None: every option that is not listed is harmless.
-    flags: frozenset[str] | None = frozenset()
+    # Options without a value; `any`: every option that is not listed is harmless.
+    flags: frozenset[str] | Literal["any"] = frozenset()
     # The role of an option's value, or of each of its values.
-    options: Mapping[str, str | Sequence[str]] = {}
-    refused_options: Mapping[str, str] = {}
-    refusal: str = ""
+    options: dict[str, str | tuple[str, ...]] = {}
+    # Options that can never be judged, or why the whole program cannot be.
+    deny: dict[str, str] | str = {}
+    # Options with which it follows links below directories; true where it always does.
     follows: tuple[str, ...] | bool = False
-    side: str = "none"
-    style: str = "short"
+    side: SideEffectClass = "none"
+    style: Literal["short", "long"] = "short"
+    # Options end at the first operand.
     posix: bool = False
+    # Hosts it contacts by itself; `?` for one that the command does not name.
     contacts: tuple[str, ...] = ()
     # Options that keep it from contacting anything.
     offline_if: tuple[str, ...] = ()
+    # Whether data leaves with what is contacted.
     sends: bool = False
     sends_if: tuple[str, ...] = ()
+    # Runs code of the project, steered by files of these names.
     runs: bool = False
     control: tuple[str, ...] = ()
+    # Effects that it always has, and those that come with an option.
     touches: tuple[str, ...] = ()
-    # Further effects when an option is given.
-    touches_if: Mapping[str, Sequence[str]] = {}
+    touches_if: dict[str, tuple[str, ...]] = {}
+    # The language in which it reads standard input.
     stdin: str = ""
     privilege: bool = False
+    # Files land in the last operand under their own names, where that is a directory.
     into: bool = False
     # Judged by another program's table.
     program: str = ""
@@ -58,15 +72,29 @@ class Program(NamedTuple):
     needs: tuple[str, ...] = ()
     # A folder of the project that holds the tool, which is then not downloaded.
     unless_local: str = ""
+    # Judged by code instead of a table.
     handler: str = ""
+    # The sub command when none is given.
     default: str = ""
-    subs: Mapping[str, "Program"] = {}
-    modules: Mapping[str, "Program"] = {}
+    sub: dict[str, "Program"] = {}
+    sub_modules: dict[str, "Program"] = {}
+
+    @property
+    def refused_options(self) -> dict[str, str]:
+        """Return the options that can never be judged, with the reason."""
+        return self.deny if isinstance(self.deny, dict) else {}
+
+    @property
+    def refusal(self) -> str:
+        """Return why nothing the program does can be judged, or nothing."""
+        return self.deny if isinstance(self.deny, str) else ""
 
     @property
     def is_harmless(self) -> bool:
         """Tell whether no option can do anything but change what is printed."""
-        return self.flags is None and not self.refused_options and all(role in ("data", "data?") for role in self.options.values())
+        return (
+            self.flags == "any" and not self.deny and all(role in ("data", "data?") for role in self.options.values())
+        )
 
 
 @lru_cache(maxsize=1)
@@ -100,41 +128,19 @@ def program_names() -> frozenset[str]:
 def known_program(name: str) -> Program | None:
     """Return what is known about a program."""
     own, text = _sections().get(name, ("", ""))
-    return _program(own, tomllib.loads(_sections()[own][1])[own])._replace(name=name) if text else None
+    if not text:
+        return None
+    return _named(convert(tomllib.loads(_sections()[own][1])[own], Program), name)
 
 
-def _program(name: str, table: Mapping[str, Any]) -> Program:
-    deny = table.get("deny", {})
-    flags = table.get("flags", ())
-    lists = ("operands", "supplied_by", "without_operands", "contacts", "sends_if", "control", "touches", "needs", "offline_if")
-    plain = ("side", "style", "sends", "runs", "stdin", "privilege", "into", "handler", "default", "program", "unless_local")
-    follows = table.get("follows", False)
-    subs = _subs(name, table.get("sub", {}))
-    return Program(
-        name,
-        **{key: tuple(table[key]) for key in lists if key in table},
-        **{key: table[key] for key in plain if key in table},
-        flags=None if flags == "any" else frozenset(flags),
-        options=table.get("options", {}),
-        operands_if=table.get("operands_if", {}),
-        touches_if=table.get("touches_if", {}),
-        refused_options=deny if isinstance(deny, dict) else {},
-        refusal=deny if isinstance(deny, str) else "",
-        follows=follows if isinstance(follows, bool) else tuple(follows),
-        subs=subs,
-        # What follows a sub command belongs to it.
-        posix=table.get("posix", bool(subs)),
-        modules=_subs(name, table.get("sub_modules", {})),
-    )
-
-
-def _subs(name: str, tables: Mapping[str, Any]) -> dict[str, Program]:
-    subs: dict[str, Program] = {}
-    for word, table in tables.items():
-        program = _program(f"{name} {word}", table)
-        for other in (word, *table.get("also", ())):
-            subs[other] = program
-    return subs
+def _named(program: Program, name: str) -> Program:
+    """Return a program and its sub commands with their full names, and under all of them."""
+    subs = {word: _named(sub, f"{name} {own}") for own, sub in program.sub.items() for word in (own, *sub.also)}
+    modules = {
+        word: _named(sub, f"{name} {own}") for own, sub in program.sub_modules.items() for word in (own, *sub.also)
+    }
+    # What follows a sub command belongs to it.
+    return structs.replace(program, name=name, sub=subs, sub_modules=modules, posix=program.posix or bool(subs))
 
 
 class Arguments(NamedTuple):
@@ -163,7 +169,7 @@ class _Sorter:
     def sort(self) -> Arguments:
         while self.ahead:
             field = self.ahead.pop()
-            if field.kind == "exact" and field.text == "--" and self.program.style != "bare":
+            if field.kind == "exact" and field.text == "--":
                 self._rest()
             elif self._is_option(field):
                 self._option(field)
@@ -201,7 +207,7 @@ class _Sorter:
             self._valued(field, text, None)
         elif "=" in text and len(name := text.partition("=")[0]) > 2 and name in self.program.options:  # noqa: PLR2004
             self._valued(field, name, field._replace(text=text.partition("=")[2]))
-        elif self.program.flags is not None and field.text in self.program.flags:
+        elif self.program.flags != "any" and field.text in self.program.flags:
             self.options.append((text, "", None))
         else:
             self._cluster(field)
@@ -213,9 +219,9 @@ class _Sorter:
             self.unknown.append(field)
         elif name in self.program.options or name in self.program.refused_options:
             self._valued(field, name, attached)
-        elif self.program.flags is None and not self._abbreviates(name):
-            self.options.append((name, "", attached))
-        elif self.program.flags is not None and name in self.program.flags:
+        elif (self.program.flags == "any" and not self._abbreviates(name)) or (
+            self.program.flags != "any" and name in self.program.flags
+        ):
             self.options.append((name, "", attached))
         elif self.program.style == "long" and field.text.startswith("-") and self._number(text):
             self.options.append((name, "", None))
@@ -248,7 +254,7 @@ class _Sorter:
     def _cluster(self, field: Field) -> None:
         """Sort short options written together, the last of which may have its value attached."""
         program, text = self.program, field.text
-        if self._number(text) and (program.flags is None or "-NUM" in program.flags):
+        if self._number(text) and (program.flags == "any" or "-NUM" in program.flags):
             self.options.append((text, "", None))
             return
         for at in range(1, len(text)):
@@ -266,7 +272,7 @@ class _Sorter:
                 attached = field._replace(text=rest) if rest or field.kind == "unknown" else None
                 self._valued(field, name, attached)
                 return
-            if program.flags is not None and name not in program.flags:
+            if program.flags != "any" and name not in program.flags:
                 self.unknown.append(field)
                 return
             self.options.append((name, "", None))
@@ -281,7 +287,9 @@ def parse_arguments(program: Program, fields: Sequence[Field]) -> Arguments:
 
 def roles(program: Program, arguments: Arguments) -> Iterator[tuple[str, Field]]:
     """Yield each operand with its role: fixed roles from both ends, the repeated one between."""
-    wanted = list(next((given for name, given in program.operands_if.items() if arguments.has((name,))), program.operands))
+    wanted = list(
+        next((given for name, given in program.operands_if.items() if arguments.has((name,))), program.operands)
+    )
     if wanted and program.supplied_by and arguments.has(program.supplied_by):
         wanted.pop(0)
     given = list(arguments.operands)

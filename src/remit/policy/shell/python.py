@@ -18,10 +18,11 @@ __all__ = ["judge_python"]
 _MAX_NODES: Final = 2000
 _MAX_TEXT: Final = 8192
 _BUILTINS: Final = frozenset(
-    "abs all any ascii bin bool bytearray bytes chr complex dict divmod enumerate filter float format frozenset hash hex input "
-    "int isinstance iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip "
-    "Exception ValueError KeyError IndexError TypeError OSError FileNotFoundError ZeroDivisionError StopIteration RuntimeError "
-    "AssertionError SystemExit exit quit".split()
+    "abs all any ascii bin bool bytearray bytes chr complex dict divmod enumerate filter float format "
+    "frozenset hash hex input int isinstance iter len list map max min next oct ord pow print range repr "
+    "reversed round set slice sorted str sum tuple zip Exception ValueError KeyError IndexError TypeError "
+    "OSError FileNotFoundError ZeroDivisionError StopIteration RuntimeError AssertionError SystemExit "
+    "exit quit".split()
 )
 _ANY: Final = frozenset(("*",))
 _MODULES: Final[dict[str, frozenset[str]]] = {
@@ -57,16 +58,19 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
 }  # fmt: skip
 # Methods of texts, collections, files, matches and dates. No name that leads to frames, code or modules.
 _METHODS: Final = frozenset(
-    "add append appendleft astimezone buffer capitalize casefold center clear close copy count date day days decode difference "
-    "elements encode end endswith expandtabs extend extendleft find findall finditer flush format fromisoformat fromkeys "
-    "fromtimestamp fullmatch get group groupdict groups hex hexdigest digest hour index insert intersection isalnum isalpha "
-    "isascii isdecimal isdigit isdisjoint isidentifier islower isnumeric isoformat isprintable isspace issubset issuperset "
-    "istitle isupper items join keys ljust lower lstrip major match maketrans microsecond minor minute month most_common now "
-    "numerator denominator partition pop popitem popleft read readline readlines remove removeprefix removesuffix replace "
-    "reverse rfind rindex rjust rotate rpartition rsplit rstrip search second seconds setdefault sort span split splitlines start "
-    "startswith strftime strip strptime sub subtract swapcase symmetric_difference time timestamp title today total total_seconds "
-    "translate tzinfo union update upper utc utcnow values weekday write writelines writerow writerows writeheader year zfill "
-    "fieldnames scheme netloc path query fragment hostname port is_integer bit_length to_bytes from_bytes quantize".split()
+    "add append appendleft astimezone buffer capitalize casefold center clear close copy count date day "
+    "days decode difference elements encode end endswith expandtabs extend extendleft find findall "
+    "finditer flush format fromisoformat fromkeys fromtimestamp fullmatch get group groupdict groups hex "
+    "hexdigest digest hour index insert intersection isalnum isalpha isascii isdecimal isdigit isdisjoint "
+    "isidentifier islower isnumeric isoformat isprintable isspace issubset issuperset istitle isupper "
+    "items join keys ljust lower lstrip major match maketrans microsecond minor minute month most_common "
+    "now numerator denominator partition pop popitem popleft read readline readlines remove removeprefix "
+    "removesuffix replace reverse rfind rindex rjust rotate rpartition rsplit rstrip search second "
+    "seconds setdefault sort span split splitlines start startswith strftime strip strptime sub subtract "
+    "swapcase symmetric_difference time timestamp title today total total_seconds translate tzinfo union "
+    "update upper utc utcnow values weekday write writelines writerow writerows writeheader year zfill "
+    "fieldnames scheme netloc path query fragment hostname port is_integer bit_length to_bytes from_bytes "
+    "quantize".split()
 )
 _FILE_READS: Final = frozenset("read_text read_bytes exists is_file is_dir stat".split())
 _FILE_WRITES: Final = frozenset("write_text write_bytes touch mkdir unlink rmdir".split())
@@ -86,7 +90,7 @@ _PLAIN_NODES: Final = (
 
 
 class _Walk:
-    """One walk over a tree; `fine` turns false at the first thing that is not on a list."""
+    """One walk over a tree; `cause` names the first thing that is not on a list."""
 
     def __init__(self, invocation: "Invocation", source: str) -> None:
         self.invocation = invocation
@@ -109,9 +113,7 @@ class _Walk:
                 self.local.add(node.id)
             elif isinstance(node, ast.arg):
                 self.local.add(node.arg)
-            elif isinstance(node, ast.FunctionDef):
-                self.local.add(node.name)
-            elif isinstance(node, ast.ExceptHandler) and node.name:
+            elif isinstance(node, ast.FunctionDef) or (isinstance(node, ast.ExceptHandler) and node.name):
                 self.local.add(node.name)
 
     def _import(self, alias: ast.alias) -> None:
@@ -120,8 +122,6 @@ class _Walk:
         else:
             root = alias.name.partition(".")[0]
             self.modules[root] = root
-            if alias.name not in _MODULES and root not in _MODULES and alias.name != "glob" and alias.name != "pathlib":
-                self.cause = alias.name
 
     def visit(self, node: ast.AST) -> None:
         """Check a node and what is below it."""
@@ -206,7 +206,9 @@ class _Walk:
 
     def _open(self, node: ast.Call) -> None:
         modes = [argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)]
-        modes += [word.value.value for word in node.keywords if word.arg == "mode" and isinstance(word.value, ast.Constant)]
+        modes += [
+            word.value.value for word in node.keywords if word.arg == "mode" and isinstance(word.value, ast.Constant)
+        ]
         given = len(node.args) > 1 or any(word.arg in ("mode", None) for word in node.keywords)
         if given and not (len(modes) == 1 and isinstance(modes[0], str)):
             self.cause = "open"
@@ -218,7 +220,9 @@ class _Walk:
 
     def _path(self, node: ast.Call, role: str) -> None:
         first = node.args[0] if node.args else None
-        if not (isinstance(first, ast.Constant) and isinstance(first.value, str)) or len(node.args) > 1 and role == "glob":
+        if not (isinstance(first, ast.Constant) and isinstance(first.value, str)) or (
+            len(node.args) > 1 and role == "glob"
+        ):
             self.cause = "a file whose name is computed"
         elif role == "glob":
             self.invocation.run.file("read", Field(first.value, "pattern", self.source), self.invocation.cwd)

@@ -15,11 +15,13 @@ __all__ = [
     "NUMBER",
     "Field",
     "Mystery",
+    "Outcome",
     "Output",
     "Value",
     "World",
     "as_value",
     "merged",
+    "restored",
     "without_knowledge",
 ]
 
@@ -86,11 +88,26 @@ class World(NamedTuple):
         return self._replace(variables={**self.variables, name: value})
 
 
+class Outcome(NamedTuple):
+    """The worlds after success and after failure, and what was printed where that is known."""
+
+    succeeded: tuple[World, ...]
+    failed: tuple[World, ...]
+    output: Output = Output()
+
+    @property
+    def all(self) -> tuple[World, ...]:
+        """Return the worlds of both ends."""
+        return self.succeeded if self.succeeded is self.failed else merged(self.succeeded, self.failed)
+
+
 def as_value(field: Field) -> Value:
     """Return what a variable holds that is given this word."""
     if field.kind == "exact":
         return field.text
-    return Mystery("below" if field.kind == "below" else "any", field.text if field.kind == "below" else "", field.source)
+    return Mystery(
+        "below" if field.kind == "below" else "any", field.text if field.kind == "below" else "", field.source
+    )
 
 
 def merged(*groups: Iterable[World]) -> tuple[World, ...]:
@@ -127,3 +144,9 @@ def without_knowledge(worlds: Sequence[World]) -> World:
         arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
         stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else None,
     )
+
+
+def restored(worlds: tuple[World, ...], before: tuple[World, ...]) -> tuple[World, ...]:
+    """Return the worlds with the standard input that they had before a redirection."""
+    stdin = before[0].stdin if before else None
+    return tuple(world if world.stdin is stdin else world._replace(stdin=stdin) for world in worlds)

@@ -1,0 +1,103 @@
+"""A place in the text of a script, and what has been counted on the way there.
+
+Everything that reads moves a `Cursor`. The limits live here: a script that has more commands, words or nesting than
+people write is refused, so that the work is linear in the text.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from remit.errors import ShellUnparsed
+from remit.policy.shell.syntax import Part, Script
+
+__all__ = ["MAX_COMMANDS", "MAX_DEPTH", "MAX_LENGTH", "MAX_PARTS", "MAX_WORDS", "Cursor", "ReadScript"]
+
+MAX_LENGTH: Final = 65_536
+MAX_DEPTH: Final = 32
+MAX_COMMANDS: Final = 256
+MAX_WORDS: Final = 4000
+MAX_PARTS: Final = 1000
+_BLANK: Final = re.compile(r"(?:[ \t]|\\\n)+")
+
+ReadScript = Callable[["Cursor", str], Script]
+
+
+class _Counts:
+    """What a script and all parts of it have together."""
+
+    def __init__(self) -> None:
+        self.commands = 0
+        self.words = 0
+
+
+class Cursor:
+    """A position in a text. `posix` is set where another shell than bash may be the reader."""
+
+    def __init__(self, text: str, read_script: ReadScript, *, posix: bool, outer: "Cursor | None" = None) -> None:
+        self.text = text
+        self.at = 0
+        self.posix = posix
+        self.depth: int = 0 if outer is None else outer.depth
+        self.read_script = read_script
+        # Here-documents whose text is still to come: where its parts go, the end mark, literal, tabs stripped.
+        self.pending: list[tuple[list[Part], str, bool, bool]] = []
+        self.counts: _Counts = _Counts() if outer is None else outer.counts
+        if outer is not None:
+            self.deepen()
+
+    def peek(self, length: int = 1) -> str:
+        """Return the next characters without moving."""
+        return self.text[self.at : self.at + length]
+
+    def accept(self, token: str) -> bool:
+        """Move past `token` if it comes next, and tell whether it did."""
+        if self.text.startswith(token, self.at):
+            self.at += len(token)
+            return True
+        return False
+
+    def skip_blanks(self) -> None:
+        """Move past spaces, tabs, continued lines and a comment."""
+        if blank := _BLANK.match(self.text, self.at):
+            self.at = blank.end()
+        if self.peek() == "#":
+            end = self.text.find("\n", self.at)
+            self.at = len(self.text) if end < 0 else end
+
+    def fail(self, why: str) -> ShellUnparsed:
+        """Return the error that names what cannot be read here."""
+        return ShellUnparsed(why, self.text[self.at : self.at + 40].split("\n")[0])
+
+    def check_bash(self) -> None:
+        """Refuse a form that other shells read differently, where one of them may be the reader."""
+        if self.posix:
+            raise self.fail("it is not certain that bash reads it")
+
+    def check_not_continued(self) -> None:
+        """Refuse a continued line in the middle of a token: bash joins it before it reads the token."""
+        if self.peek(2) == "\\\n":
+            raise self.fail("a line that is continued within a token")
+
+    def check_one_line(self, inner: str) -> None:
+        """Refuse text over several lines while a here-document is still to come: bash would look for it there."""
+        if self.pending and "\n" in inner:
+            raise self.fail("a here-document starts within another construct")
+
+    def deepen(self) -> None:
+        """Enter one more level of nesting."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.fail("it is nested too deeply")
+
+    def count_command(self) -> None:
+        """Count one more command."""
+        self.counts.commands += 1
+        if self.counts.commands > MAX_COMMANDS:
+            raise ShellUnparsed(f"it has more than {MAX_COMMANDS} commands", "")
+
+    def count_word(self) -> None:
+        """Count one more word."""
+        self.counts.words += 1
+        if self.counts.words > MAX_WORDS:
+            raise ShellUnparsed(f"it has more than {MAX_WORDS} words", "")

@@ -1,0 +1,224 @@
+"""Reading expansions: parameters, substitutions, arithmetic and `$'…'`.
+
+An expansion is read to its end by bash's own rules, or the script is refused. What it comes to is for `expand.py`.
+"""
+
+import re
+from abc import abstractmethod
+from typing import Final
+
+from remit.errors import quote
+from remit.policy.shell.cursor import Cursor
+from remit.policy.shell.syntax import Arithmetic, Parameter, Part, Script, Substitution, Text, Word
+
+__all__ = ["Expansions"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+_BRACED_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
+_SUBSCRIPT: Final = re.compile(r"\[(@|\*|[A-Za-z0-9_]+)\]")
+_OPERATOR: Final = re.compile(r":[-=+?]|[-=+?]|##|#|%%|%|//|/[#%]?|\^\^|\^|,,|,|@|:")
+_IN_OPERAND: Final = re.compile(r"[^\\'\"`$}]+")
+_PAREN: Final = re.compile(r"[()'\"`#\\\n]")
+_ANSI_END: Final = re.compile(r"((?:[^\\']|\\.)*)'", re.DOTALL)
+_ANSI: Final = re.compile(
+    r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))|([^\\]+)",
+    re.DOTALL,
+)
+_ANSI_LETTERS: Final = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+_LAST_BYTE: Final = 0x7F
+_LAST_CHARACTER: Final = 0x10FFFF
+
+
+class Expansions(Cursor):
+    """Reads everything that starts with a dollar sign or a backtick."""
+
+    @abstractmethod
+    def read_quoted(self, mark: str, parts: list[Part], *, doubled: bool) -> None:
+        """Read the quote, escape or expansion that starts with `mark`; `doubled` inside double quotes."""
+
+    @abstractmethod
+    def double_quoted(self) -> list[Part]:
+        """Return the parts up to the closing double quote."""
+
+    @abstractmethod
+    def within(self, text: str) -> "Expansions":
+        """Return a reader of a piece of the text."""
+
+    @abstractmethod
+    def as_text(self) -> Word:
+        """Return all of the text with its expansions, quotes standing for themselves, as in a here-document."""
+
+    @abstractmethod
+    def check_finished(self) -> None:
+        """Refuse a script that ends early."""
+
+    def nested(self, end: str) -> Script:
+        """Return the script from here to `end`, which is consumed."""
+        if self.pending:
+            raise self.fail("a here-document starts within another construct")
+        self.count_command()
+        self.deepen()
+        script = self.read_script(self, end)
+        if not self.accept(end):
+            raise self.fail(f"{quote(end)} is missing")
+        if self.pending:
+            raise self.fail("a here-document is not closed")
+        self.depth -= 1
+        return script
+
+    def backticks(self, *, quoted: bool) -> Substitution:
+        """Return the substitution here; inside it a backslash only protects a few characters."""
+        inner, at = [], self.at + 1
+        while (mark := self.text[at : at + 1]) != "`":
+            if not mark:
+                raise self.fail("a backtick is not closed")
+            protected = '\\`$"' if quoted else "\\`$"
+            if mark == "\\" and self.text[at + 1 : at + 2] in tuple(protected):
+                at += 1
+                mark = self.text[at]
+            inner.append(mark)
+            at += 1
+        source = "".join(inner)
+        self.count_command()
+        self.check_one_line(source)
+        reader = self.within(source)
+        script = self.read_script(reader, "")
+        reader.check_finished()
+        self.at = at + 1
+        return Substitution(script, quoted)
+
+    def dollar(self, parts: list[Part], *, quoted: bool) -> None:
+        """Read what starts with a dollar sign; where nothing does, it stands for itself."""
+        after = self.text[self.at + 1 : self.at + 2]
+        if self.text.startswith("$((", self.at) and (inner := self.arithmetic(3)) is not None:
+            parts.append(Arithmetic(inner))
+        elif after == "(":
+            self.at += 2
+            parts.append(Substitution(self.nested(")"), quoted))
+        elif after == "[":
+            raise self.fail("an old form of arithmetic")
+        elif after == "{":
+            parts.append(self._braced(quoted=quoted))
+        elif after == "'" and not quoted:
+            self.check_bash()
+            parts.append(Text(self._ansi_c(), quoted=True))
+        elif after == '"' and not quoted:
+            self.at += 2
+            parts.extend(self.double_quoted())
+        elif name := _NAME.match(self.text, self.at + 1):
+            parts.append(Parameter(name[0], "", None, quoted))
+            self.at = name.end()
+            self.check_not_continued()
+        else:
+            parts.append(Text("$", quoted=True))
+            self.at += 1
+            self.check_not_continued()
+
+    def _arithmetic_end(self, start: int) -> int | None:
+        """Return where the arithmetic that starts at `start` closes, or None where it is not arithmetic.
+
+        Quotes and comments would need a second grammar: with them the text is read as nested commands, which either
+        succeeds with every command seen or is refused.
+        """
+        depth, at = 0, start
+        for mark in _PAREN.finditer(self.text, start):
+            at = mark.start()
+            if mark[0] == "(":
+                depth += 1
+            elif mark[0] != ")":
+                return None
+            elif depth:
+                depth -= 1
+            else:
+                return at if self.text.startswith("))", at) else None
+        raise self.fail("a bracket is not closed")
+
+    def arithmetic(self, opening: int) -> Word | None:
+        """Move past `((…))` and return what is inside, or stay and return None where it does not close as one."""
+        end = self._arithmetic_end(self.at + opening)
+        if end is None:
+            return None
+        word = self.within(self.text[self.at + opening : end]).as_text()
+        self.at = end + 2
+        return word
+
+    def _ansi_c(self) -> str:
+        """Return the text of `$'…'` with its escapes resolved."""
+        at = self.at + 2
+        close = _ANSI_END.match(self.text, at)
+        if not close:
+            raise self.fail("a quote is not closed")
+        self.check_one_line(close[0])
+        pieces = [self._ansi_piece(piece) for piece in _ANSI.finditer(close[1])]
+        self.at = close.end()
+        # A NUL ends the string in bash; nobody needs one.
+        text = "".join(pieces)
+        if "\0" in text:
+            raise self.fail("a NUL character")
+        return text
+
+    def _ansi_piece(self, piece: re.Match[str]) -> str:
+        octal, hexa, short, long, letter, plain = piece.groups()
+        if plain is not None:
+            return str(plain)
+        if letter is not None:
+            if letter == "c":
+                raise self.fail("a control character")
+            return _ANSI_LETTERS.get(letter, "\\" + letter)
+        code = int(octal, 8) & 0xFF if octal else int(hexa or short or long, 16)
+        byte = (octal or hexa) and code > _LAST_BYTE
+        if byte or code > _LAST_CHARACTER or 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - halves of characters
+            raise self.fail("bytes that are not characters")
+        return chr(code)
+
+    def _braced(self, *, quoted: bool) -> Parameter:
+        """Return `${…}`; forms whose value cannot be followed keep their operator, so that it is not followed."""
+        self.at += 2
+        indirect = self.peek() == "!" and self.peek(2) != "!}"
+        length = self.peek() == "#" and self.peek(2) != "#}"
+        self.at += indirect or length
+        name = _BRACED_NAME.match(self.text, self.at)
+        if not name:
+            raise self.fail("an expansion that is not understood")
+        self.at = name.end()
+        subscript = _SUBSCRIPT.match(self.text, self.at)
+        if subscript:
+            self.at = subscript.end()
+        operator, operand = self._operator(quoted=quoted)
+        prefix = "!" if indirect else "#" if length else ""
+        return Parameter(name[0], prefix + (subscript[0] if subscript else "") + operator, operand, quoted)
+
+    def _operator(self, *, quoted: bool) -> tuple[str, Word | None]:
+        if self.accept("}"):
+            return "", None
+        operator = _OPERATOR.match(self.text, self.at)
+        if not operator:
+            raise self.fail("an expansion that is not understood")
+        self.at = operator.end()
+        return operator[0], self._operand(quoted=quoted)
+
+    def _operand(self, *, quoted: bool) -> Word:
+        """Return the word up to the closing brace, which is consumed."""
+        self.deepen()
+        start, parts = self.at, list[Part]()
+        while not self.accept("}"):
+            if self.at >= len(self.text):
+                raise self.fail("an expansion is not closed")
+            mark = self.text[self.at]
+            if plain := _IN_OPERAND.match(self.text, self.at):
+                self.check_one_line(plain[0])
+                parts.append(Text(plain[0], quoted=quoted))
+                self.at = plain.end()
+            elif quoted and mark in "'\"":
+                # Inside double quotes bash reads these in more than one way.
+                raise self.fail("quotes inside an expansion")
+            elif quoted and mark == "\\":
+                parts.append(Text(self.peek(2), quoted=True))
+                self.at += 2
+            else:
+                self.read_quoted(mark, parts, doubled=quoted)
+        self.depth -= 1
+        return Word(tuple(parts), self.text[start : self.at - 1])

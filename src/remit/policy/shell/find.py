@@ -1,0 +1,144 @@
+"""What find would do: where it looks, what it runs on what it finds, and what it prints."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from remit.policy.paths import join
+from remit.policy.shell.world import Field, Output
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["judge_find"]
+
+_FIND_FILES: Final = {
+    "-fprint": "write", "-fprint0": "write", "-fls": "write", "-newer": "read", "-anewer": "read", "-cnewer": "read",
+    "-samefile": "read", "-fprintf": "write",
+}  # fmt: skip
+_FIND_DATA: Final = frozenset(
+    "-name -iname -path -ipath -wholename -iwholename -regex -iregex -type -xtype -size -mtime -atime "
+    "-ctime -mmin -amin -cmin -maxdepth -mindepth -perm -user -group -uid -gid -links -inum -lname "
+    "-ilname -fstype -printf -regextype -used".split()
+)
+_FIND_PLAIN: Final = frozenset(
+    "-print -print0 -ls -prune -quit -empty -depth -d -mount -xdev -follow -daystart -noleaf -executable "
+    "-readable -writable -true -false -not -a -and -o -or ( ) ! , -nouser -nogroup -warn -nowarn "
+    "-ignore_readdir_race -noignore_readdir_race".split()
+)
+_FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+_NEWER: Final = re.compile(r"-newer[aBcmt][aBcm]\Z")
+
+
+class _Find:
+    """One find command: where it looks, then what it does with what it finds."""
+
+    def __init__(self, invocation: "Invocation", fields: Sequence[Field]) -> None:
+        self.invocation = invocation
+        self.trace = invocation.trace
+        self.ahead = list(reversed(fields))
+        self.roots: list[str] = []
+        self.words: set[str] = set()
+        self.follows = False
+        self.regular = False
+
+    def judge(self) -> None:
+        self._start()
+        self._expression()
+        if self.follows or "-follow" in self.words:
+            for root in self.roots:
+                self.trace.follow_links(root, "find")
+        quiet = self.words & {"-printf", "-ls", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-quit"}
+        if not quiet:
+            separated = "-print0" in self.words
+            regular = self.regular and not self.words & {"-o", "-or", ",", "!", "-not"} and not self.follows
+            self.invocation.output = Output(None, tuple(self.roots), separated, regular)
+
+    def _start(self) -> None:
+        while self.ahead and self.ahead[-1].text in ("-H", "-L", "-P"):
+            self.follows = self.ahead.pop().text == "-L"
+        given: list[Field] = []
+        while self.ahead and not _starts_expression(self.ahead[-1]):
+            given.append(self.ahead.pop())
+        for field in given or [Field(".", "exact", "find")]:
+            self._root(field)
+
+    def _root(self, field: Field) -> None:
+        look = self.invocation.file("read", field)
+        if look is not None:
+            self.roots.append(look.path)
+        elif field.kind == "below":
+            self.roots.append(field.text)
+        elif field.kind == "pattern" and self.invocation.cwd is not None:
+            fixed = re.split(r"[*?\[]", field.text, maxsplit=1)[0].rpartition("/")[0]
+            self.roots.append(self.trace.files.look(join(self.invocation.cwd, fixed)).path)
+
+    def _expression(self) -> None:
+        while self.ahead:
+            field = self.ahead.pop()
+            word = field.text
+            self.words.add(word)
+            if field.kind == "unknown" or (field.kind == "below"):
+                self.trace.doubt(field.source, "it may be an action of find", unbounded=True)
+            elif word in _FIND_RUNS:
+                self._run(in_place=word in ("-execdir", "-okdir"))
+            elif word == "-delete":
+                for root in self.roots:
+                    self.trace.touch_beneath("delete", root, "-delete")
+                    self.trace.touch("delete", root, None, "-delete")
+            elif word in _FIND_FILES or _NEWER.match(word):
+                self._file(word)
+            elif word in _FIND_DATA:
+                self._data(word)
+            elif word not in _FIND_PLAIN:
+                self.trace.doubt(field.source, "this part of find is not known here", unbounded=True)
+
+    def _data(self, word: str) -> None:
+        value = self.ahead.pop() if self.ahead else Field("", "exact", word)
+        if value.kind == "unknown" and not value.source.startswith('"'):
+            self.trace.doubt(value.source, "it may come to more than one word", unbounded=True)
+        if word == "-type" and value.text == "f":
+            self.regular = True
+
+    def _file(self, word: str) -> None:
+        if self.ahead and not word.endswith("t"):
+            self.invocation.file(_FIND_FILES.get(word, "read"), self.ahead.pop())
+        elif self.ahead:
+            value = self.ahead.pop()
+            if word in _FIND_FILES:
+                self.invocation.file(_FIND_FILES[word], value)
+        if word == "-fprintf" and self.ahead:
+            self.ahead.pop()
+
+    def _run(self, *, in_place: bool) -> None:
+        words: list[Field] = []
+        while self.ahead:
+            field = self.ahead.pop()
+            if field.kind == "exact" and (
+                field.text == ";" or (field.text == "+" and words and words[-1].text == "{}")
+            ):
+                break
+            words.append(field)
+        run, world = self.invocation.run, self.invocation.world._replace(cwd=self.invocation.cwd, stdin=None)
+        if not self.regular or self.words & {"-o", "-or", ",", "!", "-not"}:
+            run.check_links(self.roots, "find")
+        for root in self.roots:
+            inner = [_filled(field, root) for field in words]
+            run.command(inner, world._replace(cwd=None) if in_place else world, prefix="find")
+
+
+def _starts_expression(field: Field) -> bool:
+    return field.kind == "exact" and (field.text.startswith("-") or field.text in ("(", ")", "!", ","))
+
+
+def _filled(field: Field, root: str) -> Field:
+    """Return a word with `{}` standing for some path below `root`."""
+    if "{}" not in field.text:
+        return field
+    whole = field.text.startswith("{}") and ".." not in field.text and field.kind == "exact"
+    return Field(root, "below", field.source) if whole else Field("", "unknown", field.source)
+
+
+def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:
+    """Note what the words come to."""
+    _Find(invocation, fields).judge()

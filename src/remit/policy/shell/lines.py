@@ -1,0 +1,76 @@
+"""Reading what stands between commands: line ends, reserved words and redirections."""
+
+import re
+from typing import Final
+
+from remit.errors import quote
+from remit.policy.shell.syntax import Redirect
+from remit.policy.shell.words import Reader
+
+__all__ = ["accept_word", "expect_word", "read_redirect", "read_redirects", "reserved_ahead", "skip_lines"]
+
+_RESERVED: Final = frozenset(
+    "if then elif else fi for while until do done case esac { } ! [[ function select time coproc".split()
+)
+_REDIRECTS: Final = ("&>>", "<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>", "<", ">")
+_DESCRIPTOR: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>])")
+_WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
+
+
+def skip_lines(reader: Reader) -> None:
+    """Move past blanks, comments and the ends of lines."""
+    while True:
+        reader.skip_blanks()
+        if not reader.newline():
+            return
+
+
+def reserved_ahead(reader: Reader) -> str:
+    """Return the reserved word that comes next, or nothing. A quote or an expansion makes it an ordinary word."""
+    ahead = _WORD_AHEAD.match(reader.text, reader.at)
+    return ahead[0] if ahead and ahead[0] in _RESERVED else ""
+
+
+def accept_word(reader: Reader, word: str) -> bool:
+    """Move past a reserved word if it comes next, and tell whether it did."""
+    reader.skip_blanks()
+    return reserved_ahead(reader) == word and reader.accept(word)
+
+
+def expect_word(reader: Reader, word: str) -> None:
+    """Move past a reserved word that must come now."""
+    skip_lines(reader)
+    if not accept_word(reader, word):
+        raise reader.fail(f"{quote(word)} is missing")
+
+
+def read_redirects(reader: Reader) -> tuple[Redirect, ...]:
+    """Return the redirections that follow a compound command."""
+    redirects: list[Redirect] = []
+    while True:
+        reader.skip_blanks()
+        redirect = read_redirect(reader)
+        if redirect is None:
+            return tuple(redirects)
+        redirects.append(redirect)
+
+
+def read_redirect(reader: Reader) -> Redirect | None:
+    """Return the redirection that starts here, or None where none does."""
+    start = reader.at
+    descriptor = _DESCRIPTOR.match(reader.text, reader.at)
+    if descriptor:
+        reader.at = descriptor.end()
+    operator = next((operator for operator in _REDIRECTS if reader.accept(operator)), None)
+    if operator is None or (operator in "<>" and reader.peek() == "("):
+        reader.at = start
+        return None
+    reader.check_not_continued()
+    if operator in ("<<", "<<-"):
+        return reader.heredoc(operator)
+    reader.skip_blanks()
+    word = reader.word()
+    if word is None:
+        raise reader.fail("a redirection without a file")
+    named = descriptor[0].strip("{}") if descriptor and descriptor[0].startswith("{") else ""
+    return Redirect(operator, word, named)

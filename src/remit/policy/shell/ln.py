@@ -1,0 +1,59 @@
+"""What ln would do: a link stands for its target from then on."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from remit.policy.paths import join
+from remit.policy.shell.programs import Program, parse_arguments
+from remit.policy.shell.world import Field
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["judge_ln"]
+
+_LN: Final = Program(
+    name="ln",
+    flags=frozenset(
+        "-s --symbolic -f --force -n --no-dereference -v --verbose -r --relative -T --no-target-directory "
+        "-i --interactive -b -P --physical -L --logical --help --version".split()
+    ),
+    options={"-t": "data", "--target-directory": "data", "-S": "data", "--suffix": "data", "--backup": "data?"},
+)
+
+
+def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
+    """Note what the words come to."""
+    arguments = parse_arguments(_LN, fields)
+    for field in arguments.unknown:
+        invocation.trace.doubt(field.source, "this option of ln is not known here", unbounded=True)
+    names = {name: value for name, _, value in arguments.options}
+    symbolic = bool({"-s", "--symbolic"} & set(names))
+    folder = names.get("-t") or names.get("--target-directory")
+    *sources, last = [*arguments.operands, folder] if folder else (arguments.operands or (Field("", "exact", "ln"),))
+    if not sources:
+        sources, last = [last], Field(".", "exact", "ln")
+    place = invocation.file("write", last)
+    inside = place is not None and place.is_directory
+    for source in sources:
+        if (
+            not symbolic
+            or source.kind != "exact"
+            or source.text.startswith("/")
+            or "-r" in names
+            or "--relative" in names
+        ):
+            invocation.file("edit", source)
+        if source.kind != "exact" or last.kind != "exact" or place is None:
+            continue
+        name = source.text.rstrip("/").rpartition("/")[2]
+        link = f"{place.path}/{name}" if inside else place.path
+        if inside:
+            invocation.trace.touch("write", link, None, last.source)
+        if symbolic and not source.text.startswith("/"):
+            # A relative link starts at the directory it stands in.
+            target = join(link.rpartition("/")[0] or "/", source.text)
+            invocation.run.file("edit", source._replace(text=target), None)
+        else:
+            target = join(invocation.cwd or "/", source.text)
+        invocation.run.alias(link, target)

@@ -1,0 +1,300 @@
+"""What a word comes to in its role: one player for each role that a table can give.
+
+A role is a name, sometimes with a form behind a colon (`match:…`, `keyed:…`). A role that nobody plays is a doubt: a
+table must not be able to make a word disappear.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from remit.policy.shell.environment import judge_variable
+from remit.policy.shell.languages import LANGUAGES
+from remit.policy.shell.variables import SHELL_SETTINGS
+from remit.policy.shell.world import Field, as_value
+from remit.policy.trace import VERBS
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["ROLES", "Player", "note_package", "play", "run_text"]
+
+Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
+# Configuration of git that cannot make it run anything.
+_GIT_KEYS: Final = re.compile(
+    r"(?:user\.(?:name|email|signingkey)|init\.defaultbranch|pull\.(?:rebase|ff)|push\.(?:default|autosetupremote)|fetch\.prune"
+    r"|core\.(?:autocrlf|eol|filemode|ignorecase|quotepath|safecrlf|longpaths|abbrev|bare|precomposeunicode|symlinks)"
+    r"|merge\.(?:conflictstyle|ff|stat)|rebase\.(?:autostash|autosquash)|color\.[a-z.]+|commit\.(?:gpgsign|verbose)"
+    r"|tag\.gpgsign|diff\.(?:renames|colormoved|algorithm|mnemonicprefix)|branch\.[^\s=]+\.(?:merge|rebase|remote|description)"
+    r"|rerere\.enabled|advice\.[a-z]+|log\.[a-z]+|status\.[a-z]+|column\.ui|help\.autocorrect|gc\.[a-z]+|format\.pretty"
+    r"|remote\.[^\s=]+\.(?:fetch|prune|push)|safe\.directory|worktree\.[a-z]+)\Z",
+    re.IGNORECASE,
+)
+_MAX_MATCHED: Final = 512
+_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?")
+_SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
+_MAKE_CONTROLS: Final = frozenset(
+    ("SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEFILES", "MAKE", "GNUMAKEFLAGS", "BASH_ENV", "ENV")
+)
+
+
+def play(invocation: "Invocation", role: str, field: Field) -> None:
+    """Note what one word comes to in its role."""
+    name, _, form = role.partition(":")
+    player = ROLES.get(name)
+    if player is None:
+        invocation.trace.doubt(field.source, f"{invocation.program.name} does not expect it", unbounded=True)
+    else:
+        player(invocation, form or name, field)
+
+
+def _file(invocation: "Invocation", form: str, field: Field) -> None:
+    invocation.file(form, field)
+
+
+def _data(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note nothing: the word is only text."""
+
+
+def _directory(invocation: "Invocation", form: str, field: Field) -> None:
+    look = invocation.file("read", field)
+    invocation.cwd = look.path if look is not None else None
+
+
+def _code(invocation: "Invocation", form: str, field: Field) -> None:
+    look = invocation.file("read", field)
+    if look is not None:
+        invocation.run.check_not_written(look.path, field.source)
+    elif field.kind == "exact" and field.text in ("-", "/dev/stdin"):
+        invocation.standard_input(invocation.program)
+    invocation.run.note_code()
+
+
+def run_text(invocation: "Invocation", language: str, field: Field) -> None:
+    """Note what a text in a language would do."""
+    if field.kind != "exact":
+        invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
+    elif language == "shell":
+        arguments = tuple(as_value(each) for each in invocation.positional)
+        inner = invocation.world._replace(cwd=invocation.cwd, functions={}, strict=False, arguments=arguments)
+        invocation.run.nested(field.text, inner, posix=invocation.program.name != "bash")
+    else:
+        LANGUAGES[language](invocation, field.text, field.source)
+
+
+def _opaque(invocation: "Invocation", form: str, field: Field) -> None:
+    invocation.trace.doubt(field.source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)
+
+
+def _env(invocation: "Invocation", form: str, field: Field) -> None:
+    assignment = _ASSIGNMENT.match(field.text)
+    if field.kind == "exact" and assignment:
+        judge_variable(invocation.run, assignment[1], assignment[2], invocation.cwd, field.source)
+    else:
+        invocation.trace.doubt(field.source, "an assignment that is not known before it runs", unbounded=True)
+
+
+def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note the file of `@file`, `name=@file` or `name=<file`."""
+    text = field.text
+    if text.startswith("@"):
+        invocation.file("read", field._replace(text=text[1:]))
+    elif (cut := re.search(r"=[@<]", text)) is not None:
+        invocation.file("read", field._replace(text=text[cut.end() :].split(";")[0]))
+    elif field.kind == "unknown" and (not text or text.endswith("=")):
+        invocation.trace.doubt(field.source, "it may name a file that is sent")
+
+
+def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note `key=value`, where some keys name files."""
+    wanted = dict(key.split("=", 1) for key in form.split(","))
+    name, equals, value = field.text.partition("=")
+    if field.kind == "unknown" and not equals:
+        invocation.trace.doubt(field.source, "it may name a file")
+    elif equals and name in wanted:
+        play(invocation, wanted[name], field._replace(text=value))
+
+
+def _revision(invocation: "Invocation", form: str, field: Field) -> None:
+    """A revision is data; a word that reads like a path, or exists as one, is read."""
+    if field.kind == "unknown":
+        invocation.trace.doubt(field.source, "it may be a path")
+        return
+    text = field.text
+    upward = text.startswith(("/", "~", "../", "./")) or "/../" in text or text == ".."
+    if field.kind != "exact" or upward or invocation.exists(text):
+        invocation.file("read", field)
+
+
+def _git_key(invocation: "Invocation", form: str, field: Field) -> None:
+    if field.kind != "exact" or not _GIT_KEYS.match(field.text):
+        invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
+
+
+def _name(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a part of a file name, which must not lead to another directory."""
+    if field.kind != "exact" or "/" in field.text:
+        invocation.trace.doubt(field.source, "it is put into file names, and may lead elsewhere")
+
+
+def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note the start of file names: they lie where it leads."""
+    if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
+        invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
+    else:
+        invocation.file("write", field._replace(text=f"{field.text}-"))
+
+
+def _source(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file that is read, and often run: `@file` would be a file of further options."""
+    if field.text[:1] in ("@", "{", "["):
+        invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
+        return
+    look = invocation.file("read", field)
+    if look is not None:
+        invocation.run.check_not_written(look.path, field.source)
+
+
+def _test(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file of tests, with the names of some of them."""
+    _source(invocation, form, field._replace(text=field.text.partition("::")[0]))
+
+
+def note_package(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a package: a name is plain, a path is code of the project, a URL is contacted."""
+    text = field.text.partition("@file:")[2] or field.text
+    if field.kind != "exact":
+        invocation.trace.doubt(field.source, "the package is not known before it runs", unbounded=True)
+    elif text.startswith((".", "/", "~", "file:")):
+        invocation.file("read", field._replace(text=text.removeprefix("file:").partition("[")[0]))
+        invocation.run.note_code()
+    elif "://" in text:
+        invocation.trace.contact(
+            text.partition("@ ")[2].removeprefix("git+") or text.removeprefix("git+"), field.source
+        )
+    elif not _PACKAGE.fullmatch(text):
+        invocation.trace.doubt(field.source, "it names a package in a way that is not known here", unbounded=True)
+
+
+def _go_package(invocation: "Invocation", form: str, field: Field) -> None:
+    if field.kind != "exact" or field.text.startswith((".", "/")):
+        invocation.file("read", field._replace(text=field.text.removesuffix("...")))
+
+
+def _paths(invocation: "Invocation", form: str, field: Field) -> None:
+    for text in filter(None, field.text.split(":")):
+        invocation.file("read", field._replace(text=text))
+
+
+def _setting(invocation: "Invocation", form: str, field: Field) -> None:
+    if field.kind != "exact" or field.text not in SHELL_SETTINGS:
+        invocation.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
+
+
+def _mount(invocation: "Invocation", form: str, field: Field) -> None:
+    text = field.text
+    if "source=" in text or "src=" in text:
+        found = re.search(r"(?:source|src)=([^,]*)", text)
+        text = found[1] if found else text
+    else:
+        text = text.split(":")[0]
+    if field.kind != "exact" or text.startswith(("/", ".", "~")) or "/" in text:
+        invocation.file("edit", field._replace(text=text))
+
+
+def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
+    name, equals, value = field.text.partition("=")
+    if field.kind == "unknown":
+        invocation.trace.doubt(field.source, "it may be a setting of make")
+    elif equals and (name.rstrip(":?+!") in _MAKE_CONTROLS or "$" in value or "`" in value):
+        invocation.trace.doubt(field.source, "this setting changes what make runs", unbounded=True)
+    elif equals and value.startswith(("/", "~", "..")):
+        invocation.file("edit", field._replace(text=value))
+
+
+def _match(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a word that is harmless in one form only."""
+    if field.kind != "exact" or len(field.text) > _MAX_MATCHED or not re.fullmatch(form, field.text):
+        reason = f"{invocation.program.name} takes it in a way that is not known here"
+        invocation.trace.doubt(field.source, reason, unbounded=True)
+
+
+def _host(invocation: "Invocation", form: str, field: Field) -> None:
+    if field.kind != "exact":
+        invocation.trace.doubt(field.source, "it names a host that is not known before it runs")
+    else:
+        invocation.trace.contact_host(field.text, field.source)
+
+
+def _url(invocation: "Invocation", form: str, field: Field) -> None:
+    text = field.text
+    if field.kind != "exact":
+        invocation.trace.doubt(field.source, "it names a host that is not known before it runs")
+    elif text.startswith("file:") or (text.startswith("/") and "://" not in text):
+        invocation.trace.doubt(field.source, "it names a local file as a URL")
+    elif re.search(r"[{}\[\]]", text):
+        invocation.trace.doubt(field.source, "it stands for several URLs")
+    else:
+        invocation.trace.contact(text, field.source, sends=invocation.sends, bare=True)
+
+
+def _hostpath(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note `host:path`, or a local path."""
+    _place(invocation, field, local=True)
+
+
+def _remote(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a remote of git: a URL, `host:path`, a local path, or a name that only the repository knows."""
+    if field.kind == "exact" and "::" in field.text:
+        invocation.trace.doubt(field.source, "a transport that can run commands", unbounded=True)
+    else:
+        _place(invocation, field, local=field.text.startswith((".", "/", "~")) or "/" in field.text)
+
+
+def _place(invocation: "Invocation", field: Field, *, local: bool) -> None:
+    trace, text = invocation.trace, field.text
+    if field.kind != "exact":
+        trace.doubt(field.source, "it names a place that is not known before it runs")
+    elif text.startswith(("http://", "https://")):
+        trace.contact(text, field.source, sends=invocation.sends)
+    elif "://" in text:
+        trace.contact_host(text.partition("://")[2].partition("/")[0], field.source)
+    elif ":" in text.partition("/")[0]:
+        host = _SCP_LIKE.match(text)
+        trace.contact_host(f"{host[1] if host else text}:22", field.source)
+    elif local:
+        invocation.file("edit", field)
+    else:
+        trace.doubt(field.source, "the host of this remote is in the repository, not in the command")
+
+
+ROLES: Final[dict[str, Player]] = {
+    **dict.fromkeys(VERBS, _file),
+    **dict.fromkeys(("shell", *LANGUAGES), run_text),
+    "code": _code,
+    "cwd": _directory,
+    "data": _data,
+    "data@read": _at_file,
+    "env": _env,
+    "git_key": _git_key,
+    "go_package": _go_package,
+    "host": _host,
+    "hostpath": _hostpath,
+    "keyed": _keyed,
+    "make_word": _make_word,
+    "match": _match,
+    "module": _data,
+    "mount": _mount,
+    "name": _name,
+    "opaque": _opaque,
+    "package": note_package,
+    "paths": _paths,
+    "prefix": _prefix,
+    "remote": _remote,
+    "revision": _revision,
+    "shell_setting": _setting,
+    "source": _source,
+    "test": _test,
+    "url": _url,
+}

@@ -1,0 +1,76 @@
+"""What xargs would do: the words it reads are added to a command, which is judged like any other."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from remit.policy.shell.programs import Program, parse_arguments
+from remit.policy.shell.world import Field
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["judge_xargs"]
+
+_XARGS: Final = Program(
+    name="xargs",
+    flags=frozenset("-0 --null -r --no-run-if-empty -t --verbose -x --exit --help --version -o --open-tty".split()),
+    options={
+        "-d": "delimiter", "--delimiter": "delimiter", "-I": "data", "--replace": "data", "-n": "data", "--max-args": "data",
+        "-P": "data", "--max-procs": "data", "-L": "data", "--max-lines": "data", "-s": "data", "--max-chars": "data",
+        "-E": "data", "--eof": "data?", "-a": "file", "--arg-file": "file",
+    },
+    posix=True,
+)  # fmt: skip
+
+
+def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
+    """Note what the words come to."""
+    arguments = parse_arguments(_XARGS, fields)
+    for field in arguments.unknown:
+        invocation.trace.doubt(field.source, "this option of xargs is not known here", unbounded=True)
+    given = {name: value for name, _, value in arguments.options}
+    command = list(arguments.operands) or [Field("echo", "exact", "xargs")]
+    items = _items(invocation, given)
+    world = invocation.world._replace(stdin=None)
+    mark = given.get("-I") or given.get("--replace")
+    if mark is None:
+        invocation.run.command([*command, *items], world, prefix="xargs")
+        return
+    for item in items:
+        invocation.run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
+
+
+def _placed(field: Field, mark: str, item: Field) -> Field:
+    if not mark or mark not in field.text:
+        return field
+    if item.kind == "exact" and field.kind == "exact":
+        return field._replace(text=field.text.replace(mark, item.text))
+    if field.text.startswith(mark) and item.kind == "below" and ".." not in field.text:
+        return item
+    return Field(field.text.partition(mark)[0], "unknown", field.source)
+
+
+def _items(invocation: "Invocation", given: dict[str, Field | None]) -> list[Field]:
+    """Return the words that xargs reads: exact ones, paths below a directory, or unknown."""
+    unknown = [Field("", "unknown", "xargs")]
+    source = invocation.world.stdin
+    if "-a" in given or "--arg-file" in given:
+        named = given.get("-a") or given.get("--arg-file")
+        if named is not None:
+            invocation.file("read", named)
+        return unknown
+    if source is None:
+        return []
+    null = "-0" in given or "--null" in given
+    delimiter = given.get("-d") or given.get("--delimiter")
+    if source.text is not None and delimiter is None:
+        if null:
+            return [Field(item, "exact", item) for item in source.text.split("\0") if item]
+        if not re.search(r"['\"\\]", source.text):
+            return [Field(item, "exact", item) for item in source.text.split()]
+    if source.below and (source.separated if null else invocation.run.is_plain(source)):
+        if not source.regular:
+            invocation.run.check_links(source.below, "xargs")
+        return [Field(directory, "below", "xargs") for directory in source.below]
+    return unknown
