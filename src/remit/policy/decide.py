@@ -61,7 +61,13 @@ def _permitted(findings: Sequence[Finding], action: Action) -> str:
 
 
 def judge(
-    call: ToolCall, mission: Mission, standing: Standing, engines: Sequence[Engine], files: Files, clock: Clock
+    call: ToolCall,
+    mission: Mission,
+    standing: Standing,
+    *,
+    engines: Sequence[Engine],
+    files: Files,
+    clock: Clock,
 ) -> Decision:
     """Return the decision on one call."""
     action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)

@@ -17,8 +17,8 @@ __all__ = ["guess_action", "judge_unmarked"]
 
 _PARTS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _PATH_NAMES: Final = frozenset(
-    "path paths file files filename filenames filepath filepaths dir dirs directory directories folder folders cwd workdir "
-    "outfile infile".split()
+    "path paths file files filename filenames filepath filepaths dir dirs directory directories folder folders cwd "
+    "workdir outfile infile".split()
 )
 # Names that often hold a path, and often something else: then only a single line is one.
 _LOOSE_NAMES: Final = frozenset("source sources src destination destinations dest dst output location root".split())
@@ -35,26 +35,22 @@ _READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\\\]|[A-Za-z]:[/\\\\]|\\\\\\\\|
 _UPWARD: Final = re.compile(r"(?:\A|[/\\\\])\.\.(?:[/\\\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
 
 # The first word of a tool's name that is here decides.
+_CHANGES: Final = (
+    "write create update edit append save put patch insert rename move copy replace modify make touch export"
+)
+_SENDS: Final = (
+    "send post publish email mail notify message reply comment upload share submit push pay transfer tweet invite call"
+)
+_READS: Final = "read get list show view fetch load open download describe inspect status info stat"
 _VERBS: Final[dict[str, tuple[ActionClass, str, SideEffectClass]]] = {
-    **dict.fromkeys(
-        "read get list show view fetch load open download describe inspect status info stat".split(),
-        ("read", "tool", "none"),
-    ),
+    **dict.fromkeys(_READS.split(), ("read", "tool", "none")),
     **dict.fromkeys("search find grep lookup glob browse".split(), ("search", "tool", "none")),
     **dict.fromkeys("query select count".split(), ("query", "database", "none")),
-    **dict.fromkeys(
-        "summarize summarise translate classify explain analyze analyse".split(), ("summarize", "tool", "none")
-    ),
+    **dict.fromkeys("summarize summarise translate explain analyze analyse".split(), ("summarize", "tool", "none")),
     **dict.fromkeys("observe watch monitor record".split(), ("observe", "observation", "none")),
     **dict.fromkeys("delegate handoff spawn assign agent".split(), ("delegate", "agent", "state_change")),
-    **dict.fromkeys(
-        "send post publish email mail notify message reply comment upload share submit push pay transfer tweet invite call".split(),
-        ("send", "message", "external_send"),
-    ),
-    **dict.fromkeys(
-        "write create update edit append save put patch insert rename move copy replace modify make mkdir touch export format".split(),
-        ("write", "tool", "internal_write"),
-    ),
+    **dict.fromkeys(_SENDS.split(), ("send", "message", "external_send")),
+    **dict.fromkeys(_CHANGES.split(), ("write", "tool", "internal_write")),
 }
 _UNKNOWN: Final[tuple[ActionClass, str, SideEffectClass]] = ("write", "tool", "state_change")
 
@@ -72,7 +68,7 @@ def _words(name: str) -> list[str]:
 
 
 def judge_unmarked(
-    trace: Trace, tool_name: str, place: str, text: str, base: str | None, inner: Callable[[str, str], None]
+    trace: Trace, tool_name: str, place: str, text: str, *, base: str | None, inner: Callable[[str, str], None]
 ) -> None:
     """Note the resource that an argument names, if it is one."""
     words = set(_words(place.rpartition(".")[2]))

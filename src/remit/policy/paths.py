@@ -37,18 +37,6 @@ def refuse_text(text: str) -> str:
 
 
 _ORDINARY: Final = re.compile(r"[A-Za-z0-9_./+@,=-]{1,1024}\Z")
-_REFUSALS: Final = (
-    ("it is longer than a path can be", lambda text: len(text) > _MAX_PATH),
-    ("it holds characters that cannot be seen", lambda text: _HIDDEN.search(text) is not None),
-    ("it starts or ends with white space", lambda text: text != text.strip()),
-    ("it starts at a home directory, which is not known here", lambda text: text.startswith("~")),
-    ("it holds a variable that somebody else would fill in", lambda text: _VARIABLE.search(text) is not None),
-    ("it is a URL, not a path", lambda text: _SCHEME.match(text) is not None),
-    ("it starts at a drive or a network share", lambda text: _DRIVE.match(text) is not None),
-    ("it goes upwards with backslashes", lambda text: "\\" in text and _DOTS.search(text) is not None),
-    ("it goes upwards in encoded form", lambda text: "%" in text and _hides_dots(unquote(unquote(text)), text)),
-    ("it holds characters that can be read as separators or dots", lambda text: _is_ambiguous(text)),
-)  # fmt: skip
 
 
 def _hides_dots(decoded: str, text: str) -> bool:
@@ -63,6 +51,20 @@ def _is_ambiguous(text: str) -> bool:
         if plain != name and ("/" in plain or ("\\" in plain and "\\" not in name) or plain in (".", "..")):
             return True
     return False
+
+
+_REFUSALS: Final = (
+    ("it is longer than a path can be", lambda text: len(text) > _MAX_PATH),
+    ("it holds characters that cannot be seen", lambda text: _HIDDEN.search(text) is not None),
+    ("it starts or ends with white space", lambda text: text != text.strip()),
+    ("it starts at a home directory, which is not known here", lambda text: text.startswith("~")),
+    ("it holds a variable that somebody else would fill in", lambda text: _VARIABLE.search(text) is not None),
+    ("it is a URL, not a path", lambda text: _SCHEME.match(text) is not None),
+    ("it starts at a drive or a network share", lambda text: _DRIVE.match(text) is not None),
+    ("it goes upwards with backslashes", lambda text: "\\" in text and _DOTS.search(text) is not None),
+    ("it goes upwards in encoded form", lambda text: "%" in text and _hides_dots(unquote(unquote(text)), text)),
+    ("it holds characters that can be read as separators or dots", _is_ambiguous),
+)  # fmt: skip
 
 
 def join(base: str, text: str) -> str:

@@ -196,7 +196,7 @@ class _Reading:
     def _text(self, place: str, role: str, value: JSON) -> None:
         if role == "":
             if isinstance(value, str):
-                judge_unmarked(self.trace, self.call.tool_name, place, value, self.base, self._inner)
+                judge_unmarked(self.trace, self.call.tool_name, place, value, base=self.base, inner=self._inner)
         elif role in ("command", "words"):
             judge_script(
                 self.trace,
@@ -218,7 +218,7 @@ class _Reading:
         self._depth += 1
         for inner_place, _, inner in self._walk(place, value):
             if isinstance(inner, str) and self._depth < _MAX_INNER_DEPTH:
-                judge_unmarked(self.trace, self.call.tool_name, inner_place, inner, self.base, self._inner)
+                judge_unmarked(self.trace, self.call.tool_name, inner_place, inner, base=self.base, inner=self._inner)
             elif isinstance(inner, str):
                 self.trace.doubt(place, "it is JSON within JSON, more often than we look")
         self._depth -= 1
@@ -267,7 +267,8 @@ class _Reading:
 
 
 _PATCHED: Final = re.compile(
-    r"\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*\Z|(?:---|\+\+\+|rename from|rename to|copy from|copy to) ([^\t]+?)\s*(?:\t.*)?\Z"
+    r"\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*\Z"
+    r"|(?:---|\+\+\+|rename from|rename to|copy from|copy to) ([^\t]+?)\s*(?:\t.*)?\Z"
 )
 
 

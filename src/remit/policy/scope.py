@@ -1,8 +1,8 @@
 """Is every effect inside the passport's resource scope.
 
 An entry is a path (with everything beneath), a glob, a URL prefix, or `**` for everything. Entries are compared by
-their text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's working
-directory; without one it covers nothing.
+their text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's
+working directory; without one it covers nothing.
 """
 
 import re

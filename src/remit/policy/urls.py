@@ -18,14 +18,15 @@ _MAX_URL: Final = 8192
 _HEAD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?=[^/])")
 # Controls, white space, backslashes, and characters that are not seen.
 _REFUSED: Final = re.compile(r"[\x00-\x20\x7f-\xa0\\\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\s")
+_USER: Final = re.compile(r"[^/?#]*@")
 _DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 # Names that lead to this machine or its neighbours, and public names that spell an address to resolve to.
-_LOCAL_NAMES: Final = (
-    "localhost", "localdomain", "local", "internal", "intranet", "lan", "home.arpa", "private", "corp", "test", "invalid",
-    "nip.io", "sslip.io", "xip.io", "localtest.me", "lvh.me", "vcap.me", "lacolhost.com", "yoogle.com", "readme.localtest.me",
-    "ip6-localhost", "ip6-loopback", "kubernetes.docker.internal", "svc", "cluster", "in-addr.arpa", "ip6.arpa", "onion",
-)  # fmt: skip
+_LOCAL_NAMES: Final = tuple(
+    "localhost localdomain local internal intranet lan home.arpa private corp test invalid nip.io sslip.io xip.io "
+    "localtest.me lvh.me vcap.me lacolhost.com yoogle.com ip6-localhost ip6-loopback svc cluster in-addr.arpa ip6.arpa "
+    "onion".split()
+)
 
 
 class Url(NamedTuple):
@@ -46,27 +47,34 @@ def _refused(text: str, why: str) -> Url:
 @lru_cache(maxsize=1024)
 def parse_url(text: str) -> Url:
     """Return what `text` comes to as a URL."""
-    if len(text) > _MAX_URL:
-        return _refused(text, "it is longer than we read")
-    if _REFUSED.search(text):
-        return _refused(text, "it holds white space, a backslash or characters that cannot be seen")
-    head = _HEAD.match(text)
-    if not head:
-        return _refused(text, "it does not start with a scheme and a host")
-    scheme = head[1].lower()
-    if scheme not in _DEFAULT_PORTS:
-        return _refused(text, f"its scheme {scheme!r} is not one of http, https, ws, wss and ftp")
-    if "@" in re.split(r"[/?#]", text[head.end() :], maxsplit=1)[0]:
-        return _refused(text, "it holds a user name, which hides the host")
+    refusal = _refuse_text(text)
+    if refusal:
+        return _refused(text, refusal)
     try:
         url = can_ada.parse(text)
     except ValueError:
         return _refused(text, "it is not a URL")
-    path = str(url.pathname)
+    scheme, path = url.protocol.removesuffix(":"), url.pathname
     if "%" in path and _DOTS.search(unquote(unquote(path))):
         return _refused(text, "it goes upwards in encoded form")
     port = int(url.port) if url.port else _DEFAULT_PORTS[scheme]
-    return Url(scheme, str(url.hostname), port, path, f"{url.origin}{path}" if scheme != "ftp" else str(url.href))
+    # Without user, query and fragment: they do not choose the resource, and may hold secrets.
+    shown = f"{scheme}://{url.host}{path}"
+    return Url(scheme, url.hostname, port, path, shown)
+
+
+def _refuse_text(text: str) -> str:
+    """Return why a URL cannot be taken as it is written, or nothing where it can."""
+    if len(text) > _MAX_URL:
+        return "it is longer than we read"
+    if _REFUSED.search(text):
+        return "it holds white space, a backslash or characters that cannot be seen"
+    head = _HEAD.match(text)
+    if not head:
+        return "it does not start with a scheme and a host"
+    if head[1].lower() not in _DEFAULT_PORTS:
+        return f"its scheme {head[1].lower()!r} is not one of http, https, ws, wss and ftp"
+    return "it holds a user name, which hides the host" if _USER.match(text, head.end()) else ""
 
 
 def read_url(text: str) -> Url:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from remit.policy.shell.syntax import Arithmetic, Parameter, Part, Text, Word
@@ -77,7 +78,7 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
             if depth == 0:
                 if len(cuts) > 1:
                     cuts.append(at)
-                    return [atoms[left + 1 : right] for left, right in zip(cuts, cuts[1:], strict=False)], at
+                    return [atoms[left + 1 : right] for left, right in pairwise(cuts)], at
                 sequence = _sequence(atoms[start + 1 : at])
                 return None if sequence is None else (sequence, at)
     return None

@@ -87,7 +87,7 @@ class Expander:
                 yield _field(pieces, word.source)
 
     def single(self, word: Word) -> Field:
-        """Return the one field of a word where bash neither splits nor globs: assignments, here-documents, case words."""
+        """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
         pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
         return _field(pieces, word.source)
 
@@ -218,7 +218,7 @@ class Expander:
             return world.arguments if world.arguments is not None else Mystery("any", "", f"${name}")
         if name.isdigit():
             known = world.arguments if name != "0" else None
-            position = int(name) - 1 if len(name) < 4 else MAX_ALTERNATIVES * 8
+            position = int(name[:4]) - 1
             absent = Mystery("any", "", f"${name}")
             return absent if known is None else known[position] if position < len(known) else ""
         if name == "PWD" and "PWD" not in world.variables and world.cwd is not None:

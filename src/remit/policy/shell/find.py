@@ -78,7 +78,7 @@ class _Find:
             field = self.ahead.pop()
             word = field.text
             self.words.add(word)
-            if field.kind == "unknown" or (field.kind == "below"):
+            if field.kind in ("unknown", "below"):
                 self.trace.doubt(field.source, "it may be an action of find", unbounded=True)
             elif word in _FIND_RUNS:
                 self._run(in_place=word in ("-execdir", "-okdir"))

@@ -203,9 +203,9 @@ class _Sorter:
             self._long(field, text)
         elif text.startswith("--"):
             self._long(field, text if self.program.style != "long" else text[1:])
-        elif len(text) > 2 and (text in self.program.options or text in self.program.refused_options):
+        elif text[2:] and (text in self.program.options or text in self.program.refused_options):
             self._valued(field, text, None)
-        elif "=" in text and len(name := text.partition("=")[0]) > 2 and name in self.program.options:  # noqa: PLR2004
+        elif "=" in text and (name := text.partition("=")[0]) in self.program.options and name[2:]:
             self._valued(field, name, field._replace(text=text.partition("=")[2]))
         elif self.program.flags != "any" and field.text in self.program.flags:
             self.options.append((text, "", None))

@@ -26,7 +26,9 @@ _BUILTINS: Final = frozenset(
 )
 _ANY: Final = frozenset(("*",))
 _MODULES: Final[dict[str, frozenset[str]]] = {
-    "base64": frozenset("b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode b16encode".split()),
+    "base64": frozenset(
+        "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode b16encode".split()
+    ),
     "collections": frozenset("Counter defaultdict OrderedDict deque".split()),
     "csv": frozenset("reader writer DictReader DictWriter".split()),
     "datetime": frozenset("datetime date time timedelta timezone UTC".split()),
@@ -43,7 +45,9 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
     "platform": frozenset("python_version system machine platform release".split()),
     "pprint": frozenset("pprint pformat".split()),
     "random": frozenset("random randint choice shuffle sample uniform seed randrange".split()),
-    "re": frozenset("compile search match fullmatch findall finditer sub subn split escape I M S X IGNORECASE MULTILINE DOTALL".split()),
+    "re": frozenset(
+        "compile search match fullmatch findall finditer sub subn split escape I M S IGNORECASE MULTILINE DOTALL".split()
+    ),
     "secrets": frozenset("token_hex token_urlsafe token_bytes randbelow choice".split()),
     "statistics": _ANY,
     "string": frozenset("ascii_letters ascii_lowercase ascii_uppercase digits punctuation".split()),
@@ -53,7 +57,9 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
     "time": frozenset("time sleep strftime gmtime localtime perf_counter monotonic".split()),
     "tomllib": frozenset("load loads".split()),
     "unicodedata": frozenset("name normalize category lookup".split()),
-    "urllib.parse": frozenset("quote unquote quote_plus unquote_plus urlencode urlparse urlsplit parse_qs urljoin".split()),
+    "urllib.parse": frozenset(
+        "quote unquote quote_plus unquote_plus urlencode urlparse urlsplit parse_qs urljoin".split()
+    ),
     "uuid": frozenset("uuid1 uuid3 uuid4 uuid5 UUID".split()),
 }  # fmt: skip
 # Methods of texts, collections, files, matches and dates. No name that leads to frames, code or modules.
@@ -75,16 +81,16 @@ _METHODS: Final = frozenset(
 _FILE_READS: Final = frozenset("read_text read_bytes exists is_file is_dir stat".split())
 _FILE_WRITES: Final = frozenset("write_text write_bytes touch mkdir unlink rmdir".split())
 _PATH_CALLS: Final = {
-    "os.listdir": "read", "os.scandir": "read", "os.path.exists": "read", "os.path.isfile": "read", "os.path.isdir": "read",
-    "os.path.getsize": "read", "os.stat": "read", "os.makedirs": "write", "os.mkdir": "write", "os.remove": "delete",
+    "os.listdir": "read", "os.scandir": "read", "os.path.exists": "read", "os.path.isfile": "read",
+    "os.path.isdir": "read", "os.path.getsize": "read", "os.stat": "read", "os.makedirs": "write", "os.mkdir": "write", "os.remove": "delete",
     "os.unlink": "delete", "os.rmdir": "delete", "glob.glob": "glob",
 }  # fmt: skip
 _PLAIN_NODES: Final = (
     ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Return, ast.ListComp, ast.SetComp,
     ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.Subscript, ast.Constant, ast.JoinedStr, ast.FormattedValue,
-    ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.IfExp, ast.Lambda, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Slice,
-    ast.Starred, ast.Try, ast.ExceptHandler, ast.Raise, ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Delete, ast.With,
-    ast.withitem, ast.keyword, ast.NamedExpr, ast.arguments, ast.arg, ast.operator, ast.boolop, ast.unaryop, ast.cmpop,
+    ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.IfExp, ast.Lambda, ast.List, ast.Tuple, ast.Dict, ast.Set,
+    ast.Slice, ast.Starred, ast.Try, ast.ExceptHandler, ast.Raise, ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Delete,
+    ast.With, ast.withitem, ast.keyword, ast.NamedExpr, ast.arguments, ast.arg, ast.operator, ast.boolop, ast.unaryop, ast.cmpop,
     ast.expr_context, ast.Global, ast.FunctionDef,
 )  # fmt: skip
 
@@ -113,8 +119,10 @@ class _Walk:
                 self.local.add(node.id)
             elif isinstance(node, ast.arg):
                 self.local.add(node.arg)
-            elif isinstance(node, ast.FunctionDef) or (isinstance(node, ast.ExceptHandler) and node.name):
+            elif isinstance(node, ast.FunctionDef):
                 self.local.add(node.name)
+            elif isinstance(node, ast.ExceptHandler):
+                self.local.add(node.name or "")
 
     def _import(self, alias: ast.alias) -> None:
         if alias.asname:

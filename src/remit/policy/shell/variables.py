@@ -72,7 +72,7 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             if field.kind != "exact":
                 run.trace.doubt(field.source, "an option of read that is not known before it runs")
         elif field.kind == "exact" and field.text.startswith("-"):
-            skip = field.text in _READ_VALUES or (field.text[-1:] in "adinNptu" and len(field.text) > 2)
+            skip = field.text in _READ_VALUES or (field.text[-1:] in "adinNptu" and field.text[2:] != "")
         elif field.kind != "exact" or not NAME.match(field.text) or is_steering(field.text):
             run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
         else:
@@ -108,7 +108,7 @@ def _set(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 def _shift(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     count = int(fields[0].text) if fields and fields[0].kind == "exact" and fields[0].text.isdigit() else 1
-    known = world.arguments is not None and (not fields or (fields[0].kind == "exact" and len(fields[0].text) < 4))
+    known = world.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
     shifted = world._replace(arguments=world.arguments[count:] if known and world.arguments is not None else None)
     # More than there are shifts nothing.
     return after(shifted, world)

@@ -132,8 +132,8 @@ def without_knowledge(worlds: Sequence[World]) -> World:
     functions: dict[str, Command] = {}
     for world in worlds:
         functions.update(world.functions)
-    for name in functions:
-        if any(world.functions.get(name) != functions[name] for world in worlds):
+    for name, body in functions.items():
+        if any(world.functions.get(name) != body for world in worlds):
             # A function that is not the same everywhere: calling it is a doubt.
             variables[f"{name}()"] = Mystery("any", "", name)
     return World(

@@ -16,7 +16,8 @@ _XARGS: Final = Program(
     name="xargs",
     flags=frozenset("-0 --null -r --no-run-if-empty -t --verbose -x --exit --help --version -o --open-tty".split()),
     options={
-        "-d": "delimiter", "--delimiter": "delimiter", "-I": "data", "--replace": "data", "-n": "data", "--max-args": "data",
+        "-d": "delimiter", "--delimiter": "delimiter", "-I": "data", "--replace": "data", "-n": "data",
+        "--max-args": "data",
         "-P": "data", "--max-procs": "data", "-L": "data", "--max-lines": "data", "-s": "data", "--max-chars": "data",
         "-E": "data", "--eof": "data?", "-a": "file", "--arg-file": "file",
     },

@@ -1,0 +1,140 @@
+"""What an awk program would touch: `system`, pipes, `getline` and printing to a file.
+
+The program is cut into tokens; text and expressions are told from code only where there is no doubt, so that nothing
+can hide in them.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from remit.policy.shell.world import Field
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["judge_awk"]
+
+_TOKEN: Final = re.compile(
+    r"(?P<string>\"(?:[^\"\\\n]|\\.)*\")|(?P<comment>#[^\n]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9.]+)"
+    r"|(?P<space>[ \t\r]+|\\\n)|(?P<mark>\|\||\|&|>>|>=|<=|==|!=|&&|[\s\S])"
+)
+_REGEX: Final = re.compile(r"/(?:[^/\\\n\[]|\\.|\[(?:\^?\]?)(?:[^\]\\\n]|\\.)*\])*/")
+_MAX_TOKENS: Final = 4000
+_STREAMS: Final = frozenset(("/dev/stdout", "/dev/stderr", "/dev/stdin", "-"))
+# Words that reach other files or other code than the program shows.
+_REACHING: Final = frozenset(("@", "ARGV", "ARGC"))
+_STATEMENT_ENDS: Final = frozenset((";", "\n", "}", "{"))
+
+
+class _Token(NamedTuple):
+    """A piece of the program."""
+
+    kind: str
+    text: str
+
+
+_END: Final = _Token("end", "")
+
+
+class _Awk:
+    """Goes through the tokens once."""
+
+    def __init__(self, invocation: "Invocation", text: str, source: str) -> None:
+        self.invocation = invocation
+        self.source = source
+        self.tokens = _tokens(text)
+        # Inside `print`, at which depth of brackets; None elsewhere.
+        self.printing: int | None = None
+
+    def judge(self) -> None:
+        if len(self.tokens) > _MAX_TOKENS:
+            self._doubt("a longer awk program than we follow")
+            return
+        for index, token in enumerate(self.tokens):
+            if token.text in _REACHING:
+                self._doubt("an awk program that loads or calls others, or chooses its files")
+            elif token.kind == "name":
+                self._name(index, token.text)
+            elif token.kind == "mark":
+                self._mark(index, token.text)
+
+    def at(self, index: int) -> _Token:
+        """Return the token at a place; before and after the program there are none."""
+        return self.tokens[index] if 0 <= index < len(self.tokens) else _END
+
+    def _doubt(self, reason: str) -> None:
+        self.invocation.trace.doubt(self.source, reason, unbounded=True)
+
+    def _name(self, index: int, name: str) -> None:
+        if name in ("print", "printf"):
+            self.printing = 0
+        elif name == "system":
+            alone = self.at(index + 1).text == "(" and self.at(index + 3).text == ")"
+            self._command(self.at(index + 2) if alone else _END)
+        elif name == "getline":
+            self._getline(index)
+
+    def _getline(self, index: int) -> None:
+        if self.at(index + 1).text == "<":
+            self._file("read", index + 2)
+            return
+        for following in self.tokens[index + 1 :]:
+            if following.text == "<":
+                self._doubt("a file that awk reads is not known before it runs")
+            if following.kind not in ("name", "number") and following.text not in ("$", "[", "]"):
+                return
+
+    def _mark(self, index: int, mark: str) -> None:
+        if mark in ("|", "|&"):
+            self._pipe(index)
+        elif mark in _STATEMENT_ENDS:
+            self.printing = None
+        elif self.printing is not None:
+            if mark in (">", ">>") and self.printing <= 0:
+                self._file("write", index + 1)
+            self.printing += {"(": 1, ")": -1}.get(mark, 0)
+
+    def _pipe(self, index: int) -> None:
+        if self.at(index + 1).text == "getline":
+            alone = self.at(index - 2).text in ("", "{", ";", "(", "\n", "while", "if", "!")
+            self._command(self.at(index - 1) if alone else _END)
+        else:
+            ends = self.at(index + 2).text in ("", "}", ";", "\n")
+            self._command(self.at(index + 1) if ends else _END)
+
+    def _command(self, token: _Token) -> None:
+        if token.kind != "string" or "\\" in token.text:
+            self._doubt("a command that awk runs is not known before it runs")
+        else:
+            self.invocation.run.nested(token.text[1:-1], self.invocation.world, posix=True)
+
+    def _file(self, role: str, index: int) -> None:
+        token, then = self.at(index), self.at(index + 1)
+        joined = then.kind in ("string", "name", "number") or then.text in ("(", "$")
+        if token.kind != "string" or "\\" in token.text or joined:
+            self._doubt("a file that awk touches is not known before it runs")
+        elif token.text[1:-1] not in _STREAMS:
+            self.invocation.file(role, Field(token.text[1:-1], "exact", self.source))
+
+
+def _tokens(text: str) -> list[_Token]:
+    """Return the tokens; a slash starts an expression only where a division cannot stand."""
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(text) and len(tokens) <= _MAX_TOKENS:
+        before = tokens[-1] if tokens else _END
+        divides = before.kind in ("name", "number", "string") or before.text in (")", "]", "$")
+        regex = None if divides or text[at] != "/" else _REGEX.match(text, at)
+        found = regex or _TOKEN.match(text, at)
+        if found is None:
+            break
+        at = found.end()
+        kind = "regex" if regex else str(found.lastgroup)
+        if kind not in ("space", "comment"):
+            tokens.append(_Token(kind, found[0]))
+    return tokens
+
+
+def judge_awk(invocation: "Invocation", text: str, source: str) -> None:
+    """Note the files and commands of an awk program."""
+    _Awk(invocation, text, source).judge()
