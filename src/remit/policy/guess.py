@@ -6,6 +6,7 @@ tool run still bounds what it may touch.
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from remit.claims.receipt import ActionClass
@@ -15,6 +16,7 @@ from remit.policy.trace import Trace
 
 __all__ = ["guess_action", "judge_unmarked"]
 
+_MAX_NAME: Final = 256
 _PARTS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _PATH_NAMES: Final = frozenset(
     "path paths file files filename filenames filepath filepaths dir dirs directory directories folder folders cwd "
@@ -55,23 +57,23 @@ _VERBS: Final[dict[str, tuple[ActionClass, str, SideEffectClass]]] = {
 _UNKNOWN: Final[tuple[ActionClass, str, SideEffectClass]] = ("write", "tool", "state_change")
 
 
+@lru_cache(maxsize=1024)
 def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
     """Return what the name of a tool says that it does; a name that says nothing changes state."""
-    for part in _words(tool_name):
-        if part in _VERBS:
-            return _VERBS[part]
-    return _UNKNOWN
+    parts = (part.lower() for part in _PARTS.findall(tool_name[:_MAX_NAME]))
+    return next((_VERBS[part] for part in parts if part in _VERBS), _UNKNOWN)
 
 
-def _words(name: str) -> list[str]:
-    return [part.lower() for part in _PARTS.findall(name)]
+@lru_cache(maxsize=4096)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(part.lower() for part in _PARTS.findall(name[:_MAX_NAME]))
 
 
 def judge_unmarked(
     trace: Trace, tool_name: str, place: str, text: str, *, base: str | None, inner: Callable[[str, str], None]
 ) -> None:
     """Note the resource that an argument names, if it is one."""
-    words = set(_words(place.rpartition(".")[2]))
+    words = _words(place.rpartition(".")[2])
     stripped = text.strip()
     if place.rpartition(".")[2] in _DATA_NAMES:
         return
@@ -79,9 +81,9 @@ def judge_unmarked(
     lines = "\n" in stripped
     if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]"):
         inner(place, stripped)
-    if words & _COMMAND_NAMES and (set(_words(tool_name)) & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", stripped)):
+    if words & _COMMAND_NAMES and (_words(tool_name) & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", stripped)):
         judge_script(trace, text, base)
-    elif words & _CODE_NAMES and set(_words(tool_name)) & _SHELL_TOOLS:
+    elif words & _CODE_NAMES and _words(tool_name) & _SHELL_TOOLS:
         trace.doubt(place, "it is code that is not analysed", unbounded=True)
     elif _SCHEME.match(stripped) and not lines:
         _judge_url(trace, text, place, role)

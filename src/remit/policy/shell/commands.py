@@ -1,5 +1,6 @@
 """Following simple commands: assignments, redirections, and what the words name: a function, a builtin or a program."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
@@ -18,6 +19,7 @@ from remit.policy.trace import Trace
 
 __all__ = ["Commands"]
 
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
@@ -138,6 +140,10 @@ class Commands(Notes):
             return self._carried(name, rest, world)
         if name.kind != "exact" or not name.text:
             self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
+        elif _ASSIGNMENT.match(name.text):
+            self.trace.doubt(
+                name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
+            )
         elif functions and name.text in world.functions:
             return self._call(name.text, rest, world)
         elif name.text in BUILTINS:

@@ -12,8 +12,9 @@ __all__ = ["accept_word", "expect_word", "read_redirect", "read_redirects", "res
 _RESERVED: Final = frozenset(
     "if then elif else fi for while until do done case esac { } ! [[ function select time coproc".split()
 )
-_REDIRECTS: Final = ("&>>", "<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>", "<", ">")
-_DESCRIPTOR: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>])")
+_REDIRECT: Final = re.compile(
+    r"(?:[0-9]+(?=[<>])|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
+)
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
 
@@ -57,14 +58,14 @@ def read_redirects(reader: Reader) -> tuple[Redirect, ...]:
 
 def read_redirect(reader: Reader) -> Redirect | None:
     """Return the redirection that starts here, or None where none does."""
-    start = reader.at
-    descriptor = _DESCRIPTOR.match(reader.text, reader.at)
-    if descriptor:
-        reader.at = descriptor.end()
-    operator = next((operator for operator in _REDIRECTS if reader.accept(operator)), None)
-    if operator is None or (operator in "<>" and reader.peek() == "("):
-        reader.at = start
+    found = _REDIRECT.match(reader.text, reader.at)
+    if found is None:
         return None
+    operator = found["operator"]
+    if operator in "<>" and reader.text.startswith("(", found.end()):
+        # A process substitution is a word.
+        return None
+    reader.at = found.end()
     reader.check_not_continued()
     if operator in ("<<", "<<-"):
         return reader.heredoc(operator)
@@ -72,5 +73,4 @@ def read_redirect(reader: Reader) -> Redirect | None:
     word = reader.word()
     if word is None:
         raise reader.fail("a redirection without a file")
-    named = descriptor[0].strip("{}") if descriptor and descriptor[0].startswith("{") else ""
-    return Redirect(operator, word, named)
+    return Redirect(operator, word, found["name"] or "")

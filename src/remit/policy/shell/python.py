@@ -46,7 +46,7 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
     "pprint": frozenset("pprint pformat".split()),
     "random": frozenset("random randint choice shuffle sample uniform seed randrange".split()),
     "re": frozenset(
-        "compile search match fullmatch findall finditer sub subn split escape I M S IGNORECASE MULTILINE DOTALL".split()
+        "compile search match fullmatch findall finditer sub subn split escape I M S IGNORECASE DOTALL".split()
     ),
     "secrets": frozenset("token_hex token_urlsafe token_bytes randbelow choice".split()),
     "statistics": _ANY,
@@ -80,19 +80,23 @@ _METHODS: Final = frozenset(
 )
 _FILE_READS: Final = frozenset("read_text read_bytes exists is_file is_dir stat".split())
 _FILE_WRITES: Final = frozenset("write_text write_bytes touch mkdir unlink rmdir".split())
+_READ_CALLS: Final = "os.listdir os.scandir os.path.exists os.path.isfile os.path.isdir os.path.getsize os.stat"
 _PATH_CALLS: Final = {
-    "os.listdir": "read", "os.scandir": "read", "os.path.exists": "read", "os.path.isfile": "read",
-    "os.path.isdir": "read", "os.path.getsize": "read", "os.stat": "read", "os.makedirs": "write", "os.mkdir": "write", "os.remove": "delete",
-    "os.unlink": "delete", "os.rmdir": "delete", "glob.glob": "glob",
-}  # fmt: skip
-_PLAIN_NODES: Final = (
-    ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Return, ast.ListComp, ast.SetComp,
-    ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.Subscript, ast.Constant, ast.JoinedStr, ast.FormattedValue,
-    ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.IfExp, ast.Lambda, ast.List, ast.Tuple, ast.Dict, ast.Set,
-    ast.Slice, ast.Starred, ast.Try, ast.ExceptHandler, ast.Raise, ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Delete,
-    ast.With, ast.withitem, ast.keyword, ast.NamedExpr, ast.arguments, ast.arg, ast.operator, ast.boolop, ast.unaryop, ast.cmpop,
-    ast.expr_context, ast.Global, ast.FunctionDef,
-)  # fmt: skip
+    **dict.fromkeys(_READ_CALLS.split(), "read"),
+    **dict.fromkeys(("os.makedirs", "os.mkdir"), "write"),
+    **dict.fromkeys(("os.remove", "os.unlink", "os.rmdir"), "delete"),
+    "glob.glob": "glob",
+}
+_PLAIN_NODES: Final = tuple(
+    getattr(ast, name)
+    for name in (
+        "Module Expr Assign AugAssign For While If Return ListComp SetComp DictComp GeneratorExp comprehension "
+        "Subscript Constant JoinedStr FormattedValue BinOp BoolOp Compare UnaryOp IfExp Lambda List Tuple Dict Set "
+        "Slice Starred Try ExceptHandler Raise Pass Break Continue Assert Delete With withitem keyword NamedExpr "
+        "arguments arg operator "
+        "boolop unaryop cmpop expr_context Global FunctionDef"
+    ).split()
+)
 
 
 class _Walk:

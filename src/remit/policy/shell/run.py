@@ -113,7 +113,8 @@ class Run(Commands):
     def _pipeline(self, pipeline: Pipeline, worlds: tuple[World, ...]) -> Outcome:
         if len(pipeline.commands) == 1:
             outcome = self.follow_command(pipeline.commands[0], worlds)
-            return Outcome(outcome.failed, outcome.succeeded, outcome.output) if pipeline.negated else outcome
+            # A negated command counts as either: nobody gains from being precise about what `!` skips.
+            return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
         for index, command in enumerate(pipeline.commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
