@@ -96,7 +96,7 @@ def _matches(names: tuple[str, ...], path: str, *, below_only: bool) -> bool:
     The last `**` met is where a failed match goes on from, so the work is at most names times components.
     """
     wanted = (*names, "?*", "**") if below_only else names
-    given = path.split("/")[1:]
+    given = [name for name in path.split("/") if name]
     at, seen, star, mark = 0, 0, -1, 0
     while seen < len(given):
         if at < len(wanted) and wanted[at] == "**":

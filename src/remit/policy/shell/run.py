@@ -54,15 +54,7 @@ _MAX_LOOPED: Final = 64
 
 def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
     """Note everything that the command line `text` would do when it is started in `cwd`."""
-    run = Run(trace)
-    run.enter(cwd)
-    try:
-        run.follow(parse_script(text, posix=posix), (World(cwd, {}, {}),))
-        run.finish()
-    except ShellUnparsed as error:
-        trace.unparsed(error.word, error.reason)
-    except (Exhausted, RecursionError):
-        trace.doubt(text[:40], "it is longer than we follow", unbounded=True)
+    Run(trace).judge(text, cwd, posix=posix)
 
 
 def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> None:
@@ -82,6 +74,17 @@ class Run(Commands):
         super().__init__(trace)
         self._guarded = 0
         self._traps: list[str] = []
+
+    def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
+        """Follow a whole script; what cannot be read or is too much becomes a doubt."""
+        self.enter(cwd)
+        try:
+            self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}),))
+            self._finish()
+        except ShellUnparsed as error:
+            self.trace.unparsed(error.word, error.reason)
+        except (Exhausted, RecursionError):
+            self.trace.doubt(text[:40], "it is longer than we follow", unbounded=True)
 
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
@@ -273,7 +276,7 @@ class Run(Commands):
         """Remember a command that runs at the end, wherever the script is then."""
         self._traps.append(text)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Follow what runs at the end, and doubt code that the script itself has written."""
         for text in self._traps:
             for place in self._places:
