@@ -82,6 +82,8 @@ class Action(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
     # Runs code of the project, which only a sandbox bounds.
     runs_code: bool = False
+    # Paths were judged by their text: links were not looked at.
+    by_text: bool = False
 
     @property
     def side_effect_class(self) -> SideEffectClass:

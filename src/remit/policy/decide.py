@@ -56,7 +56,9 @@ def decide(findings: Iterable[Finding], action: Action) -> Decision:
 def _permitted(findings: Sequence[Finding], action: Action) -> str:
     reason = findings[0].reason
     if action.runs_code:
-        return f"{reason}; static scope only: it runs code of the project, which only a sandbox can bound"
+        reason += "; static scope only: it runs code of the project, which only a sandbox can bound"
+    if action.by_text:
+        reason += "; paths by their text only: links were not looked at"
     return reason
 
 

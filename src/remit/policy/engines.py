@@ -5,8 +5,8 @@ answer must not read as permission. Combining the answers is for `decide.py`.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from remit.claims.mission import Mission
@@ -113,17 +113,22 @@ def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: f
 
 
 def _judged(engine: Engine, case: Case, clock: Clock, deadline_s: float) -> Finding:
-    started = clock()
+    started, name = clock(), str(getattr(engine, "name", "unnamed"))
     try:
-        finding = engine.judge(case)
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial, never a permission
-        finding = _failed(engine.name, f"failed ({type(error).__name__})")
+        finding = _checked(name, engine.judge(case))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+        finding = _failed(name, f"failed ({type(error).__name__})")
     took = clock() - started
     if took > deadline_s and finding.permits:
-        finding = _failed(engine.name, "answered too late")
-    if not finding.permits and finding.code not in DENIALS:
-        finding = _failed(engine.name, "gave a code that is not known")
-    return finding._replace(backend=engine.name, eval_ms=round(took * 1000, 3))
+        finding = _failed(name, "answered too late")
+    return finding._replace(backend=name, eval_ms=round(took * 1000, 3))
+
+
+def _checked(name: str, answer: object) -> Finding:
+    """Return an answer if it is one, or a denial."""
+    if not isinstance(answer, Finding) or not all(isinstance(text, str) for text in (answer.code, answer.reason)):
+        return _failed(name, "gave no answer that can be read")
+    return answer if answer.code in ("", *DENIALS) else _failed(name, "gave a code that is not known")
 
 
 def _failed(name: str, what: str) -> Finding:
@@ -141,7 +146,9 @@ class Watched:
         self._engine = engine
         self._deadline_s = deadline_s
         self._cases: SimpleQueue[tuple[Case, SimpleQueue[Finding]]] = SimpleQueue()
-        self._busy = threading.Lock()
+        # Answers that are still to come although nobody waits for them any more.
+        self._overdue = 0
+        self._count = threading.Lock()
         threading.Thread(target=self._work, name=f"engine-{engine.name}", daemon=True).start()
 
     @property
@@ -151,13 +158,16 @@ class Watched:
 
     def judge(self, case: Case) -> Finding:
         """Return the engine's answer, or a denial when it does not come in time."""
-        if not self._busy.acquire(timeout=self._deadline_s):
-            return _failed(self.name, "still hangs on an earlier call")
+        with self._count:
+            if self._overdue:
+                return _failed(self.name, "still hangs on an earlier call")
         answers: SimpleQueue[Finding] = SimpleQueue()
         self._cases.put((case, answers))
         try:
             return answers.get(timeout=self._deadline_s)
-        except Exception:  # noqa: BLE001 - the queue's own Empty, raised at the deadline
+        except Empty:
+            with self._count:
+                self._overdue += 1
             return _failed(self.name, "did not answer in time")
 
     def _work(self) -> None:
@@ -165,12 +175,13 @@ class Watched:
             case, answers = self._cases.get()
             try:
                 finding = self._engine.judge(case)
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
                 finding = _failed(self.name, f"failed ({type(error).__name__})")
-            self._busy.release()
             answers.put(finding)
+            self._settle(answers)
 
-
-def names_of(engines: Iterable[Engine]) -> tuple[str, ...]:
-    """Return the names of engines, as a receipt lists them."""
-    return tuple(engine.name for engine in engines)
+    def _settle(self, answers: "SimpleQueue[Finding]") -> None:
+        """Take one overdue answer off the count, if this was one: its caller has left it in the queue."""
+        with self._count:
+            if self._overdue and not answers.empty():
+                self._overdue -= 1

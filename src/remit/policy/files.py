@@ -57,13 +57,12 @@ class Files(Protocol):
         """Return what lies below a directory, or None where that cannot be told."""
 
 
-def _by_text(path: str) -> str:
+def _plain(path: str) -> str:
     """Return an absolute path without empty and dot components."""
     kept: list[str] = []
     for name in path.split("/"):
         if name == "..":
-            if kept:
-                kept.pop()
+            del kept[-1:]
         elif name not in ("", "."):
             kept.append(name)
     return "/" + "/".join(kept)
@@ -77,7 +76,7 @@ class TextFiles:
 
     def look(self, path: str) -> Look:
         """Return the path with its dots resolved."""
-        return Look(_by_text(path))
+        return Look(_plain(path))
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002 - nothing is seen
         """Return None: names are not seen."""
@@ -93,7 +92,7 @@ class UnseenFiles(TextFiles):
 
     def look(self, path: str) -> Look:
         """Return the refusal that makes every path a doubt."""
-        return Look(_by_text(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere")
+        return Look(_plain(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere")
 
 
 class SeenFiles:
@@ -150,7 +149,7 @@ class SeenFiles:
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
-                    if matcher.match(entry.name) and (not entry.name.startswith(".") or pattern.startswith(".")):
+                    if matcher.match(entry.name):
                         names.append(entry.name)
                     if len(names) > _MAX_MATCHES:
                         return None

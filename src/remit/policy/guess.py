@@ -5,43 +5,58 @@ tool run still bounds what it may touch.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
+from remit.policy.arguments import COMMAND_NAMES, Argument
+from remit.policy.call import SIDE_EFFECT_ORDER
+from remit.policy.patches import patched_files
+from remit.policy.paths import join
 from remit.policy.shell.run import judge_script
+from remit.policy.sql import judge_sql
 from remit.policy.trace import Trace
 
-__all__ = ["guess_action", "judge_unmarked"]
+__all__ = ["guess_action", "is_directory_name", "judge_unmarked", "quoted_resources"]
 
 _MAX_NAME: Final = 256
-_PARTS: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-_PATH_NAMES: Final = frozenset(
-    "path paths file files filename filenames filepath filepaths dir dirs directory directories folder folders cwd "
-    "workdir outfile infile".split()
+_PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_DIRECTORY_NAMES: Final = frozenset("dir dirs directory directories folder folders cwd workdir workspace".split())
+_PATH_NAMES: Final = _DIRECTORY_NAMES | frozenset(
+    "path paths file files filename filenames filepath filepaths outfile infile".split()
 )
 # Names that often hold a path, and often something else: then only a single line is one.
-_LOOSE_NAMES: Final = frozenset("source sources src destination destinations dest dst output location root".split())
+_LOOSE_NAMES: Final = frozenset(
+    "source sources src destination destinations dest dst output location root image images document documents "
+    "attachment attachments".split()
+)
 _URL_NAMES: Final = frozenset("url urls uri uris href endpoint webhook".split())
+_HOST_NAMES: Final = frozenset("host hostname".split())
 # Names that every tool uses for text.
 _DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
-_COMMAND_NAMES: Final = frozenset("command cmd commands argv shell bash".split())
 _CODE_NAMES: Final = frozenset("code script".split())
 _SHELL_TOOLS: Final = frozenset(
-    "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh".split()
+    "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh eval repl "
+    "interpreter python pyodide node javascript js ruby perl code sandbox".split()
 )
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
-_READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\\\]|[A-Za-z]:[/\\\\]|\\\\\\\\|\.\.\Z|\$(?:HOME|\{)")
-_UPWARD: Final = re.compile(r"(?:\A|[/\\\\])\.\.(?:[/\\\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:https?|wss?|ftp|file):", re.IGNORECASE)
+_READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{)")
+_UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]+\Z")
+_QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'|>([^<>\n]{1,4096})<")
 
-# The first word of a tool's name that is here decides.
+# The first word of a tool's name that is here says what it does; the gravest of all of them, how grave it is.
 _CHANGES: Final = (
     "write create update edit append save put patch insert rename move copy replace modify make touch export"
 )
 _SENDS: Final = (
     "send post publish email mail notify message reply comment upload share submit push pay transfer tweet invite call"
+)
+_DESTROYS: Final = (
+    "delete remove drop wipe destroy kill terminate cancel revoke reset purge erase truncate clear deploy restart stop "
+    "start install uninstall merge approve execute run exec eval set apply enable disable grant shutdown reboot"
 )
 _READS: Final = "read get list show view fetch load open download describe inspect status info stat"
 _VERBS: Final[dict[str, tuple[ActionClass, str, SideEffectClass]]] = {
@@ -53,6 +68,7 @@ _VERBS: Final[dict[str, tuple[ActionClass, str, SideEffectClass]]] = {
     **dict.fromkeys("delegate handoff spawn assign agent".split(), ("delegate", "agent", "state_change")),
     **dict.fromkeys(_SENDS.split(), ("send", "message", "external_send")),
     **dict.fromkeys(_CHANGES.split(), ("write", "tool", "internal_write")),
+    **dict.fromkeys(_DESTROYS.split(), ("write", "tool", "state_change")),
 }
 _UNKNOWN: Final[tuple[ActionClass, str, SideEffectClass]] = ("write", "tool", "state_change")
 
@@ -60,8 +76,13 @@ _UNKNOWN: Final[tuple[ActionClass, str, SideEffectClass]] = ("write", "tool", "s
 @lru_cache(maxsize=1024)
 def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
     """Return what the name of a tool says that it does; a name that says nothing changes state."""
-    parts = (part.lower() for part in _PARTS.findall(tool_name[:_MAX_NAME]))
-    return next((_VERBS[part] for part in parts if part in _VERBS), _UNKNOWN)
+    own = tool_name[:_MAX_NAME].rpartition("__")[2]
+    found = [_VERBS[part] for part in (part.lower() for part in _PARTS.findall(own)) if part in _VERBS]
+    if not found:
+        return _UNKNOWN
+    action_class, family, _ = found[0]
+    gravest = max((side for _, _, side in found), key=SIDE_EFFECT_ORDER.index)
+    return ("write" if gravest == "state_change" and action_class == "read" else action_class), family, gravest
 
 
 @lru_cache(maxsize=4096)
@@ -69,32 +90,72 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(part.lower() for part in _PARTS.findall(name[:_MAX_NAME]))
 
 
-def judge_unmarked(
-    trace: Trace, tool_name: str, place: str, text: str, *, base: str | None, inner: Callable[[str, str], None]
-) -> None:
+def is_directory_name(name: str) -> bool:
+    """Tell whether an argument is named like a directory, which other arguments may be relative to."""
+    return bool(_words(name) & _DIRECTORY_NAMES)
+
+
+def quoted_resources(text: str) -> Iterator[str]:
+    """Yield what stands in quotes or tags, in a text that looks like data but cannot be read as such."""
+    for found in _QUOTED.finditer(text):
+        yield found[1] or found[2] or found[3]
+
+
+def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None) -> None:
     """Note the resource that an argument names, if it is one."""
-    words = _words(place.rpartition(".")[2])
-    stripped = text.strip()
-    if place.rpartition(".")[2] in _DATA_NAMES:
+    text, place = str(argument.value), argument.place
+    # Browsers and servers drop these inside a URL.
+    stripped = re.sub(r"[\t\r]", "", text.strip())
+    if argument.name in _DATA_NAMES or not stripped:
         return
     role = "read" if guess_action(tool_name)[2] == "none" else "edit"
-    lines = "\n" in stripped
-    if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]"):
-        inner(place, stripped)
-    if words & _COMMAND_NAMES and (_words(tool_name) & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", stripped)):
-        judge_script(trace, text, base)
-    elif words & _CODE_NAMES and _words(tool_name) & _SHELL_TOOLS:
-        trace.doubt(place, "it is code that is not analysed", unbounded=True)
-    elif _SCHEME.match(stripped) and not lines:
+    if _runs(trace, tool_name, argument, base):
+        return
+    words, lines = _words(argument.name), "\n" in stripped
+    if _SCHEME.match(stripped) and not lines:
         _judge_url(trace, text, place, role)
-    elif words & _URL_NAMES and stripped:
+    elif words & _URL_NAMES:
         trace.contact(text, place, sends=role != "read", bare=True)
-    elif (
-        words & _PATH_NAMES
-        or (words & _LOOSE_NAMES and not lines)
-        or (not lines and (_READS_LIKE.match(stripped) or _UPWARD.search(stripped)))
-    ):
+    elif words & _HOST_NAMES and _HOST.match(stripped):
+        trace.contact_host(text, place, sends=role != "read")
+    elif words & _PATH_NAMES or (words & _LOOSE_NAMES and not lines):
+        _judge_path(trace, role, text, base, place)
+    elif not lines and (_READS_LIKE.match(stripped) or _UPWARD.search(stripped) or _is_there(trace, stripped, base)):
         trace.touch(role, text, base, place)
+
+
+def _runs(trace: Trace, tool_name: str, argument: Argument, base: str | None) -> bool:
+    """Tell whether an argument is text that is run, after noting what that would do."""
+    text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
+    if argument.name in COMMAND_NAMES and (tool & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", text.strip())):
+        judge_script(trace, text, base, posix=True)
+    elif words & _CODE_NAMES and (tool & _SHELL_TOOLS):
+        trace.doubt(argument.place, "it is code that is not analysed", unbounded=True)
+    elif "sql" in words:
+        judge_sql(trace, text, argument.place)
+    elif words & {"patch", "diff"} and "\n" in text:
+        for name in patched_files(text)[0]:
+            trace.touch("edit", name, base, argument.place)
+    else:
+        return False
+    return True
+
+
+def _judge_path(trace: Trace, role: str, text: str, base: str | None, place: str) -> None:
+    trace.touch(role, text, base, place)
+    pieces = text.split(",")
+    if len(pieces) > 1:
+        # Some tools take several paths in one text.
+        for piece in pieces[:64]:
+            if _READS_LIKE.match(piece.strip()) or _UPWARD.search(piece):
+                trace.touch(role, piece.strip(), base, place)
+
+
+def _is_there(trace: Trace, text: str, base: str | None) -> bool:
+    """Tell whether a word that is named like nothing is a file all the same."""
+    if base is None or not trace.files.sees or len(text) > _MAX_NAME or not re.fullmatch(r"[\w@.+-][\w@.+/ -]*", text):
+        return False
+    return trace.files.look(join(base, text)).exists
 
 
 def _judge_url(trace: Trace, text: str, place: str, role: str) -> None:

@@ -4,6 +4,7 @@ Session, budgets, forbidden tools, allowed tools, resource scope, side effects. 
 remedy takes all of them into account, because a change that lifts only one would not have permitted the call.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
@@ -23,6 +24,10 @@ _VERBS: Final = {
 }  # fmt: skip
 _SHOWN: Final = 300
 _MAX_ADDED: Final = 32
+# What a passport can hold, as `claims/mission.py` says.
+_NAMEABLE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,4096}")
+_NAMEABLE_TOOL: Final = re.compile(_NAMEABLE.pattern.replace("4096", "256"))
+_WILDCARD: Final = re.compile(r"[*?\[]")
 _STANDING: Final = {
     "passport_revoked": "the passport has been revoked",
     "session_revoked": "the session has been revoked",
@@ -93,19 +98,15 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
 
 def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
     shown = repr(tool[:_SHOWN])
-    forbidding = [
-        entry for entry in mission.forbidden_tools if entry == tool or (is_pattern(entry) and fnmatchcase(tool, entry))
-    ]
+    forbidding = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
     if forbidding:
-        change = Change("forbidden_tools", "remove", tuple(dict.fromkeys(forbidding)))
-        yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", change)
+        removed = Change("forbidden_tools", "remove", forbidding)
+        yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", removed)
     if names_tool(mission.allowed_tools, tool) is None:
-        entry = escape_entry(tool) if is_pattern(tool) else tool
-        yield _Refusal(
-            "tool_not_allowed",
-            f"the passport does not allow the tool {shown}",
-            Change("allowed_tools", "add", (entry,)),
-        )
+        entry = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", tool)
+        added = Change("allowed_tools", "add", (entry,)) if _NAMEABLE_TOOL.fullmatch(entry) else None
+        advice = "Call a tool by a name that a passport can hold."
+        yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {shown}", added, advice)
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
@@ -138,16 +139,24 @@ def _outside(outside: Sequence[Effect]) -> _Refusal:
     resource = first.resource[:_SHOWN] + ("/…" if first.beneath else "")
     why = "has other names, which may lie outside" if first.shared else "is outside"
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
-    resources = tuple(dict.fromkeys(_entry(effect) for effect in outside))
-    if any(effect.verb == "escalate" for effect in outside) or len(resources) > _MAX_ADDED:
+    entries = _entries(outside)
+    if not entries or any(not covers(build_scope(entries, None), effect) for effect in outside):
         return _Refusal("out_of_scope", reason, None, "No resource scope short of everything allows this.")
-    return _Refusal("out_of_scope", reason, Change("resource_scope", "add", resources))
+    return _Refusal("out_of_scope", reason, Change("resource_scope", "add", entries))
+
+
+def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
+    """Return the fewest entries that name these resources, or none where a passport cannot name one of them."""
+    entries: list[str] = []
+    # A directory comes before what lies in it, which then needs no entry of its own.
+    for effect in sorted(outside, key=lambda effect: (effect.shared, len(effect.resource))):
+        if not covers(build_scope(tuple(entries), None), effect):
+            entries.append(_entry(effect))
+    fit = len(entries) <= _MAX_ADDED and all(_NAMEABLE.fullmatch(entry) for entry in entries)
+    return tuple(entries) if fit else ()
 
 
 def _entry(effect: Effect) -> str:
-    if effect.resource.startswith("host://"):
-        host = effect.resource.removeprefix("host://")
-        return f"http://{host}/"
     return escape_entry(effect.resource)
 
 

@@ -1,66 +1,43 @@
 """From a tool call to an action: what it would do, by the catalog or by the names and looks of its arguments.
 
-The catalog is the tables under `catalog/`. A tool that is not in it is read with suspicion: every argument that is
-named like a resource, or reads like one, is one. What a server says about its own tool can only make the action graver.
+A tool that is not in the catalog is read with suspicion (`guess.py`): every argument that is named like a resource, or
+reads like one, is one. What a server says about its own tool can only make the action graver.
 """
 
 import re
 import shlex
-import tomllib
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from importlib.resources import files as package_files
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
+from remit.policy.arguments import COMMAND_NAMES, MISSHAPEN, Argument, walk_arguments
 from remit.policy.call import MAX_TARGET, Action, Annotations, ToolCall
+from remit.policy.catalog import KnownTool, known_tools
 from remit.policy.files import Files
-from remit.policy.guess import guess_action, judge_unmarked
+from remit.policy.guess import guess_action, is_directory_name, judge_unmarked, quoted_resources
+from remit.policy.patches import patched_files
 from remit.policy.paths import join, locate
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.sql import judge_sql
 from remit.policy.trace import VERBS, Trace
 
-__all__ = ["known_tools", "project"]
+__all__ = ["project"]
 
-_FILE_ROLES: Final = frozenset(VERBS)
 # Tools that hand their command to bash, whatever their name.
 _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_command", "Shell", "Monitor"))
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
+# Roles of text that is run.
+_RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
+_DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
 _MAX_INNER_JSON: Final = 65_536
 _MAX_INNER_DEPTH: Final = 4
-
-
-class _Tool(NamedTuple):
-    """One entry of the catalog."""
-
-    action_class: ActionClass
-    resource_family: str
-    side_effect_class: SideEffectClass
-    args: Mapping[str, str] = {}
-    target: str = ""
-    method: str = ""
-
-
-@lru_cache(maxsize=1)
-def known_tools() -> Mapping[str, _Tool]:
-    """Return all tools of the catalog by name, with the names that MCP clients make of them."""
-    tools: dict[str, _Tool] = {}
-    for file in package_files("remit.policy").joinpath("catalog").iterdir():
-        if not file.name.endswith(".toml"):
-            continue
-        for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
-            tool = _Tool(**{key: value for key, value in table.items() if key in _Tool._fields})
-            for own in (name, *table.get("also", ())):
-                tools[own] = tool
-                for server in table.get("servers", ()):
-                    for form in ("mcp__{}__{}", "mcp_{}_{}", "{}_{}", "{}.{}"):
-                        tools.setdefault(form.format(server, own), tool)
-    return tools
+_MAX_ARGUMENTS: Final = 1000
+# Forms that tools read in more than one way: escapes, extended globs, dots in brackets.
+_ODD_GLOB: Final = re.compile(r"\\|[@+!?*]\(|\[[^\]]*\.[^\]]*\]|\[\[?:")
 
 
 def project(call: ToolCall, base: str | None, files: Files) -> Action:
@@ -71,6 +48,9 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     action_class, family, side = _nature(call, tool)
     trace = reading.trace
     sides: set[SideEffectClass] = {side, *trace.side_effects, *_admitted(call.annotations)}
+    if any(doubt.unbounded for doubt in trace.doubts):
+        # Nobody knows what is done.
+        sides.add("state_change")
     if family == "shell":
         action_class = _shell_class(sides, action_class)
     return Action(
@@ -82,18 +62,28 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
         effects=trace.effects,
         doubts=trace.doubts,
         runs_code=trace.runs_code,
+        by_text=not files.sees and any(effect.verb in ("read", "write", "delete") for effect in trace.effects),
     )
 
 
-def _nature(call: ToolCall, tool: _Tool | None) -> tuple[ActionClass, str, SideEffectClass]:
+def _nature(call: ToolCall, tool: KnownTool | None) -> tuple[ActionClass, str, SideEffectClass]:
     if tool is None:
         return guess_action(call.tool_name)
     if tool.method:
-        method = call.arguments.get(tool.method, "")
-        if isinstance(method, str) and method.upper() in _SAFE_METHODS:
+        if all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
             return "read", tool.resource_family, "none"
         return "send", tool.resource_family, "external_send"
     return tool.action_class, tool.resource_family, tool.side_effect_class
+
+
+def _methods(value: object, name: str) -> Iterable[str]:
+    """Yield every HTTP method that the arguments name, at any depth; one that is no text is none that is safe."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == name or key.lower().endswith("method-override"):
+                yield inner if isinstance(inner, str) else "?"
+            else:
+                yield from _methods(inner, name)
 
 
 def _admitted(annotations: Annotations) -> set[SideEffectClass]:
@@ -115,31 +105,54 @@ def _shell_class(sides: set[SideEffectClass], otherwise: ActionClass) -> ActionC
 
 
 class _Reading:
-    """One call on its way to an action."""
+    """One call on its way to an action. `bases` are the directories that relative paths may start at."""
 
-    def __init__(self, call: ToolCall, tool: _Tool | None, base: str | None, files: Files) -> None:
+    def __init__(self, call: ToolCall, tool: KnownTool | None, base: str | None, files: Files) -> None:
         self.call = call
         self.tool = tool
+        self.roles = tool.args if tool else {}
         self.trace = Trace(files)
         self.files = files
-        self.base = base
-        self.sends = bool(tool and tool.method and _nature(call, tool)[0] == "send") or bool(
-            tool and tool.side_effect_class == "external_send"
-        )
+        self.bases: list[str | None] = [base]
+        nature = _nature(call, tool)
+        self.sends = nature[2] == "external_send"
+        self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         self._depth = 0
 
     def read(self) -> None:
         """Note the effects of every argument."""
+        arguments: list[Argument] = []
+        for argument in walk_arguments(self.call.arguments, self.roles):
+            arguments.append(argument)
+            if len(arguments) > _MAX_ARGUMENTS:
+                self.trace.doubt(argument.place, "there are more arguments than we look at", unbounded=True)
+                break
+        self._enter(arguments)
+        self._check_text(arguments)
+        for argument in arguments:
+            if argument.role not in _DIRECTORY_ROLES:
+                for base in self.bases:
+                    self._play(argument, base)
+
+    def _enter(self, arguments: list[Argument]) -> None:
+        """Note the directories that the call works in."""
         if self.call.cwd is not None:
-            self.base = self._directory(self.call.cwd, self.base, "cwd")
-        marked = list(self._marked())
-        start = self.base
-        for place, role, value in marked:
-            if role in ("cwd", "base") and isinstance(value, str) and value:
-                self.base = self._directory(value, start, place)
-        for place, role, value in marked:
-            if role not in ("cwd", "base"):
-                self._play(place, role, value)
+            self.bases = [self._directory(self.call.cwd, self.bases[0], "cwd")]
+        start = self.bases[0]
+        given = [
+            self._directory(argument.value, start, argument.place)
+            for argument in arguments
+            if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value
+        ]
+        if given:
+            self.bases = given
+        elif "base" in self.roles.values():
+            # Nothing is named: it works on the directory that it starts in.
+            self._directory(".", start, "cwd")
+        for argument in arguments:
+            if not argument.role and isinstance(argument.value, str) and is_directory_name(argument.name):
+                look = locate(argument.value, start, self.files)
+                self.bases.append(None if look.refusal else look.path)
 
     def _directory(self, text: str, base: str | None, place: str) -> str | None:
         """Note that a directory is entered; return where it is, or None where that is not known."""
@@ -147,6 +160,16 @@ class _Reading:
         if look is None and locate(text, base, self.files).refusal:
             return None
         return look.path if look is not None else join(base or "/", text)
+
+    def _check_text(self, arguments: list[Argument]) -> None:
+        """Doubt a tool that runs text when the text is not where the catalog knows it."""
+        if not _RUN_ROLES.intersection(self.roles.values()):
+            return
+        if not any(argument.role in _RUN_ROLES for argument in arguments):
+            for argument in arguments:
+                text = argument.value if not argument.role and argument.name not in COMMAND_NAMES else None
+                if argument.name and isinstance(text, str) and text.strip():
+                    self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
 
     def target(self) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""
@@ -158,122 +181,83 @@ class _Reading:
                     return effect.resource
         return self.call.tool_name
 
-    def _marked(self) -> Iterator[tuple[str, str, JSON]]:
-        """Yield every argument with its role; whatever the catalog does not mark has none."""
-        yield from self._walk("", dict(self.call.arguments))
-
-    def _walk(self, place: str, value: JSON) -> Iterator[tuple[str, str, JSON]]:
-        role = self.tool.args.get(place) if self.tool and place else None
-        if role is not None and (isinstance(value, str) or role == "data" or _is_words(value)):
-            yield place, role, value
-        elif isinstance(value, dict):
-            for name, inner in value.items():
-                yield from self._walk(f"{place}.{name}" if place else name, inner)
-                if place or self.tool is None:
-                    yield f"{place}.{name}", "", name
-        elif isinstance(value, list):
-            for inner in value:
-                yield from self._walk_list(place, role, inner)
-        elif isinstance(value, str):
-            yield place, "", value
-
-    def _walk_list(self, place: str, role: str | None, inner: JSON) -> Iterator[tuple[str, str, JSON]]:
-        if role is not None and isinstance(inner, str):
-            yield place, role, inner
-        elif isinstance(inner, str):
-            own = self.tool.args.get(f"{place}[]") if self.tool else None
-            yield place, own or "", inner
+    def _play(self, argument: Argument, base: str | None) -> None:
+        place, role, value = argument.place, argument.role, argument.value
+        if role in ("command", "words"):
+            judge_script(self.trace, _as_script(value), base, posix=self.posix and isinstance(value, str))
+        elif role == MISSHAPEN:
+            self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
+        elif not isinstance(value, str):
+            return
+        elif not role:
+            judge_unmarked(self.trace, self.call.tool_name, argument, base=base)
+            self._inner(argument, base)
         else:
-            yield from self._walk(f"{place}[]", inner)
+            self._marked(place, role, value, base)
 
-    def _play(self, place: str, role: str, value: JSON) -> None:
-        if isinstance(value, list):
-            for inner in [value] if role in ("command", "words") else value:
-                self._text(place, role, inner)
-        else:
-            self._text(place, role, value)
-
-    def _text(self, place: str, role: str, value: JSON) -> None:
-        if role == "":
-            if isinstance(value, str):
-                judge_unmarked(self.trace, self.call.tool_name, place, value, base=self.base, inner=self._inner)
-        elif role in ("command", "words"):
-            judge_script(
-                self.trace,
-                _as_script(value),
-                self.base,
-                posix="bash" not in self.call.tool_name.lower()
-                and isinstance(value, str)
-                and self.call.tool_name not in _BASH_TOOLS,
-            )
-        elif isinstance(value, str):
-            self._marked_text(place, role, value)
-
-    def _inner(self, place: str, text: str) -> None:
-        """Read JSON inside a string as if it were written out."""
+    def _inner(self, argument: Argument, base: str | None) -> None:
+        """Read JSON inside a string as if it were written out; what only looks like it is searched for resources."""
+        text = str(argument.value).strip()
+        if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+            return
         try:
-            value = parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=_MAX_INNER_JSON)
+            value: JSON = parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=_MAX_INNER_JSON)
         except InputError:
+            for quoted in quoted_resources(text):
+                judge_unmarked(self.trace, self.call.tool_name, argument._replace(name="", value=quoted), base=base)
+            return
+        if self._depth == _MAX_INNER_DEPTH:
+            self.trace.doubt(argument.place, "it is JSON within JSON, more often than we look")
             return
         self._depth += 1
-        for inner_place, _, inner in self._walk(place, value):
-            if isinstance(inner, str) and self._depth < _MAX_INNER_DEPTH:
-                judge_unmarked(self.trace, self.call.tool_name, inner_place, inner, base=self.base, inner=self._inner)
-            elif isinstance(inner, str):
-                self.trace.doubt(place, "it is JSON within JSON, more often than we look")
+        for inner in walk_arguments({argument.name or "value": value}, {}):
+            self._play(inner, base)
         self._depth -= 1
 
-    def _marked_text(self, place: str, role: str, text: str) -> None:
+    def _marked(self, place: str, role: str, text: str, base: str | None) -> None:
         trace = self.trace
-        if role in _FILE_ROLES or (role == "path_or_url" and "://" not in text):
-            trace.touch(role if role in _FILE_ROLES else "read", text, self.base, place)
+        if role in VERBS or (role == "path_or_url" and "://" not in text):
+            trace.touch(role if role in VERBS else "read", text, base, place)
             if text[:1] == "[":
                 # A list that somebody wrote as a string.
-                self._inner(place if place.endswith("path") else f"{place}.path", text)
+                self._inner(Argument(place, "path", "", text), base)
         elif role in ("url", "path_or_url"):
             trace.contact(text, place, sends=self.sends)
         elif role == "host":
             trace.contact_host(text, place)
         elif role == "glob":
-            self._glob(place, text)
-        elif role == "patch":
-            self._patch(place, text)
-        elif role == "sql":
-            judge_sql(trace, text, place)
-        elif role == "python":
-            judge_program(trace, "python", text, self.base)
-        elif role == "code" and text.strip():
-            trace.doubt(place, "it is code that is not analysed", unbounded=True)
+            self._glob(place, text, base)
+        elif role in ("sql", "python", "patch", "code"):
+            self._run_text(place, role, text, base)
+        elif role == "data" and self.tool and self.tool.resource_family == "repository" and text.startswith("-"):
+            trace.doubt(place, "it may be read as an option", unbounded=True)
 
-    def _glob(self, place: str, text: str) -> None:
+    def _run_text(self, place: str, role: str, text: str, base: str | None) -> None:
+        if role == "sql":
+            judge_sql(self.trace, text, place)
+        elif role == "python":
+            judge_program(self.trace, "python", text, base)
+        elif role == "patch":
+            self._patch(place, text, base)
+        elif text.strip():
+            self.trace.doubt(place, "it is code that is not analysed", unbounded=True)
+
+    def _glob(self, place: str, text: str, base: str | None) -> None:
+        if _ODD_GLOB.search(text):
+            self.trace.doubt(place, "a pattern that is read in more than one way")
+            return
         for pattern in expand_braces(text):
             if re.search(r"[*?\[]", pattern):
-                self.trace.touch_pattern("read", pattern, self.base, place)
+                self.trace.touch_pattern("read", pattern, base, place)
             else:
-                self.trace.touch("read", pattern, self.base, place)
+                self.trace.touch("read", pattern, base, place)
 
-    def _patch(self, place: str, text: str) -> None:
-        """Note the files that a patch names: those of a diff and those of the form that Codex uses."""
-        found = False
-        for line in text.splitlines():
-            if mark := _PATCHED.match(line):
-                found = True
-                name = mark[1] or mark[2]
-                if name != "/dev/null":
-                    bare = name[2:] if mark[2] and name[:2] in ("a/", "b/") else name
-                    self.trace.touch("edit", bare, self.base, place)
-        if not found:
-            self.trace.doubt(place, "a patch that names no file")
-
-
-_PATCHED: Final = re.compile(
-    r"\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*\Z"
-    r"|(?:---|\+\+\+|rename from|rename to|copy from|copy to) ([^\t]+?)\s*(?:\t.*)?\Z"
-)
-
-
-def _is_words(value: JSON) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+    def _patch(self, place: str, text: str, base: str | None) -> None:
+        names, doubtful = patched_files(text)
+        for name in names:
+            self.trace.touch("edit", name, base, place)
+        if doubtful:
+            self.trace.doubt(place, "a patch that names no file, or names one in a way that is not known here")
 
 
 def _as_script(value: JSON) -> str:

@@ -10,7 +10,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from remit.claims.mission import EVERYTHING, Mission
+from remit.claims.mission import EVERYTHING
 from remit.policy.call import Effect
 from remit.policy.paths import refuse_text
 from remit.policy.urls import is_public_host, parse_url
@@ -119,17 +119,26 @@ def _name_matcher(name: str) -> "re.Pattern[str]":
 
 def _url_entry(head: "re.Match[str]") -> list[_UrlEntry]:
     scheme, host, path = head[1], head[2], head[3]
+    if scheme == "host":
+        name, _, port = host.partition(":") if not host.startswith("[") else (host, "", "")
+        named = path in ("", "/") and not set("*?") & set(name) and (port.isdigit() or not port)
+        return (
+            [_UrlEntry("host", name.lower(), int(port) if port else None, "/", below_only=False, glob=None)]
+            if named
+            else []
+        )
     below_only = path.endswith("/**")
     path = path.removesuffix("**") if below_only else path
     if host == "**" and path in ("", "/"):
         return [_UrlEntry(scheme, None, None, "/", below_only=False, glob=None)]
     wild = host.startswith("*.")
     probe = parse_url(f"{scheme}://{'x.' + host[2:] if wild else host}{_GLOB.split(path, maxsplit=1)[0] or '/'}")
-    if probe.refusal or _GLOB.search(probe.host):
+    if probe.refusal or set("*?") & set(probe.host):
         return []
     matcher: str | re.Pattern[str] = re.compile(r"[^.].*\." + re.escape(probe.host[2:]) + r"\Z") if wild else probe.host
     if _GLOB.search(path):
-        return [_UrlEntry(scheme, matcher, probe.port, path, below_only, tuple(path.strip("/").split("/")))]
+        names = tuple(path.strip("/").split("/"))
+        return [_UrlEntry(scheme, matcher, probe.port, path, below_only, names)]
     return [_UrlEntry(scheme, matcher, probe.port, probe.path, below_only, None)]
 
 
@@ -165,8 +174,8 @@ def _covers_url(entry: _UrlEntry, text: str) -> bool:
         return False
     if entry.port is not None and url.port != entry.port:
         return False
-    if entry.glob is not None:
-        return _matches(entry.glob, url.path, below_only=entry.below_only)
+    if entry.glob is not None and _matches(entry.glob, url.path, below_only=entry.below_only):
+        return True
     if entry.below_only:
         return url.path.startswith(entry.path)
     root = entry.path.removesuffix("/") + "/"
@@ -174,11 +183,9 @@ def _covers_url(entry: _UrlEntry, text: str) -> bool:
 
 
 def _covers_host(entry: _UrlEntry, address: str) -> bool:
-    """Tell whether an entry for all of a host (any path) covers a bare connection to it."""
+    """Tell whether an entry `host://name:port` names a bare connection; one for URLs never does."""
     host, _, port = address.rpartition(":")
-    if entry.path not in ("", "/") or entry.glob is not None:
-        return False
-    return _covers_name(entry, host) and (entry.port is None or str(entry.port) == port)
+    return entry.scheme == "host" and entry.host == host and (entry.port is None or str(entry.port) == port)
 
 
 def _covers_name(entry: _UrlEntry, host: str) -> bool:
@@ -188,10 +195,11 @@ def _covers_name(entry: _UrlEntry, host: str) -> bool:
 
 
 def escape_entry(resource: str) -> str:
-    """Return the scope entry that means exactly this resource."""
-    return resource if "://" in resource else _GLOB.sub(lambda mark: f"[{mark[0]}]", resource)
+    """Return the scope entry that means exactly this resource.
+
+    Brackets need nothing: an entry also means the path that is written like it.
+    """
+    return resource if "://" in resource else _WILD.sub(lambda mark: f"[{mark[0]}]", resource)
 
 
-def scope_of(mission: Mission) -> Scope:
-    """Return the scope of a mission."""
-    return build_scope(mission.resource_scope, mission.cwd)
+_WILD: Final = re.compile(r"[*?]")

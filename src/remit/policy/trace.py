@@ -11,7 +11,7 @@ from typing import Final
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, Look, Survey
-from remit.policy.paths import join, locate, refuse_text
+from remit.policy.paths import join, locate, refuse_text, without_dots
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
 __all__ = ["VERBS", "Trace"]
@@ -30,7 +30,7 @@ _NO_RESOURCE: Final = re.compile(r"/dev/(?:null|zero|full|u?random|stdin|stdout|
 _SOCKET: Final = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/([^/]+)\Z")
 # Stores in which several names for one file are normal.
 _STORES: Final = frozenset(("node_modules", "site-packages", ".git", "__pycache__", ".pnpm", ".cache"))
-_MAX_EFFECTS: Final = 4096
+_MAX_EFFECTS: Final = 1024
 
 
 class Trace:
@@ -85,10 +85,20 @@ class Trace:
         if look.refusal:
             self.doubt(source, look.refusal)
             return None
+        self._note(role, look, source)
+        if ".." in text:
+            # Some tools cut `..` from the text before they look for links: both places must do.
+            plain = self.files.look(without_dots(join(base or "/", text)))
+            if plain.path != look.path and not plain.refusal:
+                self._note(role, plain, source)
+        return look
+
+    def _note(self, role: str, look: Look, source: str) -> None:
         shared = look.shared and not (role == "read" and _STORES.intersection(look.path.split("/")))
         for verb in VERBS[role]:
             self.add(Effect(verb, look.path, source, shared=shared))
-        return look
+            if look.is_directory:
+                self.add(Effect(verb, look.path, source, beneath=True))
 
     def touch_beneath(self, role: str, directory: str, source: str) -> None:
         """Note what a role does to files below a directory that nobody has listed."""
@@ -115,16 +125,14 @@ class Trace:
             return
         self.touch_beneath(role, look.path, source)
         if "**" in names[fixed:]:
-            self._links_below(role, look.path, source)
+            # Tools that walk directories do not follow the links they meet.
             return
         for path in self._expanded(look.path, names[fixed:], source):
             real = self.files.look(path)
             if real.refusal:
                 self.doubt(source, real.refusal)
             elif real.path != path or real.shared:
-                shared = real.shared and not (role == "read" and _STORES.intersection(real.path.split("/")))
-                for verb in VERBS[role]:
-                    self.add(Effect(verb, real.path, source, shared=shared))
+                self._note(role, real, source)
 
     def _expanded(self, directory: str, names: list[str], source: str) -> Iterator[str]:
         found = [directory]

@@ -6,7 +6,7 @@ compare is the host they contact. Spellings that other parsers read differently 
 
 import re
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -83,10 +83,11 @@ def read_url(text: str) -> Url:
 
 
 def parse_host(text: str) -> Url:
-    """Return the address of a bare host, `user@host` or `host:port`, as a URL without a scheme of its own."""
+    """Return the address of a bare host, `user@host` or `host:port`, as `host://name:port`; port 0 stands for none."""
     host = text.rpartition("@")[2]
     url = parse_url(f"http://{host}/") if "/" not in host else _refused(text, "it is not a host")
-    return url if url.refusal else url._replace(scheme="host", text=f"host://{url.host}:{url.port}")
+    named = re.search(r":([0-9]+)\Z", host)
+    return url if url.refusal else url._replace(scheme="host", text=f"host://{url.host}:{named[1] if named else '0'}")
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +101,10 @@ def is_public_host(host: str) -> bool:
     except ValueError:
         name = host.rstrip(".").lower()
         return "." in name and not any(name == local or name.endswith("." + local) for local in _LOCAL_NAMES)
-    return all(inner.is_global and not inner.is_multicast for inner in _meant(address))
+    return all(
+        inner.is_global and not inner.is_multicast and not any(inner in network for network in _NEVER_PUBLIC)
+        for inner in _meant(address)
+    )
 
 
 def _meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
@@ -111,9 +115,15 @@ def _meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address
         embedded = (address.ipv4_mapped, address.sixtofour, *teredo)
         meant.extend(inner for inner in embedded if inner is not None)
         packed = address.packed
-        if packed[:12] in (_NAT64, bytes(12)):
+        if packed[:12] in (_NAT64, _TRANSLATED, bytes(12)):
             meant.append(IPv4Address(packed[12:]))
     return meant
 
 
+# Addresses that look public: site-local, local translation, and services of cloud hosts and networks.
+_NEVER_PUBLIC: Final = tuple(
+    ip_network(network)
+    for network in ("fec0::/10", "64:ff9b:1::/48", "192.0.0.0/24", "168.63.129.16/32", "100.100.100.200/32", "fd00::/8")
+)
+_TRANSLATED: Final = bytes.fromhex("0000000000000000ffff0000")
 _NAT64: Final = bytes.fromhex("0064ff9b0000000000000000")

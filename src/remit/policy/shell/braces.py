@@ -45,7 +45,9 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
             atoms.append(part)
     budget = [MAX_ALTERNATIVES + 1]
     for expanded in _expand_atoms(atoms, budget):
-        yield _joined(expanded)
+        joined = _joined(expanded)
+        # bash expands braces before it looks for names: what comes together then may be another name.
+        yield [Parameter("{", "", None, quoted=False)] if _makes_names(joined) else joined
 
 
 def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]]:
@@ -121,3 +123,16 @@ def _joined(atoms: Sequence[_Atom]) -> list[Part]:
     if text:
         parts.append(Text(text, quoted=False))
     return parts
+
+
+def _makes_names(parts: Sequence[Part]) -> bool:
+    """Tell whether a dollar sign or a bare name has come to stand before characters that may belong to a name."""
+    for part, following in pairwise(parts):
+        opens = isinstance(part, Parameter) and part.bare and not part.quoted
+        opens = opens or (isinstance(part, Text) and part.value.endswith("$"))
+        if opens and isinstance(following, Text) and not following.quoted and _NAME_PART.match(following.value):
+            return True
+    return False
+
+
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9_\[({@*#?$!-]")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from remit.policy.paths import join, refuse_text
+from remit.policy.paths import join, refuse_text, without_dots
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
 from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World
 
@@ -49,7 +49,7 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     path = join(world.cwd or "/", target.text)
     if run.crosses(path, upwards=False):
         return _lost(run, world)
-    logical = _without_dots(path)
+    logical = without_dots(path)
     look = run.trace.files.look(path)
     if "CDPATH" in world.variables and not look.exists and target.text[:1] not in ("/", "."):
         run.trace.doubt(target.source, "CDPATH may lead it elsewhere")
@@ -61,16 +61,6 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         run.enter(place.cwd)
     failed = () if look.exists and look.is_directory and not look.refusal else (world,)
     return Outcome(tuple(entered), failed)
-
-
-def _without_dots(path: str) -> str:
-    kept: list[str] = []
-    for name in path.split("/"):
-        if name == "..":
-            del kept[-1:]
-        elif name not in ("", "."):
-            kept.append(name)
-    return "/" + "/".join(kept)
 
 
 def _lost(run: "Commands", world: World) -> Outcome:

@@ -22,7 +22,7 @@ _STEERING: Final = re.compile(
     r"|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|NODE_REPL_.*|NPM_CONFIG_.*|YARN_.*|BUN_.*|DENO_DIR|PERL5.*|PERLLIB|RUBY.*|BUNDLE_.*|GEM_.*"
     r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|MAVEN_OPTS|MAVEN_ARGS|GRADLE_OPTS|GRADLE_USER_HOME|SBT_OPTS"
     r"|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS|MAKE|CARGO_.*|RUSTC.*|RUSTUP_.*|RUST_SRC_PATH|GO(?:FLAGS|ENV|PATH|ROOT|PROXY|BIN|TOOLCHAIN|TMPDIR)"
-    r"|CC|CXX|CPP|LD|AR|AS|NM|COMPILER_PATH|GCC_EXEC_PREFIX|.*_LAUNCHER"
+    r"|CPATH|.*_INCLUDE_PATH|LIBRARY_PATH|RUSTFLAGS|RUSTDOCFLAGS|LUA_.*|CC|CXX|CPP|LD|AR|AS|NM|COMPILER_PATH|GCC_EXEC_PREFIX|.*_LAUNCHER"
     r"|PIP_.*|UV_.*|POETRY_.*|CONDA_.*|VIRTUALENV_.*|TOX_.*|PYTEST_.*|DOCKER_.*|BUILDKIT_.*|KUBECONFIG|HELM_.*|AWS_.*|GOOGLE_.*|AZURE_.*|CLOUDSDK_.*"
     r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
     r"|TAR_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIP|ZIPOPT|ZIPINFO.*|UNZIP|UNZIPOPT|PIGZ|ACK.*|MANOPT|MANPATH|MORE|MAGIC|BC_ENV_ARGS"
@@ -48,7 +48,9 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
         run.note_code()
     elif is_steering(name) or name in _SEARCHED:
         run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
-    elif value is not None and value.startswith(("/", "~", "../")) and "\n" not in value and " " not in value:
-        # A program may well write there.
-        run.trace.touch("edit", value, cwd, source)
+    elif value is not None and "\n" not in value and " " not in value:
+        # A program may well read or write there.
+        for piece in value.split(":"):
+            if piece.startswith(("/", "~", "../")) and "://" not in value:
+                run.trace.touch("edit", piece, cwd, source)
     run.trace.add(Effect("setenv", name, source))

@@ -27,7 +27,13 @@ __all__ = ["Expander", "arithmetic_names"]
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
-_NUMBERS: Final = frozenset("? # $ ! RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
+_NUMBERS: Final = frozenset("? # $ !".split())
+# Numbers as long as nobody gives them another meaning.
+_SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
+# Names that bash changes by itself.
+_MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK OLDPWD_".split())
+_BLANKS: Final = re.compile(r"[ \t\n]+")
+_HARMLESS_FORMS: Final = frozenset("Q U u L".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -69,7 +75,7 @@ class Expander:
                 and type(part := word.parts[0]) is Text
                 and (part.quoted or _PLAIN.match(part.value))
             ):
-                fields.append(Field(_settled(part), "exact", word.source))
+                fields.append(Field(part.value, "exact", word.source, part.quoted))
             else:
                 fields.extend(self._expanded(word))
             if len(fields) > MAX_ALTERNATIVES * 8:
@@ -102,7 +108,7 @@ class Expander:
             return NUMBER
         field = self.single(word)
         if field.kind == "below":
-            return Mystery("below", field.text, word.source)
+            return Mystery("below", field.text, word.source, field.cwd)
         if field.kind == "exact" and len(field.text) <= _MAX_VALUE:
             # A tilde after a colon is expanded in assignments too.
             return field.text if ":~" not in field.text else Mystery("any", "", word.source)
@@ -148,12 +154,13 @@ class Expander:
         if "IFS" in self.world.variables:
             yield [_piece(Mystery("any", "", "IFS"), active=True)]
             return
-        if value[:1] in (" ", "\t", "\n"):
+        words = _BLANKS.split(value)
+        if words[0]:
+            yield [_Piece(words[0], active=True)]
+        elif value:
             yield []
-        for word in value.split():
-            yield [_Piece(word, active=True)]
-        if value and value[-1] in " \t\n":
-            yield []
+        for word in words[1:]:
+            yield [_Piece(word, active=True)] if word else []
 
     # Values
 
@@ -161,7 +168,7 @@ class Expander:
         if isinstance(part, Parameter):
             return self._parameter(part)
         if isinstance(part, Substitution):
-            return _printed(self._follow(part.script, self.world))
+            return _printed(self._follow(part.script, self.world), self.world.cwd)
         if isinstance(part, ProcessSubstitution):
             self._follow(part.script, self.world._replace(stdin=None))
             return Mystery("below", "/dev/fd", "")
@@ -196,9 +203,14 @@ class Expander:
             self.check_arithmetic(part.operand)
         elif part.operand is not None:
             operand = self.single(part.operand)
+            if operator == "@" and operand.text not in _HARMLESS_FORMS:
+                self._doubt(part.name, "an expansion that can run what the value holds")
             return self._operated(part, value, operator, operand)
         if operator == "#":
             return NUMBER
+        if not part.operator and isinstance(value, tuple) and part.name not in ("@", "*"):
+            # The name of an array alone means its first element.
+            return value[0] if value else ""
         return value if not operator else Mystery("any", "", f"${part.name}")
 
     def _element(self, name: str, value: Value, subscript: str) -> Value:
@@ -212,8 +224,10 @@ class Expander:
 
     def _named(self, name: str) -> Value:
         world = self.world
-        if name in _NUMBERS:
+        if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in world.variables and not world.posix):
             return NUMBER
+        if name in _MOVING:
+            return Mystery("any", "", f"${name}")
         if name in ("@", "*"):
             return world.arguments if world.arguments is not None else Mystery("any", "", f"${name}")
         if name.isdigit():
@@ -237,8 +251,12 @@ class Expander:
                 self.world = self.world.with_variable(part.name, unknown)
             return unknown
         if operator in ("-", ":-", "=", ":=", "?", ":?"):
-            chosen = value if value or not operator.startswith(":") else None
-            return chosen if chosen is not None else operand.text if operand.kind == "exact" else unknown
+            if value or not operator.startswith(":"):
+                return value
+            chosen: Value = operand.text if operand.kind == "exact" else unknown
+            if operator == ":=":
+                self.world = self.world.with_variable(part.name, chosen)
+            return chosen
         if operator in ("+", ":+"):
             taken = bool(value) or operator == "+"
             return "" if not taken else operand.text if operand.kind == "exact" else unknown
@@ -248,23 +266,21 @@ class Expander:
         return unknown
 
 
-def _printed(output: Output) -> Value:
+def _printed(output: Output, cwd: str | None) -> Value:
     """Return what a substitution gives: the text without its last line ends, or what is known about it."""
     if output.text is not None:
         return output.text.rstrip("\n")
     if output.number:
         return NUMBER
-    if len(output.below) == 1 and not output.separated:
-        return Mystery("below", output.below[0], "$(…)")
+    if len(output.below) == 1 and not output.separated and output.cwd == cwd:
+        return Mystery("below", output.below[0], "$(…)", cwd)
     return Mystery("any", "", "$(…)")
 
 
 def _is_number(value: Value) -> bool:
     if isinstance(value, str):
         return _INTEGER.match(value) is not None
-    return isinstance(value, Mystery) and (
-        value.kind == "number" or (value.cause.startswith("$") and "(" not in value.cause)
-    )
+    return isinstance(value, Mystery) and value.kind == "number"
 
 
 def _piece(value: "str | Mystery", *, active: bool) -> _Piece:
@@ -275,19 +291,30 @@ def _piece(value: "str | Mystery", *, active: bool) -> _Piece:
 
 def _field(pieces: Sequence[_Piece], source: str) -> Field:
     """Return the field that the pieces make together."""
-    mysteries = [piece for piece in pieces if piece.mystery is not None and piece.mystery.kind != "number"]
-    if mysteries:
-        first = pieces.index(mysteries[0])
-        before = "".join(piece.text for piece in pieces[:first])
-        after = "".join(piece.text for piece in pieces[first + 1 :])
-        mystery = mysteries[0].mystery
-        bounded = mystery is not None and mystery.kind == "below" and len(mysteries) == 1
-        if mystery is not None and bounded and not before and ".." not in after and not mysteries[0].active:
-            return Field(mystery.text, "below", source)
-        return Field(before, "unknown", source)
-    if any(piece.mystery for piece in pieces) or _is_glob(pieces):
-        return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source)
-    return Field("".join(piece.text for piece in pieces), "exact", source)
+    quoted = not (pieces and pieces[0].active)
+    hidden = [piece for piece in pieces if piece.mystery is not None]
+    unknown = [piece for piece in hidden if piece.mystery is not None and piece.mystery.kind != "number"]
+    splits = any(piece.active for piece in unknown)
+    if len(pieces) > 1 and pieces[0].mystery is not None and not unknown:
+        # A number may be missing, and then what follows starts the word.
+        return Field("", "unknown", source, quoted, splits=pieces[0].active)
+    if unknown:
+        return _unknown_field(pieces, unknown, source)._replace(quoted=quoted, splits=splits)
+    if hidden or _is_glob(pieces):
+        return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source, quoted)
+    return Field("".join(piece.text for piece in pieces), "exact", source, quoted)
+
+
+def _unknown_field(pieces: Sequence[_Piece], unknown: Sequence[_Piece], source: str) -> Field:
+    """Return a field of which only the beginning is known, or only the directory it lies in."""
+    first = next(index for index, piece in enumerate(pieces) if piece is unknown[0])
+    before = "".join(piece.text for piece in pieces[:first])
+    after = "".join(piece.text for piece in pieces[first + 1 :])
+    mystery = unknown[0].mystery
+    bounded = mystery is not None and mystery.kind == "below" and len(unknown) == 1 and not unknown[0].active
+    if mystery is not None and bounded and not before and ".." not in after:
+        return Field(mystery.text, "below", source, cwd=mystery.cwd)
+    return Field(before, "unknown", source)
 
 
 def _is_glob(pieces: Sequence[_Piece]) -> bool:
@@ -334,14 +361,9 @@ def _as_quoted(part: Part) -> Part:
 _PLAIN: Final = re.compile(r"[^*?\[{~]+\Z")
 
 
-def _settled(part: Text) -> str:
-    """Return plain text; a quoted tilde is a file name, which `./` keeps from being read as a home directory."""
-    return f"./{part.value}" if part.quoted and part.value.startswith("~") else part.value
-
-
 def _tilde(part: Text, home: str | None) -> str:
     if part.quoted:
-        return _settled(part)
+        return part.value
     if home is not None and part.value.startswith("~") and part.value[1:2] in ("", "/"):
         return home + part.value[1:]
     return part.value

@@ -109,7 +109,7 @@ class Expansions(Cursor):
             self.at += 2
             parts.extend(self.double_quoted())
         elif name := _NAME.match(self.text, self.at + 1):
-            parts.append(Parameter(name[0], "", None, quoted))
+            parts.append(Parameter(name[0], "", None, quoted, bare=True))
             self.at = name.end()
             self.check_not_continued()
         else:

@@ -50,7 +50,9 @@ class Notes:
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the file it names is not known before it runs")
         elif field.kind == "below":
-            if field.text != "/dev/fd":
+            if field.cwd is not None and field.cwd != cwd:
+                self.trace.doubt(field.source, "it was listed in another directory")
+            elif field.text != "/dev/fd":
                 self.trace.touch_beneath(role, field.text, field.source)
         elif field.kind == "pattern":
             self.trace.touch_pattern(role, field.text.replace("**", "*"), cwd, field.source)

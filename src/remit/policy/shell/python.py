@@ -5,6 +5,9 @@ doubt, because Python has endless ways to reach everything. Files must be opened
 """
 
 import ast
+import builtins
+import itertools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +20,7 @@ __all__ = ["judge_python"]
 
 _MAX_NODES: Final = 2000
 _MAX_TEXT: Final = 8192
+_PATH_KEYWORDS: Final = frozenset("mode encoding errors newline recursive exist_ok parents missing_ok".split())
 _BUILTINS: Final = frozenset(
     "abs all any ascii bin bool bytearray bytes chr complex dict divmod enumerate filter float format "
     "frozenset hash hex input int isinstance iter len list map max min next oct ord pow print range repr "
@@ -24,7 +28,6 @@ _BUILTINS: Final = frozenset(
     "OSError FileNotFoundError ZeroDivisionError StopIteration RuntimeError AssertionError SystemExit "
     "exit quit".split()
 )
-_ANY: Final = frozenset(("*",))
 _MODULES: Final[dict[str, frozenset[str]]] = {
     "base64": frozenset(
         "b64encode b64decode urlsafe_b64encode urlsafe_b64decode b32encode b32decode b16encode".split()
@@ -37,9 +40,9 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
     "functools": frozenset("reduce partial".split()),
     "hashlib": frozenset("md5 sha1 sha224 sha256 sha384 sha512 blake2b blake2s".split()),
     "html": frozenset("escape unescape".split()),
-    "itertools": _ANY,
+    "itertools": frozenset(dir(itertools)),
     "json": frozenset("load loads dump dumps JSONDecodeError".split()),
-    "math": _ANY,
+    "math": frozenset(dir(math)),
     "os": frozenset("getcwd getpid sep linesep environ getenv cpu_count".split()),
     "os.path": frozenset("join basename dirname splitext split normpath isabs".split()),
     "platform": frozenset("python_version system machine platform release".split()),
@@ -49,7 +52,7 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
         "compile search match fullmatch findall finditer sub subn split escape I M S IGNORECASE DOTALL".split()
     ),
     "secrets": frozenset("token_hex token_urlsafe token_bytes randbelow choice".split()),
-    "statistics": _ANY,
+    "statistics": frozenset("mean median mode stdev variance fmean pstdev".split()),
     "string": frozenset("ascii_letters ascii_lowercase ascii_uppercase digits punctuation".split()),
     "struct": frozenset("pack unpack calcsize".split()),
     "sys": frozenset("stdin stdout stderr argv exit version version_info maxsize platform byteorder".split()),
@@ -120,13 +123,16 @@ class _Walk:
                 for alias in node.names:
                     self.members[alias.asname or alias.name] = f"{node.module}.{alias.name}" if not node.level else "."
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                self.local.add(node.id)
+                self._own(node.id)
             elif isinstance(node, ast.arg):
-                self.local.add(node.arg)
-            elif isinstance(node, ast.FunctionDef):
-                self.local.add(node.name)
-            elif isinstance(node, ast.ExceptHandler):
-                self.local.add(node.name or "")
+                self._own(node.arg)
+            elif isinstance(node, ast.FunctionDef | ast.ExceptHandler):
+                self._own(node.name or "")
+
+    def _own(self, name: str) -> None:
+        if _is_reserved(name):
+            self.cause = name
+        self.local.add(name)
 
     def _import(self, alias: ast.alias) -> None:
         if alias.asname:
@@ -156,6 +162,8 @@ class _Walk:
         """Check a bare name: a module may only be used through a member on the list."""
         known = node.id in self.local or node.id in _BUILTINS
         if isinstance(node.ctx, ast.Load) and not known and not self._allowed(self.members.get(node.id, "")):
+            self.cause = node.id
+        if isinstance(node.ctx, ast.Store | ast.Del) and _is_reserved(node.id):
             self.cause = node.id
         if node.id in self.modules or (node.id in self.local and (node.id in self.members or node.id == "open")):
             self.cause = node.id
@@ -191,7 +199,7 @@ class _Walk:
         module, _, member = dotted.rpartition(".")
         allowed = _MODULES.get(module)
         if allowed is not None:
-            return member in allowed or (allowed is _ANY and not member.startswith("_"))
+            return member in allowed and not member.startswith("_")
         outer, _, inner = module.rpartition(".")
         return bool(outer) and inner in _MODULES.get(outer, ()) and member in _METHODS
 
@@ -228,13 +236,13 @@ class _Walk:
         mode = str(modes[0]) if modes else "r"
         if any(word.arg == "opener" for word in node.keywords):
             self.cause = "opener"
-        self._path(node, "edit" if set("wax+") & set(mode) else "read")
+        self._path(node, "edit" if set("wax+") & set(mode) else "read", further=1)
 
-    def _path(self, node: ast.Call, role: str) -> None:
+    def _path(self, node: ast.Call, role: str, *, further: int = 0) -> None:
+        """Note the file that the first argument names; `further` arguments are known not to name one."""
         first = node.args[0] if node.args else None
-        if not (isinstance(first, ast.Constant) and isinstance(first.value, str)) or (
-            len(node.args) > 1 and role == "glob"
-        ):
+        odd = len(node.args) > 1 + further or any(word.arg not in _PATH_KEYWORDS for word in node.keywords)
+        if odd or not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
             self.cause = "a file whose name is computed"
         elif role == "glob":
             self.invocation.run.file("read", Field(first.value, "pattern", self.source), self.invocation.cwd)
@@ -267,6 +275,11 @@ _VISITORS: Final[dict[type[ast.AST], Callable[[_Walk, "ast.AST"], None]]] = {
     ast.ImportFrom: _Walk.imported,  # type: ignore[dict-item]
     ast.Name: _Walk.name,  # type: ignore[dict-item]
 }
+
+
+def _is_reserved(name: str) -> bool:
+    """Tell whether a name means something by itself, so that a program must not give it a meaning of its own."""
+    return hasattr(builtins, name) or name.startswith("__")
 
 
 def judge_python(invocation: "Invocation", text: str, source: str) -> None:

@@ -34,9 +34,11 @@ _GIT_KEYS: Final = re.compile(
 _MAX_MATCHED: Final = 512
 _PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?")
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
-_MAKE_CONTROLS: Final = frozenset(
-    ("SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEFILES", "MAKE", "GNUMAKEFLAGS", "BASH_ENV", "ENV")
+_MAKE_CONTROLS: Final = re.compile(
+    r"\.?SHELL(?:FLAGS)?|MAKE.*|GNUMAKEFLAGS|BASH_ENV|ENV|CC|CXX|CPP|LD|AR|AS|RM|FC|PC|CO|GET|LEX|YACC|INSTALL"
+    r"|.*FLAGS|PATH|VPATH"
 )
+_MAKE_VALUE: Final = re.compile(r"[\w ./:=+,@%^-]*")
 
 
 def play(invocation: "Invocation", role: str, field: Field) -> None:
@@ -63,11 +65,15 @@ def _directory(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _code(invocation: "Invocation", form: str, field: Field) -> None:
-    look = invocation.file("read", field)
-    if look is not None:
-        invocation.run.check_not_written(look.path, field.source)
-    elif field.kind == "exact" and field.text in ("-", "/dev/stdin"):
+    """Note a file of project code that is run; code that comes another way must be text that can be judged."""
+    if field.kind == "exact" and field.text in ("-", "/dev/stdin", "/dev/fd/0"):
         invocation.standard_input(invocation.program)
+    elif field.kind != "exact" or field.text.startswith("/dev/"):
+        invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
+    else:
+        look = invocation.file("read", field)
+        if look is not None:
+            invocation.run.check_not_written(look.path, field.source)
     invocation.run.note_code()
 
 
@@ -77,10 +83,17 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
         arguments = tuple(as_value(each) for each in invocation.positional)
-        inner = invocation.world._replace(cwd=invocation.cwd, functions={}, strict=False, arguments=arguments)
-        invocation.run.nested(field.text, inner, posix=invocation.program.name != "bash")
-    else:
+        posix = invocation.program.name != "bash"
+        inner = invocation.world._replace(
+            cwd=invocation.cwd, functions={}, strict=False, arguments=arguments, posix=posix
+        )
+        invocation.run.nested(field.text, inner)
+    elif language in LANGUAGES:
         LANGUAGES[language](invocation, field.text, field.source)
+    else:
+        invocation.trace.doubt(
+            field.source, f"code that {invocation.program.name} runs is not analysed", unbounded=True
+        )
 
 
 def _opaque(invocation: "Invocation", form: str, field: Field) -> None:
@@ -98,12 +111,14 @@ def _env(invocation: "Invocation", form: str, field: Field) -> None:
 def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
     """Note the file of `@file`, `name=@file` or `name=<file`."""
     text = field.text
-    if text.startswith("@"):
-        invocation.file("read", field._replace(text=text[1:]))
-    elif (cut := re.search(r"=[@<]", text)) is not None:
-        invocation.file("read", field._replace(text=text[cut.end() :].split(";")[0]))
-    elif field.kind == "unknown" and (not text or text.endswith("=")):
+    at = 0 if text.startswith("@") else max(text.find("=@"), text.find("=<"))
+    named = text[at:].lstrip("=")[1:] if at >= 0 else ""
+    if field.kind == "unknown" and (at >= 0 or not text or text.endswith("=")):
         invocation.trace.doubt(field.source, "it may name a file that is sent")
+    elif at >= 0 and re.search(r"[,;\"]", named):
+        invocation.trace.doubt(field.source, "it may name several files")
+    elif at >= 0:
+        invocation.file("read", field._replace(text=named))
 
 
 def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
@@ -151,6 +166,8 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
     if field.text[:1] in ("@", "{", "["):
         invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
         return
+    if field.text == "-" and invocation.world.stdin is not None:
+        invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
     look = invocation.file("read", field)
     if look is not None:
         invocation.run.check_not_written(look.path, field.source)
@@ -204,13 +221,15 @@ def _mount(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a target, or a setting: its text ends up in commands, so it must be plain."""
     name, equals, value = field.text.partition("=")
+    name = name.strip().rstrip(":?+!").strip()
     if field.kind == "unknown":
         invocation.trace.doubt(field.source, "it may be a setting of make")
-    elif equals and (name.rstrip(":?+!") in _MAKE_CONTROLS or "$" in value or "`" in value):
+    elif equals and (_MAKE_CONTROLS.fullmatch(name) or not _MAKE_VALUE.fullmatch(value)):
         invocation.trace.doubt(field.source, "this setting changes what make runs", unbounded=True)
-    elif equals and value.startswith(("/", "~", "..")):
-        invocation.file("edit", field._replace(text=value))
+    elif equals:
+        invocation.run.arguments_of_code([field._replace(text=word) for word in value.split()], invocation.cwd)
 
 
 def _match(invocation: "Invocation", form: str, field: Field) -> None:

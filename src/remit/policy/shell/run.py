@@ -268,7 +268,9 @@ class Run(Commands):
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise Exhausted
-        outcome = self.follow(parse_script(text, posix=posix), (world,))
+        outcome = self.follow(
+            parse_script(text, posix=posix or world.posix), (world._replace(posix=posix or world.posix),)
+        )
         self._depth -= 1
         return outcome
 

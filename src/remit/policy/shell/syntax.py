@@ -47,6 +47,8 @@ class Parameter(NamedTuple):
     operator: str
     operand: "Word | None"
     quoted: bool
+    # Written without braces, so that characters that come to stand behind it would belong to the name.
+    bare: bool = False
 
 
 class Substitution(NamedTuple):

@@ -38,6 +38,8 @@ class Mystery:
     kind: Literal["number", "below", "any"]
     text: str
     cause: str
+    # Where a path below a directory starts, if it is relative.
+    cwd: str | None = None
 
 
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
@@ -54,6 +56,12 @@ class Field(NamedTuple):
     text: str
     kind: Literal["exact", "pattern", "below", "unknown"]
     source: str
+    # It starts with a quote, so that a tilde is only a character.
+    quoted: bool = False
+    # It may come to several words.
+    splits: bool = False
+    # Where a path below a directory starts, if it is relative.
+    cwd: str | None = None
 
 
 class Output(NamedTuple):
@@ -66,6 +74,8 @@ class Output(NamedTuple):
     # The paths are regular files, so that none of them is a link.
     regular: bool = False
     number: bool = False
+    # Where the paths start, if they are relative.
+    cwd: str | None = None
 
 
 class World(NamedTuple):
@@ -80,9 +90,19 @@ class World(NamedTuple):
     arguments: tuple[Value, ...] | None = None
     # Here-document, pipe or nothing.
     stdin: Output | None = None
+    # Another shell than bash may be the reader.
+    posix: bool = False
+    # Variables that belong to the function that is running.
+    local: frozenset[str] = frozenset()
 
     def with_variable(self, name: str, value: Value) -> "World":
         """Return the world in which a variable has a value."""
+        if f"{name}!" in self.variables:
+            # It cannot be changed any more, or not in the way it looks.
+            value = Mystery("any", "", f"${name}")
+        elif isinstance(self.variables.get(name), tuple) and isinstance(value, str):
+            # Only the first element of an array changes.
+            value = Mystery("any", "", f"${name}")
         if self.variables.get(name) == value:
             return self
         return self._replace(variables={**self.variables, name: value})
@@ -105,9 +125,9 @@ def as_value(field: Field) -> Value:
     """Return what a variable holds that is given this word."""
     if field.kind == "exact":
         return field.text
-    return Mystery(
-        "below" if field.kind == "below" else "any", field.text if field.kind == "below" else "", field.source
-    )
+    if field.kind == "below":
+        return Mystery("below", field.text, field.source, field.cwd)
+    return Mystery("any", "", field.source)
 
 
 def merged(*groups: Iterable[World]) -> tuple[World, ...]:

@@ -1,0 +1,50 @@
+"""The catalog of known tools: what each does, and the role of each of its arguments.
+
+The knowledge is in the tables under `catalog/`; this reads them once, under every name that clients give to a tool.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files as package_files
+
+from msgspec import Struct, convert
+
+from remit.claims.receipt import ActionClass
+from remit.claims.shapes import SideEffectClass
+
+__all__ = ["KnownTool", "known_tools"]
+
+
+class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the catalog."""
+
+    also: tuple[str, ...] = ()
+    # MCP servers that offer it.
+    servers: tuple[str, ...] = ()
+    action_class: ActionClass
+    resource_family: str
+    side_effect_class: SideEffectClass
+    # The role of each argument, by its place: `file_path`, `edits[].path`, `options.output`.
+    args: dict[str, str] = {}
+    # The argument that a receipt names as the target.
+    target: str = ""
+    # The argument that holds an HTTP method.
+    method: str = ""
+
+
+@lru_cache(maxsize=1)
+def known_tools() -> Mapping[str, KnownTool]:
+    """Return all tools by name, with the names that MCP clients make of server and tool."""
+    tools: dict[str, KnownTool] = {}
+    for file in package_files("remit.policy").joinpath("catalog").iterdir():
+        if not file.name.endswith(".toml"):
+            continue
+        for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            tool = convert(table, KnownTool)
+            for own in (name, *tool.also):
+                tools[own] = tool
+                for server in tool.servers:
+                    for form in ("mcp__{}__{}", "mcp_{}_{}", "{}_{}", "{}.{}"):
+                        tools.setdefault(form.format(server, own), tool)
+    return tools
