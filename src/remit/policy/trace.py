@@ -164,13 +164,13 @@ class Trace:
             for verb in VERBS[role]:
                 self.add(Effect(verb, real.path, source, beneath=real.is_directory))
 
-    def follow_links(self, directory: str, source: str) -> None:
-        """Note what a program that follows links below a directory would read."""
+    def follow_links(self, directory: str, source: str, role: str = "read") -> None:
+        """Note what a program that follows links below a directory would touch."""
         survey = self.survey(directory)
-        if survey is None:
+        if survey is None and self.files.sees and self.files.look(directory).is_directory:
             self.doubt(source, "it follows links, and there is too much below the directory to look for them")
         else:
-            self._links_below("read", directory, source)
+            self._links_below(role, directory, source)
 
     def device(self, role: str, text: str, source: str) -> bool:
         """Tell whether a path in a command is no file: a standard stream, or a connection, which is noted."""

@@ -47,7 +47,7 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         return _lost(run, world)
     run.file("read", target, world.cwd)
     path = join(world.cwd or "/", target.text)
-    if run.crosses(path, upwards=False):
+    if run.changes.crosses(path, upwards=False):
         return _lost(run, world)
     logical = without_dots(path)
     look = run.trace.files.look(path)
@@ -59,7 +59,8 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         entered.append(moved._replace(cwd=look.path))
     for place in entered:
         run.enter(place.cwd)
-    failed = () if look.exists and look.is_directory and not look.refusal else (world,)
+    certain = look.is_directory and not look.refusal and not run.changes.may_be_gone(look.path)
+    failed = () if certain else (world,)
     return Outcome(tuple(entered), failed)
 
 
@@ -97,7 +98,7 @@ def _source(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         run.trace.doubt(name.source, "a script that is looked for in PATH", unbounded=True)
     look = run.file("read", name, world.cwd)
     if look is not None:
-        run.check_not_written(look.path, name.source)
+        run.changes.run(look.path, name.source)
     run.note_code()
     variables: dict[str, Value] = {each: Mystery("any", "", f"${each}") for each in (*world.variables, "CDPATH")}
     return after(world._replace(variables=variables))

@@ -25,8 +25,12 @@ _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>"))
 _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
+_GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 # What they write is as well known as what they read.
-_COMPILERS: Final = frozenset("gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc".split())
+_COPIERS: Final = frozenset(
+    "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip bunzip2 "
+    "xz unxz zstd 7z rsync split csplit patch ar cpio git".split()
+)
 # Builtins that also exist as programs, so that `env` or `xargs` can run them.
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
 
@@ -198,21 +202,37 @@ class Commands(Notes):
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
         self._keeping = base in _KEEP_CONTENT
-        before, self._read = set(self._written), set()
+        before, outer, self._read = self.changes.snapshot(), self._read, set()
+        if base == "git":
+            self.changes.steer(_GIT_CONTROLS, base)
         if known.handler:
             HANDLERS[known.handler](invocation, rest)
         else:
             invocation.judge(known, rest)
         self._keeping = False
-        if base in _COMPILERS and world.stdin is None and not self._read & before:
-            self._written = before
+        if base in _COPIERS:
+            self._copied(before, world)
+        self._read |= outer
+        if world.cwd is not None and self.changes.may_be_gone(world.cwd):
+            # The directory that the script stands in was moved or removed.
+            lost = world._replace(cwd=None)
+            return Outcome((lost,), (lost,), invocation.output)
         return same._replace(output=invocation.output)
+
+    def _copied(self, before: tuple[set[str], set[str], set[str]], world: World) -> None:
+        """Forget what a copier or compiler has written, unless it was made from what the script has written."""
+        after = self.changes.snapshot()
+        self.changes.restore(before)
+        if world.stdin is not None or any(self.changes.is_tainted(path) for path in self._read):
+            self.changes.restore(after)
+            if world.cwd is not None:
+                self.changes.filled.add(world.cwd)
 
     def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:
         """Note that a file of the project is run, and every argument that reads like a path."""
         look = self.file("read", name, world.cwd)
         if look is not None:
-            self.check_not_written(look.path, name.source)
+            self.changes.run(look.path, name.source)
         self.note_code()
         self.arguments_of_code(rest, world.cwd)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.files import Look
-from remit.policy.paths import join
+from remit.policy.paths import join, without_dots
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.roles import note_package, play, run_text
@@ -190,7 +190,18 @@ class Invocation:
             lands = look.is_directory and name not in ("", ".", "..")
             if lands:
                 self.trace.touch("write", f"{look.path}/{name}", None, source.source)
-            self.run.alias(f"{look.path}/{name}" if lands else look.path, join(self.cwd or "/", source.text))
+            if look.is_directory:
+                # A link below the target would lead what is written elsewhere.
+                self.trace.follow_links(f"{look.path}/{name}" if lands else look.path, source.source, role="write")
+            self.run.changes.alias(f"{look.path}/{name}" if lands else look.path, self._stands_for(source))
+
+    def _stands_for(self, source: Field) -> str | None:
+        """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
+        path = join(self.cwd or "/", source.text)
+        look = self.trace.files.look(path)
+        survey = self.trace.survey(look.path) if look.is_directory else None
+        plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
+        return path if plain and not self.run.changes.crosses(path, upwards=False) else None
 
     def _facts(self, program: Program, arguments: Arguments) -> None:
         trace = self.trace

@@ -56,4 +56,4 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             invocation.run.file("edit", source._replace(text=target), None)
         else:
             target = join(invocation.cwd or "/", source.text)
-        invocation.run.alias(link, target)
+        invocation.run.changes.alias(link, target)

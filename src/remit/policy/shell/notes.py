@@ -1,21 +1,24 @@
-"""What is remembered while a script is followed: files it writes, code it runs, names it makes, places it enters.
+"""What commands do, noted in one place: files by their words, side effects, and what the script changes on the way.
 
 Some effects only show when a script is seen as a whole: a file that is written and then run, a link that is made and
-then read through. `Notes` keeps what is needed for that; `run.py` does the following.
+then read through. `changes.py` remembers what is needed for that.
 """
 
+import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Effect
 from remit.policy.files import Look
 from remit.policy.paths import join
+from remit.policy.shell.changes import Changes
 from remit.policy.shell.programs import Program
 from remit.policy.shell.world import Field, Output
 from remit.policy.trace import Trace
 
-__all__ = ["Notes"]
+__all__ = ["Exhausted", "Notes"]
 
 _MAX_STEPS: Final = 1500
 
@@ -29,13 +32,11 @@ class Notes:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.changes = Changes()
         self._steps = 0
-        self._written: set[str] = set()
+        # What the program that is being judged reads, and whether it leaves contents alone.
         self._read: set[str] = set()
-        self._code: set[tuple[str, str]] = set()
-        self._controls: set[tuple[str, str]] = set()
         self._keeping = False
-        self._aliases: dict[str, str] = {}
         self._places: set[str | None] = set()
 
     def step(self) -> None:
@@ -46,52 +47,63 @@ class Notes:
 
     def file(self, role: str, field: Field, cwd: str | None) -> Look | None:
         """Note what a role does to the file that a word names."""
-        look = None
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the file it names is not known before it runs")
+        elif field.kind == "exact":
+            return self._named(role, field, cwd)
         elif field.kind == "below":
-            if field.cwd is not None and field.cwd != cwd:
-                self.trace.doubt(field.source, "it was listed in another directory")
-            elif field.text != "/dev/fd":
-                self.trace.touch_beneath(role, field.text, field.source)
-        elif field.kind == "pattern":
-            self.trace.touch_pattern(role, field.text.replace("**", "*"), cwd, field.source)
-        elif field.text not in ("-", "") and not self.trace.device(role, field.text, field.source):
-            if self._aliases and self.crosses(join(cwd or "/", field.text)):
-                self.trace.doubt(field.source, "it goes upwards through a name that the same command makes")
-            look = self.trace.touch(role, field.text, cwd, field.source)
-            if look is not None:
-                self._note_file(role, look.path, field.source)
+            self._listed(role, field, cwd)
+        else:
+            self._matched(role, field, cwd)
+        return None
+
+    def _named(self, role: str, field: Field, cwd: str | None) -> Look | None:
+        text = f"./{field.text}" if field.quoted and field.text.startswith("~") else field.text
+        if text in ("-", "") or self.trace.device(role, text, field.source):
+            return None
+        if self.changes.aliases and self.changes.crosses(join(cwd or "/", text)):
+            self.trace.doubt(field.source, "it goes upwards through a name that the same command makes")
+        look = self.trace.touch(role, text, cwd, field.source)
+        if look is not None:
+            self._note_file(role, look.path, field.source)
         return look
+
+    def _listed(self, role: str, field: Field, cwd: str | None) -> None:
+        if field.cwd is not None and field.cwd != cwd:
+            self.trace.doubt(field.source, "it was listed in another directory")
+        elif field.text != "/dev/fd":
+            self.trace.touch_beneath(role, field.text, field.source)
+            self._note_folder(role, field.text)
+
+    def _matched(self, role: str, field: Field, cwd: str | None) -> None:
+        pattern = field.text.replace("**", "*")
+        if any(name.startswith(".") and fnmatchcase("..", name) for name in pattern.split("/")):
+            self.trace.doubt(field.source, "it may match the directory above")
+        self.trace.touch_pattern(role, pattern, cwd, field.source)
+        fixed = re.split(r"[*?\\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+        self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
+
+    def _note_folder(self, role: str, folder: str) -> None:
+        if role != "write":
+            self._read.add(folder)
+        if role in ("write", "edit", "move") and not self._keeping:
+            self.changes.filled.add(folder)
 
     def _note_file(self, role: str, path: str, source: str) -> None:
         if role != "write":
             self._read.add(path)
-        if role in ("write", "edit", "move") and not self._keeping:
-            self._written.add(path)
-        for name, target in self._aliases.items():
-            if path == name or path.startswith(name + "/"):
+        if role in ("write", "edit") and not self._keeping:
+            self.changes.write(path, anew=role == "write")
+        if role in ("delete", "move"):
+            self.changes.removed.add(path)
+        for name, target in self.changes.aliases.items():
+            if path != name and not path.startswith(name + "/"):
+                continue
+            if not target:
+                self.trace.doubt(source, "it leads through a name that the same command makes")
+            else:
                 # The name is made by this very script: what it stands for is what is touched.
                 self.trace.touch(role, target + path[len(name) :], None, source)
-
-    def alias(self, name: str, target: str) -> None:
-        """Remember that the script makes `name` stand for `target`: a link, a copy or a new name."""
-        self._aliases[name] = target
-
-    def crosses(self, path: str, *, upwards: bool = True) -> bool:
-        """Tell whether a path leads through a name that the script makes, and upwards from there."""
-        kept: list[str] = []
-        inside = False
-        for name in path.split("/"):
-            if name == "..":
-                if inside:
-                    return True
-                del kept[-1:]
-            elif name not in ("", "."):
-                kept.append(name)
-            here = "/" + "/".join(kept)
-            inside = any(here == made or here.startswith(made + "/") for made in self._aliases)
-        return inside and not upwards
 
     def is_plain(self, output: Output) -> bool:
         """Tell whether no file name below the directories can be taken for two, or for an option."""
@@ -129,21 +141,9 @@ class Notes:
         """Note that a program runs the code it finds in the working directory."""
         self.note_code()
         self.trace.touch("edit", ".", cwd, program.name)
-        self._controls.update((control, program.name) for control in program.control)
-
-    def check_not_written(self, path: str, source: str) -> None:
-        """Remember a file that is run: what the same script writes is not known to be harmless."""
-        self._code.add((path, source))
+        self.changes.steer(program.control, program.name)
+        self.changes.build(cwd, program.name)
 
     def enter(self, cwd: str | None) -> None:
         """Remember a working directory that the script may be in."""
         self._places.add(cwd)
-
-    def check_code(self) -> None:
-        """Doubt code that the script itself has written."""
-        for path, source in self._code:
-            if path in self._written:
-                self.trace.doubt(source, "it runs a file that the same command writes", unbounded=True)
-        for control, source in self._controls:
-            if any(f"/{control}/" in f"{path}/" for path in self._written):
-                self.trace.doubt(source, f"it is steered by {control}, which the same command writes", unbounded=True)

@@ -73,7 +73,7 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     else:
         look = invocation.file("read", field)
         if look is not None:
-            invocation.run.check_not_written(look.path, field.source)
+            invocation.run.changes.run(look.path, field.source)
     invocation.run.note_code()
 
 
@@ -170,7 +170,7 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
     look = invocation.file("read", field)
     if look is not None:
-        invocation.run.check_not_written(look.path, field.source)
+        invocation.run.changes.run(look.path, field.source)
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:

@@ -283,7 +283,7 @@ class Run(Commands):
         for text in self._traps:
             for place in self._places:
                 self.nested(text, World(place, {}, {}))
-        self.check_code()
+        self.changes.check(self.trace)
 
     # Which method follows which kind of command.
     _followers: Final[dict[type, Callable[..., Outcome]]] = {

@@ -1,0 +1,108 @@
+"""What a script has changed so far, and what that means for the paths and the code that come later.
+
+A file that the script writes may hold anything, so running it is not running code of the project. A name that the script
+makes (a link, a copy, a new name) stands for something else. A directory that it removes may not be entered.
+"""
+
+from typing import Final
+
+from remit.policy.trace import Trace
+
+__all__ = ["Changes"]
+
+_UNKNOWN: Final = ""
+# What programs that run the project's code pick up by themselves.
+_SOURCES: Final = tuple(
+    ".py .pyi .js .mjs .cjs .ts .mts .cts .jsx .tsx .sh .bash .rb .go .rs .c .cc .cpp .h .hpp .java .kt .kts .scala .php "
+    ".pl .lua .mk .cmake .gradle .groovy .swift .ex .exs .hs .zig .dart .cs".split()
+)
+
+
+class Changes:
+    """The marks that a script leaves on the file system, as far as they can be told."""
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+        # Written from nothing, not changed in place.
+        self.created: set[str] = set()
+        # Directories in which files were written whose names nobody knows.
+        self.filled: set[str] = set()
+        self.removed: set[str] = set()
+        self._code: set[tuple[str, str]] = set()
+        self._controls: set[tuple[str, str]] = set()
+        self._runners: set[tuple[str, str]] = set()
+        self.aliases: dict[str, str] = {}
+
+    def write(self, path: str, *, anew: bool) -> None:
+        """Remember a file that is written."""
+        self.written.add(path)
+        if anew:
+            self.created.add(path)
+
+    def snapshot(self) -> tuple[set[str], set[str], set[str]]:
+        """Return what is written so far."""
+        return set(self.written), set(self.created), set(self.filled)
+
+    def restore(self, before: tuple[set[str], set[str], set[str]]) -> None:
+        """Forget what was written since: it is as well known as what it was made from."""
+        self.written, self.created, self.filled = before
+
+    def is_tainted(self, path: str, depth: int = 0) -> bool:
+        """Tell whether a file, or something in a directory, was written by the script."""
+        if path in self.written or any(written.startswith(path + "/") for written in self.written):
+            return True
+        if any(path == folder or path.startswith(folder + "/") for folder in self.filled):
+            return True
+        for name, target in self.aliases.items():
+            if path == name or path.startswith(name + "/"):
+                source = target + path[len(name) :]
+                if target == _UNKNOWN or depth > len(self.aliases) or self.is_tainted(source, depth + 1):
+                    return True
+        return False
+
+    def run(self, path: str, source: str) -> None:
+        """Remember a file that is run."""
+        self._code.add((path, source))
+
+    def steer(self, controls: tuple[str, ...], source: str) -> None:
+        """Remember the names of files that steer what a program does."""
+        self._controls.update((control, source) for control in controls)
+
+    def build(self, cwd: str | None, source: str) -> None:
+        """Remember a program that runs whatever code it finds in a directory."""
+        self._runners.add((cwd or "/", source))
+
+    def alias(self, name: str, target: str | None) -> None:
+        """Remember that `name` stands for `target` from now on; None where nobody can say what it stands for."""
+        self.aliases[name] = target if target is not None else _UNKNOWN
+
+    def crosses(self, path: str, *, upwards: bool = True) -> bool:
+        """Tell whether a path leads through a name that the script makes, and upwards from there."""
+        kept: list[str] = []
+        inside = False
+        for name in path.split("/"):
+            if name == "..":
+                if inside:
+                    return True
+                del kept[-1:]
+            elif name not in ("", "."):
+                kept.append(name)
+            here = "/" + "/".join(kept)
+            inside = any(here == made or here.startswith(made + "/") for made in self.aliases)
+        return inside and not upwards
+
+    def may_be_gone(self, path: str) -> bool:
+        """Tell whether a directory, or one above it, was removed or moved."""
+        return any(path == gone or path.startswith(gone + "/") for gone in self.removed)
+
+    def check(self, trace: Trace) -> None:
+        """Doubt code that the script itself has written."""
+        for path, source in self._code:
+            if self.is_tainted(path):
+                trace.doubt(source, "it runs a file that the same command writes", unbounded=True)
+        for control, source in self._controls:
+            if any(f"/{control}/" in f"{path}/" for path in self.written):
+                trace.doubt(source, f"it is steered by {control}, which the same command writes", unbounded=True)
+        for cwd, source in self._runners:
+            if any(path.startswith(cwd.rstrip("/") + "/") and path.endswith(_SOURCES) for path in self.created):
+                trace.doubt(source, "it runs code that the same command writes", unbounded=True)
