@@ -7,7 +7,7 @@ can hide in them.
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remit.policy.shell.world import Field
+from remit.policy.shell.world import Field, Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -19,11 +19,17 @@ _TOKEN: Final = re.compile(
     r"|(?P<space>[ \t\r]+|\\\n)|(?P<mark>\|\||\|&|>>|>=|<=|==|!=|&&|[\s\S])"
 )
 _REGEX: Final = re.compile(r"/(?:[^/\\\n\[]|\\.|\[(?:\^?\]?)(?:[^\]\\\n]|\\.)*\])*/")
+_HIDES: Final = re.compile(r"/[^/\n\"]*\"[^\n]*/")
 _MAX_TOKENS: Final = 4000
 _STREAMS: Final = frozenset(("/dev/stdout", "/dev/stderr", "/dev/stdin", "-"))
 # Words that reach other files or other code than the program shows.
 _REACHING: Final = frozenset(("@", "ARGV", "ARGC"))
 _STATEMENT_ENDS: Final = frozenset((";", "\n", "}", "{"))
+
+
+# A line end behind one of these does not end the statement.
+_GOES_ON: Final = frozenset((",", "&&", "||", "do", "else"))
+_KEYWORDS: Final = frozenset("print printf return case in if while for do else delete exit getline".split())
 
 
 class _Token(NamedTuple):
@@ -81,13 +87,13 @@ class _Awk:
         for following in self.tokens[index + 1 :]:
             if following.text == "<":
                 self._doubt("a file that awk reads is not known before it runs")
-            if following.kind not in ("name", "number") and following.text not in ("$", "[", "]"):
+            if following.text in _STATEMENT_ENDS:
                 return
 
     def _mark(self, index: int, mark: str) -> None:
         if mark in ("|", "|&"):
             self._pipe(index)
-        elif mark in _STATEMENT_ENDS:
+        elif mark in _STATEMENT_ENDS and not (mark == "\n" and self.at(index - 1).text in _GOES_ON):
             self.printing = None
         elif self.printing is not None:
             if mark in (">", ">>") and self.printing <= 0:
@@ -106,7 +112,8 @@ class _Awk:
         if token.kind != "string" or "\\" in token.text:
             self._doubt("a command that awk runs is not known before it runs")
         else:
-            self.invocation.run.nested(token.text[1:-1], self.invocation.world, posix=True)
+            world = self.invocation.world._replace(stdin=Output())
+            self.invocation.run.nested(token.text[1:-1], world, posix=True)
 
     def _file(self, role: str, index: int) -> None:
         token, then = self.at(index), self.at(index + 1)
@@ -123,7 +130,11 @@ def _tokens(text: str) -> list[_Token]:
     at = 0
     while at < len(text) and len(tokens) <= _MAX_TOKENS:
         before = tokens[-1] if tokens else _END
-        divides = before.kind in ("name", "number", "string") or before.text in (")", "]", "$")
+        divides = before.kind in ("name", "number", "string") and before.text not in _KEYWORDS
+        divides = divides or before.text in (")", "]", "$")
+        if divides and text[at] == "/" and _HIDES.match(text, at):
+            # It could as well be an expression with a quote in it.
+            return [_Token("mark", "@")]
         regex = None if divides or text[at] != "/" else _REGEX.match(text, at)
         found = regex or _TOKEN.match(text, at)
         if found is None:

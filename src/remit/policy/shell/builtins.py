@@ -22,7 +22,7 @@ __all__ = ["BUILTINS"]
 _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G -L -N -O -S".split())
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())
-_SHOPT: Final = frozenset("nullglob globstar dotglob failglob".split())
+_SHOPT: Final = frozenset("globstar dotglob".split())
 
 
 def _nothing(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -132,7 +132,7 @@ def _trap(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.
-        run.trap(words[0].text)
+        run.trap(words[0].text, world.functions)
     return after(world)
 
 
@@ -149,13 +149,37 @@ def _refuse_words(run: "Commands", world: World, fields: Sequence[Field]) -> Out
 
 
 def _exit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    if len(fields) > 1:
+    plain = not fields or (len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit())
+    return Outcome((), ()) if plain else after(world)
+
+
+def _leave(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    """`return`, `break` and `continue`: what follows may run or not."""
+    run.leave(world)
+    return after(world)
+
+
+def _flagged(letters: str) -> "Builtin":
+    """Return a builtin whose words are job numbers, names and these options, and that changes nothing."""
+    known = re.compile(rf"-[{letters}]+\Z|[A-Za-z0-9_%+.-]*\Z")
+
+    def builtin(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+        for field in fields:
+            if field.kind != "exact" or not known.match(field.text) or _refuses(field.text, letters):
+                run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
         return after(world)
-    return Outcome((), ())
+
+    return builtin
+
+
+def _refuses(text: str, letters: str) -> bool:
+    return text.startswith("-") and not set(text[1:]) <= set(letters)
 
 
 def _echo(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     plain = all(field.kind == "exact" for field in fields) and not (fields and fields[0].text.startswith("-"))
+    # Other shells read escapes in what they print.
+    plain = plain and not (world.posix and any("\\" in field.text for field in fields))
     text = " ".join(field.text for field in fields) + "\n" if plain else None
     return after(world, output=Output(text))
 
@@ -177,7 +201,7 @@ def _test(run: "Commands", world: World, fields: Sequence[Field], *, evaluates: 
     """Note the files whose state is looked at. `[[` evaluates what it compares as numbers."""
     for index, field in enumerate(fields):
         following = fields[index + 1] if index + 1 < len(fields) else None
-        if field.kind == "unknown" and not field.source.startswith('"') and not evaluates:
+        if field.kind == "unknown" and field.splits and not evaluates:
             run.trace.doubt(field.source, "it may come to a test of a file")
         if field.kind != "exact" or following is None:
             continue
@@ -206,13 +230,17 @@ def _condition(run: "Commands", world: World, fields: Sequence[Field]) -> Outcom
     return _test(run, world, fields, evaluates=True)
 
 
-_QUIET: Final = (
-    ":", "true", "false", "break", "continue", "return", "wait", "jobs", "fg", "bg", "disown", "dirs", "type",
-    "umask", "ulimit", "times", "help", "unalias", "suspend", "logout", "caller",
-)  # fmt: skip
+_QUIET: Final = (":", "true", "false", "help", "unalias", "type")
 BUILTINS: Final[dict[str, "Builtin"]] = {
     **VARIABLE_BUILTINS,
     **dict.fromkeys(_QUIET, _nothing),
+    **dict.fromkeys(("break", "continue", "return"), _leave),
+    **dict.fromkeys(("fg", "bg", "times", "suspend", "logout", "caller", "umask"), _flagged("S")),
+    "dirs": _flagged("lpv"),
+    "disown": _flagged("ahr"),
+    "jobs": _flagged("lnprs"),
+    "ulimit": _flagged("SHabcdefiklmnpqrstuvxPRT"),
+    "wait": _flagged("fn"),
     **dict.fromkeys(("source", "."), _source),
     **dict.fromkeys(("history", "enable", "bind", "complete", "compgen", "compopt", "fc"), _refuse_words),
     **dict.fromkeys(("test", "["), _test),

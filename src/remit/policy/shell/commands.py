@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from remit.policy.call import Effect
@@ -14,16 +14,19 @@ from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.notes import Exhausted, Notes
 from remit.policy.shell.programs import known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_value, restored
+from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_value, merged, restored
 from remit.policy.trace import Trace
 
 __all__ = ["Commands"]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_DECLARES: Final = frozenset("export declare local readonly typeset".split())
+# Builtins that run other commands in the same shell.
+_RUN_HERE: Final = frozenset("eval source . command builtin exec".split())
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
-_READS: Final = frozenset(("<", "<>"))
+_READS: Final = frozenset(("<", "<>", "<&"))
 _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 # What they write is as well known as what they read.
@@ -41,6 +44,8 @@ class Commands(Notes):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._depth = 0
+        # Worlds in which the function or loop that is being followed may be left early.
+        self._left: list[World] = []
 
     @abstractmethod
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
@@ -55,7 +60,7 @@ class Commands(Notes):
         """Follow a script inside a command; `posix` where another shell than bash may read it."""
 
     @abstractmethod
-    def trap(self, text: str) -> None:
+    def trap(self, text: str, functions: Mapping[str, Command]) -> None:
         """Remember a command that runs at the end, wherever the script is then."""
 
     def expander(self, world: World) -> Expander:
@@ -69,26 +74,44 @@ class Commands(Notes):
     def simple(self, command: Simple, world: World) -> Outcome:
         """Follow one simple command in one world."""
         expander = self.expander(world)
-        fields = expander.fields(command.words)
+        fields = self._fields(command.words, expander)
         assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
         world = expander.world
         inner = self.redirect(command.redirects, world) if command.redirects else world
         if not fields:
-            if command.words:
-                # The words came to nothing that can be known.
-                return Outcome((world,), (world,))
-            for item, value in assigned:
+            # Words that came to nothing leave nothing to run.
+            for item, value in assigned if not command.words else ():
                 world = self._assign(item, value, world)
             return Outcome((world,), (world,))
-        for item, value in assigned:
-            if not (item.name == "IFS" and fields[0].text == "read"):
-                judge_variable(self, item.name, value if isinstance(value, str) else None, world.cwd, item.name)
+        self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
-        if inner is not world:
-            writes = any(redirect.operator not in ("<", "<<", "<<<", "<&") for redirect in command.redirects)
-            succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
-            return Outcome(succeeded, failed, Output() if writes else outcome.output)
-        return outcome
+        if command.redirects and not outcome.all:
+            # A redirection that fails keeps the command from running.
+            outcome = Outcome((), (inner,))
+        if inner is world or fields[0].text == "exec":
+            return outcome
+        writes = any(redirect.operator not in ("<", "<<", "<<<", "<&") for redirect in command.redirects)
+        succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
+        return Outcome(succeeded, failed, Output() if writes else outcome.output)
+
+    def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
+        """Return the fields of a command; the values of a declaration are not split."""
+        if not words or words[0].source not in _DECLARES:
+            return expander.fields(words)
+        fields = expander.fields(words[:1])
+        for word in words[1:]:
+            fields.extend([expander.single(word)] if _ASSIGNMENT.match(word.source) else expander.fields((word,)))
+        return fields
+
+    def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], world: World) -> None:
+        """Note the variables that are set for one command only."""
+        for item, value in assigned:
+            if item.name == "IFS" and name.text == "read":
+                continue
+            if name.text in world.functions or name.text in _RUN_HERE:
+                self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
+            known = value if isinstance(value, str) else None
+            judge_variable(self, item.name, known, world.cwd, item.name)
 
     def _assigned(self, item: Assignment, expander: Expander) -> Value:
         if isinstance(item.value, Word):
@@ -99,6 +122,9 @@ class Commands(Notes):
         return Mystery("any", "", item.name)
 
     def _assign(self, item: Assignment, value: Value, world: World) -> World:
+        known = world.variables.get(item.subscript, "0")
+        if item.subscript and not (isinstance(known, str) and known.isdigit()) and known != NUMBER:
+            self.trace.doubt(item.name, "arithmetic on a value that may hold commands", unbounded=True)
         if is_steering(item.name) and item.name != "IFS":
             self.trace.doubt(item.name, "it changes what programs run, load or contact", unbounded=True)
         self.trace.add(Effect("setenv", item.name, item.name))
@@ -111,28 +137,27 @@ class Commands(Notes):
     def redirect(self, redirects: Sequence[Redirect], world: World) -> World:
         """Note what redirections touch; return the world with what standard input is."""
         for redirect in redirects:
-            if redirect.name:
-                world = world.with_variable(redirect.name, NUMBER)
-            expander = self.expander(world)
-            if redirect.operator in ("<<", "<<<"):
-                text = expander.single(redirect.word)
-                given = (
-                    Output(text.text + ("\n" if redirect.operator == "<<<" else ""))
-                    if text.kind == "exact"
-                    else Output()
-                )
+            if redirect.descriptor.startswith("{"):
+                world = world.with_variable(redirect.descriptor.strip("{}"), NUMBER)
+            given = self._redirected_input(redirect, world)
+            if given is not None and redirect.descriptor in ("", "0"):
                 world = world._replace(stdin=given)
-                continue
-            field = expander.single(redirect.word)
-            if redirect.operator in ("<&", ">&") and _is_descriptor(field):
-                continue
-            role = "read" if redirect.operator == "<" else "edit" if redirect.operator == "<>" else "write"
-            fields = expander.fields((redirect.word,))
-            for each in fields if len(fields) == 1 else [field]:
-                self.file(role, each, world.cwd)
-            if redirect.operator in _READS:
-                world = world._replace(stdin=Output())
         return world
+
+    def _redirected_input(self, redirect: Redirect, world: World) -> Output | None:
+        """Note what one redirection touches; return what it lets a program read, or None where it is for writing."""
+        expander = self.expander(world)
+        field = expander.single(redirect.word)
+        if redirect.operator in ("<<", "<<<"):
+            ending = "\n" if redirect.operator == "<<<" else ""
+            return Output(field.text + ending) if field.kind == "exact" else Output()
+        if redirect.operator in ("<&", ">&") and _is_descriptor(field):
+            return Output() if redirect.operator == "<&" else None
+        role = "read" if redirect.operator == "<" else "edit" if redirect.operator == "<>" else "write"
+        fields = expander.fields((redirect.word,))
+        for each in fields if len(fields) == 1 else [field]:
+            self.file(role, each, world.cwd)
+        return Output() if redirect.operator in _READS else None
 
     def command(self, fields: Sequence[Field], world: World, prefix: str = "", *, functions: bool = True) -> Outcome:
         """Judge one command: a function of the script, a builtin, or a program."""
@@ -178,13 +203,19 @@ class Commands(Notes):
             self.trace.doubt(name, "a function that calls itself, or is not always the same", unbounded=True)
             return Outcome((world,), (world,))
         arguments = tuple(as_value(field) for field in rest)
-        called = self.follow_command(world.functions[name], (world._replace(arguments=arguments),))
+        left, self._left = self._left, []
+        inside = world._replace(arguments=arguments, local=frozenset())
+        called = self.follow_command(world.functions[name], (inside,))
+        returned, self._left = tuple(self._left), left
         self._depth -= 1
-        given = world.arguments
         return Outcome(
-            tuple(after._replace(arguments=given) for after in called.succeeded),
-            tuple(after._replace(arguments=given) for after in called.failed),
+            tuple(_back(after, world) for after in merged(called.succeeded, returned)),
+            tuple(_back(after, world) for after in merged(called.failed, returned)),
         )
+
+    def leave(self, world: World) -> None:
+        """Remember a world in which a function or a loop may be left early."""
+        self._left.append(world)
 
     def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
         same = Outcome((world,), (world,))
@@ -241,3 +272,10 @@ def _is_descriptor(field: Field) -> bool:
     return (field.kind == "exact" and (field.text.rstrip("-").isdigit() or field.text == "-")) or (
         field.kind == "pattern" and field.text == "*"
     )
+
+
+def _back(after: World, before: World) -> World:
+    """Return the world after a function: its own parameters and variables are gone."""
+    variables = {name: value for name, value in after.variables.items() if name not in after.local}
+    variables.update({name: before.variables[name] for name in after.local if name in before.variables})
+    return after._replace(arguments=before.arguments, local=before.local, variables=variables)

@@ -155,7 +155,9 @@ def _case(reader: Reader) -> Case:
         if accept_word(reader, "esac"):
             return Case(subject, tuple(arms), read_redirects(reader))
         arms.append((_patterns(reader), reader.read_script(reader, "")))
-        if not any(reader.accept(end) for end in (";;&", ";;", ";&")) and reserved_ahead(reader) != "esac":
+        if reader.peek(3) == ";;&" or reader.peek(2) == ";&":
+            raise reader.fail("an arm of a case that goes on into the next")
+        if not reader.accept(";;") and reserved_ahead(reader) != "esac":
             raise reader.fail("an arm of a case does not end")
 
 

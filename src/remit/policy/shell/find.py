@@ -52,7 +52,7 @@ class _Find:
         if not quiet:
             separated = "-print0" in self.words
             regular = self.regular and not self.words & {"-o", "-or", ",", "!", "-not"} and not self.follows
-            self.invocation.output = Output(None, tuple(self.roots), separated, regular)
+            self.invocation.output = Output(None, tuple(self.roots), separated, regular, cwd=self.invocation.cwd)
 
     def _start(self) -> None:
         while self.ahead and self.ahead[-1].text in ("-H", "-L", "-P"):
@@ -95,7 +95,7 @@ class _Find:
 
     def _data(self, word: str) -> None:
         value = self.ahead.pop() if self.ahead else Field("", "exact", word)
-        if value.kind == "unknown" and not value.source.startswith('"'):
+        if value.kind == "unknown" and value.splits:
             self.trace.doubt(value.source, "it may come to more than one word", unbounded=True)
         if word == "-type" and value.text == "f":
             self.regular = True
@@ -136,7 +136,7 @@ def _filled(field: Field, root: str) -> Field:
     if "{}" not in field.text:
         return field
     whole = field.text.startswith("{}") and ".." not in field.text and field.kind == "exact"
-    return Field(root, "below", field.source) if whole else Field("", "unknown", field.source)
+    return Field(root, "below", field.source) if whole else Field("", "unknown", field.source, splits=True)
 
 
 def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:

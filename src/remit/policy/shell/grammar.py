@@ -152,9 +152,9 @@ def _assignment(reader: Reader) -> Assignment | None:
     reader.at = head.end()
     replaces = head[2] is None and not head[3]
     if reader.accept("("):
-        return Assignment(head[1], _elements(reader), replaces)
+        return Assignment(head[1], _elements(reader), replaces, (head[2] or "").strip("[]"))
     word = reader.word() if reader.peek() not in " \t\n" else None
-    return Assignment(head[1], word or Word((), ""), replaces)
+    return Assignment(head[1], word or Word((), ""), replaces, (head[2] or "").strip("[]"))
 
 
 def _elements(reader: Reader) -> tuple[Word, ...]:

@@ -13,7 +13,7 @@ _RESERVED: Final = frozenset(
     "if then elif else fi for while until do done case esac { } ! [[ function select time coproc".split()
 )
 _REDIRECT: Final = re.compile(
-    r"(?:[0-9]+(?=[<>])|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
+    r"(?P<descriptor>(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
 )
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
@@ -68,9 +68,9 @@ def read_redirect(reader: Reader) -> Redirect | None:
     reader.at = found.end()
     reader.check_not_continued()
     if operator in ("<<", "<<-"):
-        return reader.heredoc(operator)
+        return reader.heredoc(operator)._replace(descriptor=found["descriptor"] or "")
     reader.skip_blanks()
     word = reader.word()
     if word is None:
         raise reader.fail("a redirection without a file")
-    return Redirect(operator, word, found["name"] or "")
+    return Redirect(operator, word, found["descriptor"] or "")

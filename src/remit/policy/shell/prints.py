@@ -54,7 +54,7 @@ def _below(invocation: "Invocation", arguments: Arguments, start: int, separated
         )
     if not directories and invocation.cwd is not None:
         directories.append(invocation.cwd)
-    return Output(None, tuple(directories), bool(separated), regular=True)
+    return Output(None, tuple(directories), bool(separated), regular=True, cwd=invocation.cwd)
 
 
 def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -71,7 +71,7 @@ def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
         ("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")
     ):
         return _NOTHING
-    return Output(None, (invocation.cwd,), arguments.has(("-z",)))
+    return Output(None, (invocation.cwd,), arguments.has(("-z",)), cwd=invocation.cwd)
 
 
 def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -84,7 +84,7 @@ def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
         or any(name not in ("-1", "-r", "-t", "-d") for name, _, _ in arguments.options)
     ):
         return _NOTHING
-    return Output(None, (invocation.cwd,))
+    return Output(None, (invocation.cwd,), cwd=invocation.cwd)
 
 
 def _counted(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -93,11 +93,6 @@ def _counted(invocation: "Invocation", arguments: Arguments) -> Output:
 
 def _number(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output(number=all(field.kind == "exact" for field in arguments.operands) and not arguments.options)
-
-
-def _hash(invocation: "Invocation", arguments: Arguments) -> Output:
-    named = arguments.operands and all(field.text[:1] != "-" and field.kind == "exact" for field in arguments.operands)
-    return Output(number=bool(named) and all(name in ("--short", "--verify", "-q") for name, _, _ in arguments.options))
 
 
 def _date(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -123,12 +118,11 @@ def _dirname(invocation: "Invocation", arguments: Arguments) -> Output:
 PRINTS: Final[dict[str, Callable[["Invocation", Arguments], Output]]] = {
     **dict.fromkeys(("cat", "sort", "uniq", "head", "tail", "tac"), _passed),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _filtered),
-    **dict.fromkeys(("nproc", "seq", "expr", "id"), _number),
+    **dict.fromkeys(("nproc", "seq"), _number),
     "basename": _basename,
     "date": _date,
     "dirname": _dirname,
     "git ls-files": _git_files,
-    "git rev-parse": _hash,
     "ls": _ls,
     "rg": _ripgrep,
     "wc": _counted,

@@ -188,7 +188,7 @@ class _Sorter:
             return True
         if field.text == "-" and "-" in self.program.refused_options:
             return True
-        if field.kind == "unknown" and not field.text:
+        if field.kind == "unknown" and (not field.text or field.splits):
             # It may be anything, an option included.
             if not self.program.is_harmless:
                 self.unknown.append(field)

@@ -4,7 +4,7 @@ Nothing is executed. Both sides of a choice are followed, loops until nothing ne
 script that asks for more is a doubt. Simple commands are followed by `commands.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from remit.errors import ShellUnparsed
@@ -73,7 +73,7 @@ class Run(Commands):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._guarded = 0
-        self._traps: list[str] = []
+        self._traps: list[tuple[str, Mapping[str, Command]]] = []
 
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
@@ -173,35 +173,45 @@ class Run(Commands):
         )
 
     def _while(self, command: While, worlds: tuple[World, ...]) -> Outcome:
-        current = self._redirected(command.redirects, worlds)
-        for attempt in range(_MAX_ROUNDS + 1):
-            if attempt == _MAX_ROUNDS:
-                current = (without_knowledge(current),)
+        def once(current: tuple[World, ...]) -> tuple[World, ...]:
             self._guarded += 1
             decided = self.follow(command.condition, current)
             self._guarded -= 1
-            after = merged(current, decided.all, self.follow(command.body, decided.all).all)
+            return merged(decided.all, self.follow(command.body, decided.all).all)
+
+        return self._looped(once, command.redirects, worlds)
+
+    def _looped(
+        self,
+        once: Callable[[tuple[World, ...]], tuple[World, ...]],
+        redirects: Sequence[Redirect],
+        worlds: tuple[World, ...],
+    ) -> Outcome:
+        """Follow a loop until nothing new is learned; then what the last rounds still changed is not known."""
+        current = self._redirected(redirects, worlds)
+        left, self._left = self._left, []
+        for attempt in range(_MAX_ROUNDS + 2):
+            if attempt == _MAX_ROUNDS:
+                current = (_forgetful(without_knowledge(current)),)
+            after = merged(current, once(current), self._left)
             if after == current:
                 break
             current = after
-        else:
-            current = (without_knowledge(current),)
+        self._left = left
         ended = restored(current, worlds)
         return Outcome(ended, ended)
 
     def _for(self, command: For, worlds: tuple[World, ...]) -> Outcome:
-        current = self._redirected(command.redirects, worlds)
-        values: list[Value] = []
-        for world in current:
-            for value in self._loop_values(command, world):
-                if value not in values:
-                    values.append(value)
-        # The order of values is kept for the first round; a second one meets what the first has changed.
-        for value in [*values, *(values if len(values) > 1 else [])]:
-            entered = tuple(world.with_variable(command.name, value) for world in current)
-            current = merged(current, self.follow(command.body, entered).all)
-        ended = restored(current, worlds)
-        return Outcome(ended, ended)
+        def once(current: tuple[World, ...]) -> tuple[World, ...]:
+            ends: tuple[World, ...] = ()
+            for world in current:
+                for value in self._loop_values(command, world):
+                    entered = merged((world,), ends)
+                    inside = tuple(each.with_variable(command.name, value) for each in entered)
+                    ends = merged(ends, self.follow(command.body, inside).all)
+            return ends
+
+        return self._looped(once, command.redirects, worlds)
 
     def _loop_values(self, command: For, world: World) -> list[Value]:
         if command.words is None:
@@ -274,15 +284,15 @@ class Run(Commands):
         self._depth -= 1
         return outcome
 
-    def trap(self, text: str) -> None:
+    def trap(self, text: str, functions: Mapping[str, Command]) -> None:
         """Remember a command that runs at the end, wherever the script is then."""
-        self._traps.append(text)
+        self._traps.append((text, functions))
 
     def _finish(self) -> None:
         """Follow what runs at the end, and doubt code that the script itself has written."""
-        for text in self._traps:
+        for text, functions in self._traps:
             for place in self._places:
-                self.nested(text, World(place, {}, {}))
+                self.nested(text, World(place, {}, functions, stdin=Output()))
         self.changes.check(self.trace)
 
     # Which method follows which kind of command.
@@ -296,3 +306,9 @@ class Run(Commands):
         Subshell: _subshell,
         While: _while,
     }
+
+
+def _forgetful(world: World) -> World:
+    """Return a world in which no variable is known, nor where the script stands."""
+    variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in world.variables}
+    return world._replace(variables=variables, cwd=None)

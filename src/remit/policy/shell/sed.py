@@ -18,6 +18,10 @@ _SED_BRACKET: Final = re.compile(r"\[\^?\]?(?:\[[:.=][^\]\n]*[:.=]\]|[^\]\n])*\]
 _SED_PLAIN: Final = frozenset("=dDgGhHnNpPxzF")
 
 
+# A backslash that is not itself protected.
+_CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+
+
 class _Sed:
     """Goes through a script once. `at` is the place, `text` the script."""
 
@@ -137,12 +141,13 @@ class _Sed:
         return line
 
     def _label(self) -> None:
-        while self.at < len(self.text) and self.text[self.at] not in ";\n}":
+        self._skip(" \t")
+        while self.at < len(self.text) and self.text[self.at] not in "; \t\n}":
             self.at += 1
 
     def _text_lines(self) -> None:
         """Move past the text of `a`, `i` or `c`, which goes on while lines end in a backslash."""
-        while self._line().endswith("\\") and self.at < len(self.text):
+        while _CONTINUED.search(self._line()) and self.at < len(self.text):
             self.at += 1
 
     def _file(self, role: str, name: str) -> bool:

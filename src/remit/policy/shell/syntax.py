@@ -87,6 +87,8 @@ class Assignment(NamedTuple):
     value: Word | tuple[Word, ...]
     # False for `+=` and for one element of an array: the rest of the old value stays.
     replaces: bool
+    # The index of the element, which is evaluated.
+    subscript: str = ""
 
 
 class Redirect(NamedTuple):
@@ -94,8 +96,8 @@ class Redirect(NamedTuple):
 
     operator: str
     word: Word
-    # The variable that is given the number of a new descriptor: `{name}>file`.
-    name: str = ""
+    # The descriptor before the operator: a number, or the name of a variable that gets one (`{name}>file`).
+    descriptor: str = ""
 
 
 class Simple(NamedTuple):

@@ -5,7 +5,7 @@ not known could be any, so it is a doubt.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.call import Effect
@@ -21,7 +21,9 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 SHELL_SETTINGS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _SET_LETTERS: Final = frozenset("abefhnuvxBCET")
-_READ_VALUES: Final = frozenset("-a -d -i -n -N -p -t -u".split())
+_READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
+_FLAGS: Final = re.compile(r"[-+][A-Za-z]+\Z")
+_KNOWN_FLAGS: Final = "xrgapfF"
 _NOTHING: Final = Output()
 
 
@@ -30,58 +32,76 @@ def after(*worlds: World, output: Output = _NOTHING) -> Outcome:
     return Outcome(worlds, worlds, output)
 
 
-def _declare(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    for field in fields:
-        assigned = _ASSIGNED.match(field.text)
-        if field.kind == "exact" and re.match(r"[-+][A-Za-z]+\Z", field.text):
-            if set(field.text) & set("in"):
-                run.trace.doubt(field.source, "a variable that is evaluated when it is used", unbounded=True)
-        elif assigned:
-            known = field.kind == "exact" and not assigned[2]
-            value: Value = assigned[3] if known else Mystery("any", "", f"${assigned[1]}")
-            if is_steering(assigned[1]):
-                run.trace.doubt(
-                    field.source, f"{assigned[1]} changes what programs run, load or contact", unbounded=True
-                )
-            run.trace.add(Effect("setenv", assigned[1], field.source))
-            world = world.with_variable(assigned[1], value)
-        elif field.kind != "exact" or not NAME.match(field.text):
-            run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
-    return after(world)
+def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Outcome]":
+    """Return `export`, `declare`, `local`, `readonly` or `typeset`."""
+
+    def declare(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+        flags = "".join(field.text[1:] for field in fields if field.kind == "exact" and _FLAGS.match(field.text))
+        names = [field for field in fields if field.kind != "exact" or not _FLAGS.match(field.text)]
+        if set(flags) - set(_KNOWN_FLAGS) or ("f" in flags and names):
+            run.trace.doubt(builtin, "a declaration that changes how values or functions are read", unbounded=True)
+        for field in names:
+            world = _declared(run, world, field)
+            name = field.text.partition("=")[0].removesuffix("+")
+            if builtin == "readonly" or "r" in flags:
+                world = world._replace(variables={**world.variables, f"{name}!": "1"})
+            if builtin in ("local", "declare", "typeset") and "g" not in flags and world.arguments is not None:
+                world = world._replace(local=world.local | {name})
+        return after(world)
+
+    return declare
+
+
+def _declared(run: "Commands", world: World, field: Field) -> World:
+    assigned = _ASSIGNED.match(field.text)
+    if assigned:
+        known = field.kind == "exact" and not assigned[2]
+        value: Value = assigned[3] if known else Mystery("any", "", f"${assigned[1]}")
+        if is_steering(assigned[1]):
+            run.trace.doubt(field.source, f"{assigned[1]} changes what programs run, load or contact", unbounded=True)
+        run.trace.add(Effect("setenv", assigned[1], field.source))
+        return world.with_variable(assigned[1], value)
+    if field.kind != "exact" or not NAME.match(field.text):
+        run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
+    return world
 
 
 def _unset(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     functions = dict(world.functions)
-    for field in fields:
-        if field.kind != "exact" or not (NAME.match(field.text) or field.text in ("-f", "-v")):
+    chosen = fields[0].text if fields and fields[0].text in ("-f", "-v") else ""
+    for field in fields[1:] if chosen else fields:
+        if field.kind != "exact" or not NAME.match(field.text):
             run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
-        functions.pop(field.text, None)
-        world = world.with_variable(field.text, Mystery("any", "", f"${field.text}"))
+        elif chosen == "-f":
+            functions.pop(field.text, None)
+        elif field.text in functions and not chosen:
+            run.trace.doubt(field.source, "it may mean a function or a variable", unbounded=True)
+        else:
+            world = world.with_variable(field.text, Mystery("any", "", f"${field.text}"))
     return after(world._replace(functions=functions))
 
 
 def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     value: Value = Mystery("any", "", "read")
     given = world.stdin
-    if given is not None and len(given.below) == 1 and run.is_plain(given):
-        value = Mystery("below", given.below[0], "read")
-    skip, names = False, 0
-    for field in fields:
-        if skip:
-            skip = False
-            if field.kind != "exact":
-                run.trace.doubt(field.source, "an option of read that is not known before it runs")
-        elif field.kind == "exact" and field.text.startswith("-"):
-            skip = field.text in _READ_VALUES or (field.text[-1:] in "adinNptu" and field.text[2:] != "")
-        elif field.kind != "exact" or not NAME.match(field.text) or is_steering(field.text):
+    if given is not None and len(given.below) == 1 and given.cwd == world.cwd and run.is_plain(given):
+        value = Mystery("below", given.below[0], "read", given.cwd)
+    names: list[str] = []
+    ahead = list(fields)
+    while ahead:
+        field = ahead.pop(0)
+        option = field.kind == "exact" and field.text.startswith("-")
+        if option and not _READ_FLAGS.match(field.text):
+            run.trace.doubt(field.source, "an option of read that is not known here", unbounded=True)
+        elif option and field.text[-1] in "adinNptu" and ahead:
+            following = ahead.pop(0)
+            names.extend([following.text] * 2 if field.text[-1] == "a" else [])
+        elif not option and (field.kind != "exact" or not NAME.match(field.text) or is_steering(field.text)):
             run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
-        else:
-            names += 1
-            world = world.with_variable(field.text, value if names == 1 else Mystery("any", "", "read"))
-    if names > 1:
-        for field in fields:
-            if NAME.match(field.text):
-                world = world.with_variable(field.text, Mystery("any", "", "read"))
+        elif not option:
+            names.append(field.text)
+    for name in names:
+        world = world.with_variable(name, value if len(names) == 1 else Mystery("any", "", "read"))
     return after(world)
 
 
@@ -130,29 +150,41 @@ def _let(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _printf(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    if fields and (fields[0].kind == "unknown" or fields[0].text == "-v"):
-        name = fields[1] if len(fields) > 1 else fields[0]
-        if fields[0].text != "-v" or name.kind != "exact" or not NAME.match(name.text) or is_steering(name.text):
+    first = fields[0] if fields else Field("", "exact", "printf")
+    if first.kind == "exact" and first.text == "-v" and len(fields) > 1:
+        name = fields[1]
+        if name.kind != "exact" or not NAME.match(name.text) or is_steering(name.text):
             run.trace.doubt(name.source, "a variable whose name is not known before it runs", unbounded=True)
         return after(world.with_variable(name.text, Mystery("any", "", "printf")))
-    text = None
-    if all(field.kind == "exact" for field in fields) and fields:
-        form, rest = fields[0].text, [field.text for field in fields[1:]]
-        if form in ("%s", "%s\\n", "%s\\0", "%s ") and rest:
-            end = {"%s": "", "%s\\n": "\n", "%s\\0": "\0", "%s ": " "}[form]
-            text = "".join(word + end for word in rest)
-        elif "%" not in form and "\\" not in form.replace("\\n", "").replace("\\0", "") and not rest:
-            text = form.replace("\\n", "\n").replace("\\0", "\0")
-    return after(world, output=Output(text))
+    if (first.kind == "unknown" and not first.text) or first.text.startswith("-"):
+        run.trace.doubt(first.source, "it may be an option of printf", unbounded=True)
+    return after(world, output=Output(_printed(fields)))
+
+
+def _printed(fields: Sequence[Field]) -> str | None:
+    """Return what printf prints, for the few formats that people use."""
+    if not fields or any(field.kind != "exact" for field in fields):
+        return None
+    form, rest = fields[0].text, [field.text for field in fields[1:]]
+    ends = {"%s": "", "%s\\n": "\n", "%s\\0": "\0", "%s ": " "}
+    if form in ends and rest:
+        return "".join(word + ends[form] for word in rest)
+    plain = form.replace("\\n", "\n").replace("\\0", "\0")
+    return plain if "%" not in form and "\\" not in plain and not rest else None
 
 
 def _mapfile(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    for field in fields:
-        if field.kind != "exact" or field.text.startswith(("-C", "-c")):
+    ahead = list(fields)
+    name = "MAPFILE"
+    while ahead:
+        field = ahead.pop(0)
+        if field.kind == "exact" and field.text in ("-d", "-n", "-O", "-s", "-u") and ahead:
+            ahead.pop(0)
+        elif field.kind == "exact" and NAME.match(field.text):
+            name = field.text
+        elif field.kind != "exact" or field.text != "-t":
             run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
-        elif NAME.match(field.text):
-            world = world.with_variable(field.text, Mystery("any", "", "mapfile"))
-    return after(world)
+    return after(world.with_variable(name, Mystery("any", "", "mapfile")))
 
 
 def _getopts(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -165,7 +197,7 @@ def _getopts(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 VARIABLE_BUILTINS: Final = {
-    **dict.fromkeys(("export", "declare", "local", "readonly", "typeset"), _declare),
+    **{name: _declaring(name) for name in ("export", "declare", "local", "readonly", "typeset")},
     **dict.fromkeys(("mapfile", "readarray"), _mapfile),
     "getopts": _getopts,
     "let": _let,

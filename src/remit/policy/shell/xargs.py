@@ -16,13 +16,15 @@ _XARGS: Final = Program(
     name="xargs",
     flags=frozenset("-0 --null -r --no-run-if-empty -t --verbose -x --exit --help --version -o --open-tty".split()),
     options={
-        "-d": "delimiter", "--delimiter": "delimiter", "-I": "data", "--replace": "data", "-n": "data",
+        "-d": "delimiter", "--delimiter": "delimiter", "-I": "data", "--replace": "data?", "-n": "data",
         "--max-args": "data",
-        "-P": "data", "--max-procs": "data", "-L": "data", "--max-lines": "data", "-s": "data", "--max-chars": "data",
+        "-P": "data", "--max-procs": "data", "-L": "data", "--max-lines": "data?", "-s": "data", "--max-chars": "data",
         "-E": "data", "--eof": "data?", "-a": "file", "--arg-file": "file",
     },
     posix=True,
 )  # fmt: skip
+
+_APART: Final = frozenset("-n --max-args -L --max-lines -P --max-procs -s --max-chars".split())
 
 
 def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
@@ -32,14 +34,19 @@ def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
         invocation.trace.doubt(field.source, "this option of xargs is not known here", unbounded=True)
     given = {name: value for name, _, value in arguments.options}
     command = list(arguments.operands) or [Field("echo", "exact", "xargs")]
-    items = _items(invocation, given)
+    mark = given.get("-I") or given.get("--replace") or (Field("{}", "exact", "{}") if "--replace" in given else None)
+    items = _items(invocation, given, lines=mark is not None)
     world = invocation.world._replace(stdin=None)
-    mark = given.get("-I") or given.get("--replace")
-    if mark is None:
-        invocation.run.command([*command, *items], world, prefix="xargs")
+    run = invocation.run
+    if mark is not None:
+        for item in items:
+            run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
         return
-    for item in items:
-        invocation.run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
+    run.command([*command, *items], world, prefix="xargs")
+    if _APART.intersection(given):
+        # Each item may be the only one, and then another word than it looks.
+        for item in items:
+            run.command([*command, item], world, prefix="xargs")
 
 
 def _placed(field: Field, mark: str, item: Field) -> Field:
@@ -52,9 +59,9 @@ def _placed(field: Field, mark: str, item: Field) -> Field:
     return Field(field.text.partition(mark)[0], "unknown", field.source)
 
 
-def _items(invocation: "Invocation", given: dict[str, Field | None]) -> list[Field]:
+def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: bool) -> list[Field]:
     """Return the words that xargs reads: exact ones, paths below a directory, or unknown."""
-    unknown = [Field("", "unknown", "xargs")]
+    unknown = [Field("", "unknown", "xargs", splits=True)]
     source = invocation.world.stdin
     if "-a" in given or "--arg-file" in given:
         named = given.get("-a") or given.get("--arg-file")
@@ -69,9 +76,11 @@ def _items(invocation: "Invocation", given: dict[str, Field | None]) -> list[Fie
         if null:
             return [Field(item, "exact", item) for item in source.text.split("\0") if item]
         if not re.search(r"['\"\\]", source.text):
-            return [Field(item, "exact", item) for item in source.text.split()]
-    if source.below and (source.separated if null else invocation.run.is_plain(source)):
+            items = source.text.split("\n") if lines else re.split(r"[ \t\n]+", source.text)
+            return [Field(item.lstrip(" \t"), "exact", item) for item in items if item.strip(" \t")]
+    known = source.cwd == invocation.cwd and (source.separated if null else invocation.run.is_plain(source))
+    if source.below and known:
         if not source.regular:
             invocation.run.check_links(source.below, "xargs")
-        return [Field(directory, "below", "xargs") for directory in source.below]
+        return [Field(directory, "below", "xargs", cwd=source.cwd) for directory in source.below]
     return unknown
