@@ -13,7 +13,7 @@ __all__ = ["verdict"]
 
 
 def verdict(
-    mission: Mission, tool: str, resource: str | None, verb: str, side_effect: str, budget: tuple[int, int]
+    mission: Mission, tool: str, resource: str | None, *, verb: str, side_effect: str, budget: tuple[int, int]
 ) -> str:
     """Return the code of the first refusal, or nothing."""
     if budget[0] <= 0:

@@ -54,7 +54,8 @@ def path(chance: random.Random, names: tuple[str, ...], *, absolute: bool) -> st
 
 
 def url(chance: random.Random) -> str:
-    return f"{chance.choice(('http', 'https'))}://{chance.choice(HOSTS)}/{path(chance, ('a', 'b', 'v1', '..'), absolute=False)}"
+    scheme, host = chance.choice(("http", "https")), chance.choice(HOSTS)
+    return f"{scheme}://{host}/{path(chance, ('a', 'b', 'v1', '..'), absolute=False)}"
 
 
 def entry(chance: random.Random) -> str:
@@ -96,6 +97,7 @@ def test_both_judges_agree_on_random_cases() -> None:
             call, asked, Standing("session-1", Budget(*budget)), engines=engines, files=files, clock=time.perf_counter
         )
         code = decision.code or ""
-        expected = verdict(asked, tool, given if argument else None, verb, side, budget)
+        named = given if argument else None
+        expected = verdict(asked, tool, named, verb=verb, side_effect=side, budget=budget)
         same = code == expected or (expected == "out_of_scope" and code == "target_unknown")
         assert same, (asked, tool, given, code, expected)

@@ -112,7 +112,7 @@ class SeenFiles:
             if name in ("", "."):
                 continue
             if name == "..":
-                done, mode = done[: done.rfind("/")] if done else "", stat.S_IFDIR
+                done, mode, several = done[: done.rfind("/")] if done else "", stat.S_IFDIR, False
                 continue
             here = f"{done}/{name}"
             try:

@@ -21,7 +21,7 @@ _HIDDEN: Final = re.compile(
 )
 _VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]|%[A-Za-z_]+%")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
-_DRIVE: Final = re.compile(r"[A-Za-z]:|\\\\|//[?.]/")
+_DRIVE: Final = re.compile(r"[A-Za-z]:|\\\\|//")
 _DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
 
 
@@ -36,7 +36,7 @@ def refuse_text(text: str) -> str:
     return ""
 
 
-_ORDINARY: Final = re.compile(r"[A-Za-z0-9_./+@,=-]{1,1024}\Z")
+_ORDINARY: Final = re.compile(r"(?!//)[A-Za-z0-9_./+@,=-]{1,1024}\Z")
 
 
 def _hides_dots(decoded: str, text: str) -> bool:

@@ -173,7 +173,8 @@ class _Reading:
 
     def target(self) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""
-        effects = self.trace.effects
+        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
+        effects = sorted(self.trace.effects, key=lambda effect: effect.source in entered)
         wanted = self.tool.target if self.tool else ""
         for verb in ("", "send", "delete", "write", "contact", "read", "run"):
             for effect in effects:

@@ -197,9 +197,8 @@ def _covers_name(entry: _UrlEntry, host: str) -> bool:
 def escape_entry(resource: str) -> str:
     """Return the scope entry that means exactly this resource.
 
-    Brackets need nothing: an entry also means the path that is written like it.
+    Without a wildcard nothing is needed: an entry also means the path that is written like it.
     """
-    return resource if "://" in resource else _WILD.sub(lambda mark: f"[{mark[0]}]", resource)
-
-
-_WILD: Final = re.compile(r"[*?]")
+    if "://" in resource or not set("*?") & set(resource):
+        return resource
+    return _GLOB.sub(lambda mark: f"[{mark[0]}]", resource)

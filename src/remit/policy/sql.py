@@ -47,7 +47,8 @@ _HARMLESS: Final = frozenset(
 
 def judge_sql(trace: "Trace", text: str, source: str) -> None:
     """Note whether a query changes the database, and doubt one that can leave it."""
-    if len(text) > _MAX_QUERY or _ODD.search(_STRING.sub("''", text)) or text.count("'") % 2:
+    odd = _ODD.search(_STRING.sub("''", text)) or text.count("'") % 2 or ("'" in text and set("`[") & set(text))
+    if len(text) > _MAX_QUERY or odd:
         trace.doubt(source, "a query with comments or quotes that databases read differently")
         trace.side_effects.add("state_change")
         return
@@ -57,7 +58,13 @@ def judge_sql(trace: "Trace", text: str, source: str) -> None:
         words[index + 1] for index, word in enumerate(words[:-1]) if word in ("into", "table", "references", "on", "as")
     }
     called = {name.lower().rpartition(".")[2] for name in _CALLED.findall(bare)}
-    if _LEAVING.intersection(words) or _PLACED.search(text) or called - _HARMLESS - tables - _names_of_with(words):
+    stored = any(word.startswith(("xp_", "sp_")) for word in words)
+    if (
+        stored
+        or _LEAVING.intersection(words)
+        or _PLACED.search(text)
+        or called - _HARMLESS - tables - _names_of_with(words)
+    ):
         trace.doubt(source, "a query that may read or write files, or run programs")
     if any(line.lstrip()[:1] in (".", "\\") for line in text.split("\n")):
         trace.doubt(source, "a command of the database client")

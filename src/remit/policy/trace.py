@@ -167,7 +167,7 @@ class Trace:
     def follow_links(self, directory: str, source: str, role: str = "read") -> None:
         """Note what a program that follows links below a directory would touch."""
         survey = self.survey(directory)
-        if survey is None and self.files.sees and self.files.look(directory).is_directory:
+        if survey is None and (not self.files.sees or self.files.look(directory).is_directory):
             self.doubt(source, "it follows links, and there is too much below the directory to look for them")
         else:
             self._links_below(role, directory, source)

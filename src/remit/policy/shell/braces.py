@@ -18,14 +18,10 @@ _Atom: TypeAlias = "Part | str"
 
 def expand_braces(text: str) -> list[str]:
     """Return the patterns that a file name pattern with braces stands for; too many are one that matches anything."""
-    patterns = [
-        "".join(_brace_text(part) for part in parts) for parts in brace_alternatives((Text(text, quoted=False),))
-    ]
-    return patterns if len(patterns) <= MAX_ALTERNATIVES else ["/**"]
-
-
-def _brace_text(part: Part) -> str:
-    return part.value if isinstance(part, Text) else "*"
+    alternatives = list(brace_alternatives((Text(text, quoted=False),)))
+    texts = [[part.value for part in parts if isinstance(part, Text)] for parts in alternatives]
+    known = [len(text) for text in texts] == [len(parts) for parts in alternatives]
+    return ["".join(text) for text in texts] if known and len(texts) <= MAX_ALTERNATIVES else ["/**"]
 
 
 def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
@@ -48,6 +44,9 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
         joined = _joined(expanded)
         # bash expands braces before it looks for names: what comes together then may be another name.
         yield [Parameter("{", "", None, quoted=False)] if _makes_names(joined) else joined
+    if budget[0] <= 0:
+        # There are more: what they are is not known.
+        yield [Parameter("{", "", None, quoted=False)]
 
 
 def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]]:

@@ -1,6 +1,6 @@
 """What a script has changed so far, and what that means for the paths and the code that come later.
 
-A file that the script writes may hold anything, so running it is not running code of the project. A name that the script
+A file that the script writes may hold anything, so running it is not running code of the project. A name that it
 makes (a link, a copy, a new name) stands for something else. A directory that it removes may not be entered.
 """
 
@@ -13,8 +13,8 @@ __all__ = ["Changes"]
 _UNKNOWN: Final = ""
 # What programs that run the project's code pick up by themselves.
 _SOURCES: Final = tuple(
-    ".py .pyi .js .mjs .cjs .ts .mts .cts .jsx .tsx .sh .bash .rb .go .rs .c .cc .cpp .h .hpp .java .kt .kts .scala .php "
-    ".pl .lua .mk .cmake .gradle .groovy .swift .ex .exs .hs .zig .dart .cs".split()
+    ".py .pyi .js .mjs .cjs .ts .mts .cts .jsx .tsx .sh .bash .rb .go .rs .c .cc .cpp .h .hpp .java .kt .kts .scala "
+    ".php .pl .lua .mk .cmake .gradle .groovy .swift .ex .exs .hs .zig .dart .cs".split()
 )
 
 

@@ -31,8 +31,8 @@ _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
-    "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip bunzip2 "
-    "xz unxz zstd 7z rsync split csplit patch ar cpio git".split()
+    "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip "
+    "bunzip2 xz unxz zstd 7z rsync split csplit patch ar cpio git".split()
 )
 # Builtins that also exist as programs, so that `env` or `xargs` can run them.
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
@@ -85,9 +85,9 @@ class Commands(Notes):
             return Outcome((world,), (world,))
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
-        if command.redirects and not outcome.all:
+        if any(_can_fail(redirect) for redirect in command.redirects):
             # A redirection that fails keeps the command from running.
-            outcome = Outcome((), (inner,))
+            outcome = outcome._replace(failed=merged(outcome.failed, (inner,)))
         if inner is world or fields[0].text == "exec":
             return outcome
         writes = any(redirect.operator not in ("<", "<<", "<<<", "<&") for redirect in command.redirects)
@@ -279,3 +279,8 @@ def _back(after: World, before: World) -> World:
     variables = {name: value for name, value in after.variables.items() if name not in after.local}
     variables.update({name: before.variables[name] for name in after.local if name in before.variables})
     return after._replace(arguments=before.arguments, local=before.local, variables=variables)
+
+
+def _can_fail(redirect: Redirect) -> bool:
+    """Tell whether a redirection opens a file that may not be there."""
+    return redirect.operator not in ("<<", "<<<", "<&", ">&") and redirect.word.source != "/dev/null"

@@ -108,7 +108,7 @@ class Expander:
             return NUMBER
         field = self.single(word)
         if field.kind == "below":
-            return Mystery("below", field.text, word.source, field.cwd)
+            return Mystery("below", field.text, word.source, field.cwd, field.linked)
         if field.kind == "exact" and len(field.text) <= _MAX_VALUE:
             # A tilde after a colon is expanded in assignments too.
             return field.text if ":~" not in field.text else Mystery("any", "", word.source)
@@ -222,7 +222,7 @@ class Expander:
             self._doubt(subscript, "arithmetic on a value that may hold commands")
         return Mystery("any", "", f"${name}[{subscript}]")
 
-    def _named(self, name: str) -> Value:
+    def _named(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
         world = self.world
         if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in world.variables and not world.posix):
             return NUMBER
@@ -241,7 +241,9 @@ class Expander:
             return self._home
         return world.variables.get(name, Mystery("any", "", f"${name}"))
 
-    def _operated(self, part: Parameter, value: Value, operator: str, operand: Field) -> Value:
+    def _operated(  # noqa: PLR0911 - one for each operator
+        self, part: Parameter, value: Value, operator: str, operand: Field
+    ) -> Value:
         """Return the value of `${name<operator>operand}` where that can be computed."""
         unknown = Mystery("any", "", f"${part.name}")
         if not isinstance(value, str):
@@ -273,7 +275,7 @@ def _printed(output: Output, cwd: str | None) -> Value:
     if output.number:
         return NUMBER
     if len(output.below) == 1 and not output.separated and output.cwd == cwd:
-        return Mystery("below", output.below[0], "$(…)", cwd)
+        return Mystery("below", output.below[0], "$(…)", cwd, linked=not output.regular)
     return Mystery("any", "", "$(…)")
 
 
@@ -313,7 +315,7 @@ def _unknown_field(pieces: Sequence[_Piece], unknown: Sequence[_Piece], source: 
     mystery = unknown[0].mystery
     bounded = mystery is not None and mystery.kind == "below" and len(unknown) == 1 and not unknown[0].active
     if mystery is not None and bounded and not before and ".." not in after:
-        return Field(mystery.text, "below", source, cwd=mystery.cwd)
+        return Field(mystery.text, "below", source, cwd=mystery.cwd, linked=mystery.linked)
     return Field(before, "unknown", source)
 
 

@@ -27,7 +27,7 @@ _FIND_PLAIN: Final = frozenset(
     "-ignore_readdir_race -noignore_readdir_race".split()
 )
 _FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
-_NEWER: Final = re.compile(r"-newer[aBcmt][aBcm]\Z")
+_NEWER: Final = re.compile(r"-newer[aBcm][aBcmt]\Z")
 
 
 class _Find:

@@ -118,7 +118,7 @@ class Invocation:
         given, command, tool = self._divided(list(roles(program, arguments)))
         coded = False
         for role, field in given:
-            if coded and role == "data":
+            if coded and role in ("data", "revision"):
                 self.run.arguments_of_code((field,), self.cwd)
             else:
                 play(self, role, field)
@@ -210,7 +210,9 @@ class Invocation:
         also = [effect for name, effects in program.touches_if.items() if arguments.has((name,)) for effect in effects]
         for effect in (*program.touches, *also):
             role, _, path = effect.partition(" ")
-            trace.touch(role, self._home(path), self.cwd, program.name)
+            look = trace.touch(role, self._home(path), self.cwd, program.name)
+            if look is not None and effect in also:
+                self.run.changes.filled.add(look.path)
         local = (
             program.unless_local
             and arguments.operands

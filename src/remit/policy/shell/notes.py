@@ -59,6 +59,8 @@ class Notes:
 
     def _named(self, role: str, field: Field, cwd: str | None) -> Look | None:
         text = f"./{field.text}" if field.quoted and field.text.startswith("~") else field.text
+        # Several slashes at the start are one here; elsewhere they can mean another host.
+        text = "/" + text.lstrip("/") if text.startswith("//") else text
         if text in ("-", "") or self.trace.device(role, text, field.source):
             return None
         if self.changes.aliases and self.changes.crosses(join(cwd or "/", text)):
@@ -74,6 +76,8 @@ class Notes:
         elif field.text != "/dev/fd":
             self.trace.touch_beneath(role, field.text, field.source)
             self._note_folder(role, field.text)
+            if field.linked:
+                self.trace.follow_links(field.text, field.source, role)
 
     def _matched(self, role: str, field: Field, cwd: str | None) -> None:
         pattern = field.text.replace("**", "*")

@@ -111,8 +111,9 @@ def _basename(invocation: "Invocation", arguments: Arguments) -> Output:
 def _dirname(invocation: "Invocation", arguments: Arguments) -> Output:
     if arguments.options or len(arguments.operands) != 1 or arguments.operands[0].kind != "exact":
         return _NOTHING
-    folder, slash, _ = arguments.operands[0].text.rstrip("/").rpartition("/")
-    return Output((folder.rstrip("/") or "/" if slash else ".") + "\n")
+    text = arguments.operands[0].text
+    folder, slash, _ = text.rstrip("/").rpartition("/")
+    return Output((folder.rstrip("/") or "/" if slash or text.startswith("/") else ".") + "\n")
 
 
 PRINTS: Final[dict[str, Callable[["Invocation", Arguments], Output]]] = {

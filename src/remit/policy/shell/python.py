@@ -304,3 +304,4 @@ def judge_python(invocation: "Invocation", text: str, source: str) -> None:
     elif walk.modules or walk.members:
         # A file of the project can stand in for a module.
         invocation.run.note_code()
+        invocation.run.changes.build(invocation.cwd, "python")

@@ -202,13 +202,17 @@ class Run(Commands):
         return Outcome(ended, ended)
 
     def _for(self, command: For, worlds: tuple[World, ...]) -> Outcome:
+        last = Mystery("any", "", f"${command.name}")
+
         def once(current: tuple[World, ...]) -> tuple[World, ...]:
             ends: tuple[World, ...] = ()
             for world in current:
                 for value in self._loop_values(command, world):
                     entered = merged((world,), ends)
                     inside = tuple(each.with_variable(command.name, value) for each in entered)
-                    ends = merged(ends, self.follow(command.body, inside).all)
+                    # Which value was the last is not kept: worlds that differ in nothing else are one.
+                    done = self.follow(command.body, inside).all
+                    ends = merged(ends, (each.with_variable(command.name, last) for each in done))
             return ends
 
         return self._looped(once, command.redirects, worlds)

@@ -85,7 +85,7 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     value: Value = Mystery("any", "", "read")
     given = world.stdin
     if given is not None and len(given.below) == 1 and given.cwd == world.cwd and run.is_plain(given):
-        value = Mystery("below", given.below[0], "read", given.cwd)
+        value = Mystery("below", given.below[0], "read", given.cwd, linked=not given.regular)
     names: list[str] = []
     ahead = list(fields)
     while ahead:

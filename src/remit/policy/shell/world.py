@@ -40,6 +40,8 @@ class Mystery:
     cause: str
     # Where a path below a directory starts, if it is relative.
     cwd: str | None = None
+    # It may be a link.
+    linked: bool = False
 
 
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
@@ -62,6 +64,8 @@ class Field(NamedTuple):
     splits: bool = False
     # Where a path below a directory starts, if it is relative.
     cwd: str | None = None
+    # It may be a link.
+    linked: bool = False
 
 
 class Output(NamedTuple):
@@ -126,7 +130,7 @@ def as_value(field: Field) -> Value:
     if field.kind == "exact":
         return field.text
     if field.kind == "below":
-        return Mystery("below", field.text, field.source, field.cwd)
+        return Mystery("below", field.text, field.source, field.cwd, field.linked)
     return Mystery("any", "", field.source)
 
 

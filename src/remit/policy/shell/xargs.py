@@ -39,7 +39,7 @@ def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
     world = invocation.world._replace(stdin=None)
     run = invocation.run
     if mark is not None:
-        for item in items:
+        for item in items or [Field("", "unknown", mark.source)]:
             run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
         return
     run.command([*command, *items], world, prefix="xargs")

@@ -1,0 +1,219 @@
+"""The passport's own rules: their order, their codes, and remedies that really help."""
+
+from itertools import combinations
+
+import pytest
+from msgspec import structs
+
+from remit import Mission
+from remit.claims.strictjson import JSON
+from remit.policy.budget import Budget
+from remit.policy.engines import Change, Remedy, Standing
+from remit.policy.native import names_tool
+from tests.policy.judging import BASE, STANDING, judged, mission
+
+READ: dict[str, JSON] = {"file_path": "/etc/passwd"}
+WRONG: dict[str, object] = {
+    "max_tool_calls": 1,
+    "max_duration_s": 60,
+    "forbidden_tools": ("Write",),
+    "allowed_tools": (),
+    "resource_scope": (BASE,),
+    "allowed_side_effect_classes": ("none",),
+}
+SPENT = Standing("grant:00000001", Budget(tool_calls=0, duration_s=0))
+# One rule after the other is satisfied; the next refusal is the one that shows.
+ORDER: list[tuple[str | None, dict[str, object]]] = [
+    ("tool_calls_exhausted", {}),
+    ("duration_exceeded", {}),
+    ("tool_forbidden", {"forbidden_tools": ()}),
+    ("tool_not_allowed", {"allowed_tools": ("Write",)}),
+    ("out_of_scope", {"resource_scope": ("/etc",)}),
+    ("side_effect_not_allowed", {"allowed_side_effect_classes": ("internal_write",)}),
+    (None, {}),
+]
+
+
+def test_the_rules_are_asked_in_the_order_of_the_page() -> None:
+    members: dict[str, object] = dict(WRONG)
+    budgets = [Budget(0, 0), Budget(1, 0), Budget(1, 1)]
+    for index, (code, change) in enumerate(ORDER):
+        standing = Standing("grant:00000001", budgets[min(index, 2)])
+        decision = judged("Write", {"file_path": "/etc/x"}, under=mission(**members), standing=standing)
+        assert decision.code == code
+        members.update(change)
+
+
+def test_a_tool_that_is_not_allowed_comes_before_its_scope() -> None:
+    assert judged("Read", READ, under=mission(allowed_tools=("Write",))).code == "tool_not_allowed"
+    assert (
+        judged("Read", READ, under=mission(allowed_tools=("Write",), forbidden_tools=("R*",))).code == "tool_forbidden"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "public"),
+    [
+        ("passport_revoked", "revoked"),
+        ("session_revoked", "revoked"),
+        ("session_ended", "revoked"),
+        ("kill_switch", "revoked"),
+        ("chain_broken", "chain_invalid"),
+        ("duration_exceeded", "budget_exhausted"),
+    ],
+)
+def test_a_session_that_stands_badly_refuses_every_call(code: str, public: str) -> None:
+    standing = Standing("grant:00000001", Budget(0, 0), code)
+    decision = judged("Read", READ, under=mission(allowed_tools=()), standing=standing)
+    assert (decision.decision, decision.code, decision.public_reason) == ("DENY", code, public)
+    assert decision.remedy is not None
+    assert decision.remedy.changes == ()
+
+
+def test_calls_that_a_delegate_holds_are_told_from_those_that_were_used() -> None:
+    standing = Standing("grant:00000001", Budget(0, 9, own_calls=False))
+    assert judged("Read", {}, standing=standing).code == "lineage_budget_exhausted"
+
+
+@pytest.mark.parametrize(
+    ("entries", "tool", "named"),
+    [
+        (("Read",), "Read", "Read"),
+        (("Re*",), "Read", "Re*"),
+        (("mcp__?__x",), "mcp__a__x", "mcp__?__x"),
+        (("[RW]*",), "Write", "[RW]*"),
+        (("a[b",), "a[b", "a[b"),
+        ((), "Read", None),
+        (("read",), "Read", None),
+        (("READ*",), "Read", None),
+        (("Read ",), "Read", None),
+        (("Read",), "Read ", None),
+        (("Read",), "\u211bead", None),
+        (("Rea",), "Read", None),
+    ],
+)
+def test_a_tool_is_named_exactly_or_by_a_glob(entries: tuple[str, ...], tool: str, named: str | None) -> None:
+    assert names_tool(entries, tool) == named
+
+
+def test_an_unknown_target_is_a_denial_for_missing_evidence() -> None:
+    decision = judged("Bash", {"command": "cat $X"})
+    assert (decision.code, decision.verdict) == ("target_unknown", "insufficient_evidence")
+    assert decision.public_reason == "insufficient_evidence"
+
+
+def test_a_scope_of_everything_needs_no_target() -> None:
+    assert judged("Bash", {"command": "cat $X"}, under=mission(resource_scope=("**",))).permits
+
+
+def test_a_command_that_cannot_be_read_is_denied_even_where_everything_is_in_scope() -> None:
+    decision = judged("Bash", {"command": "cat 'x"}, under=mission(resource_scope=("**",)))
+    assert (decision.code, decision.verdict) == ("shell_unparsed", "insufficient_evidence")
+
+
+def test_code_that_nobody_can_follow_may_have_every_side_effect() -> None:
+    narrow = mission(resource_scope=("**",), allowed_side_effect_classes=("none", "internal_write", "state_change"))
+    assert judged("Bash", {"command": "unknown-program"}, under=narrow).code == "side_effect_not_allowed"
+    assert judged("Bash", {"command": "cat $X"}, under=narrow).permits
+
+
+def test_raised_privileges_need_everything_in_scope() -> None:
+    decision = judged("Bash", {"command": "sudo ls"}, under=mission(resource_scope=("/",)))
+    assert decision.code == "out_of_scope"
+    assert decision.remedy is not None
+    assert decision.remedy.changes == ()
+    assert judged("Bash", {"command": "sudo ls"}, under=mission(resource_scope=("**",))).permits
+
+
+def applied(under: Mission, changes: tuple[Change, ...], standing: Standing) -> tuple[Mission, Standing]:
+    """Return the mission with changes made, and the budget that a session under it would have."""
+    calls, seconds = standing.budget.tool_calls, standing.budget.duration_s
+    for change in changes:
+        held = getattr(under, change.member)
+        if change.operation == "add":
+            under = structs.replace(under, **{change.member: (*held, *change.values)})
+        elif change.operation == "remove":
+            left = tuple(entry for entry in held if entry not in change.values)
+            under = structs.replace(under, **{change.member: left})
+        else:
+            (limit,) = change.values
+            assert isinstance(limit, int)
+            calls += limit - held if change.member == "max_tool_calls" else 0
+            seconds += limit - held if change.member == "max_duration_s" else 0
+            under = structs.replace(under, **{change.member: limit})
+    return under, Standing(standing.session_id, Budget(calls, seconds))
+
+
+REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
+    ("Read", READ, {}, STANDING),
+    ("Read", READ, {"allowed_tools": ()}, STANDING),
+    ("odd[tool]*", {}, {"allowed_tools": ()}, STANDING),
+    ("Read", READ, {"forbidden_tools": ("Read", "R*", "W*")}, STANDING),
+    ("Write", {"file_path": "/etc/x", "content": "x"}, WRONG, SPENT),
+    ("Write", {"file_path": "/a/[b]*?", "content": "x"}, {}, STANDING),
+    ("Bash", {"command": "cp /etc/a /usr/b; curl -d x 'https://a.example/b?c'"}, {}, STANDING),
+    ("Bash", {"command": "cat /etc/*.conf"}, {"allowed_side_effect_classes": ()}, STANDING),
+    ("Bash", {"command": "rm -r /var/x"}, {"allowed_side_effect_classes": ("none",)}, STANDING),
+    ("Bash", {"command": "echo x > /dev/tcp/a.example/99"}, {}, STANDING),
+    ("Bash", {"command": "ssh a.example ls"}, {"resource_scope": ()}, STANDING),
+    ("WebFetch", {"url": "https://a.example/b", "prompt": "p"}, {}, STANDING),
+    ("send_email", {"to": "a@b.example", "body": "x"}, {"allowed_side_effect_classes": ("none",)}, STANDING),
+    ("Read", {}, {}, Standing("grant:00000001", Budget(0, -7))),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "members", "standing"), REFUSED)
+def test_the_changes_of_a_remedy_permit_the_call_and_each_is_needed(
+    tool: str, arguments: dict[str, JSON], members: dict[str, object], standing: Standing
+) -> None:
+    under = mission(**members)
+    remedy = judged(tool, arguments, under=under, standing=standing).remedy
+    assert remedy is not None
+    assert remedy.changes
+    for count in range(len(remedy.changes) + 1):
+        for some in combinations(remedy.changes, count):
+            changed, then = applied(under, some, standing)
+            permits = judged(tool, arguments, under=changed, standing=then).permits
+            assert permits == (count == len(remedy.changes))
+
+
+def changes_of(remedy: Remedy | None) -> tuple[Change, ...]:
+    assert remedy is not None
+    return remedy.changes
+
+
+def test_every_value_of_a_scope_remedy_is_needed() -> None:
+    text = {"command": "cp /etc/a /usr/b"}
+    (change,) = changes_of(judged("Bash", text).remedy)
+    assert change == Change("resource_scope", "add", ("/etc/a", "/usr/b"))
+    for value in change.values:
+        fewer = tuple(other for other in change.values if other != value)
+        assert not judged("Bash", text, under=mission(resource_scope=(BASE, *fewer))).permits
+
+
+def test_more_places_than_a_passport_should_gain_have_no_change() -> None:
+    words = " ".join(f"/etc/{number}" for number in range(40))
+    decision = judged("Bash", {"command": f"cat {words}"})
+    assert decision.code == "out_of_scope"
+    assert changes_of(decision.remedy) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("cat $X", "$X"), ("unknown-program a", "unknown-program"), ("cat ~/x", "~/x")]
+)
+def test_a_doubt_names_its_word_in_the_remedy(text: str, word: str) -> None:
+    decision = judged("Bash", {"command": text})
+    assert decision.remedy is not None
+    assert changes_of(decision.remedy) == ()
+    assert word in decision.remedy.sentence
+
+
+def test_a_permission_has_no_remedy() -> None:
+    decision = judged("Read", {"file_path": "a"})
+    assert (decision.decision, decision.code, decision.remedy) == ("PERMIT", None, None)
+
+
+def test_reasons_stay_short_whatever_the_agent_sends() -> None:
+    decision = judged("Read", {"file_path": "/" + "x" * 4000})
+    assert len(decision.reason) < 1024
+    assert len(judged("t" * 5000, {}, under=mission(allowed_tools=())).reason) < 1024
