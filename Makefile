@@ -33,6 +33,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench.claims
+	$(BIN)/python -m bench.policy
 
 docs: $(READY)
 	$(BIN)/python docs/build.py

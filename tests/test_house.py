@@ -98,9 +98,30 @@ def test_the_core_does_no_input_or_output(module: str) -> None:
     assert not imported & INPUT_OUTPUT
 
 
+# Where the policy reads its own tables, and where it watches engines.
+POLICY_DOORS = {
+    "remit.policy.files": {"os"},
+    "remit.policy.engines": {"threading"},
+    "remit.policy.urls": {"urllib"},
+    "remit.policy.paths": {"urllib"},
+    "remit.policy.shell.invoke": {"sys"},
+}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("remit.policy")])
+def test_the_policy_asks_the_system_in_one_place(module: str) -> None:
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+    assert imported & INPUT_OUTPUT <= POLICY_DOORS.get(module, set())
+
+
 def test_tokens_are_taken_apart_in_one_place() -> None:
     """Base64url of others is decoded for tokens in jws.py and for keys in keys.py, and nowhere else."""
-    decoding = re.compile(r"decode_base64url\(|b64decode|a2b_base64|get_unverified|unsafe_decode")
+    decoding = re.compile(r"decode_base64url\(|b64decode\(|a2b_base64|get_unverified|unsafe_decode")
     places = {path.name for path in SOURCE.rglob("*.py") if decoding.search(path.read_text(encoding="utf-8"))}
     assert places == {"canonical.py", "jws.py", "keys.py"}
 

@@ -44,6 +44,8 @@ _SHELL_TOOLS: Final = frozenset(
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:https?|wss?|ftp|file):", re.IGNORECASE)
 _READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{)")
 _UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
+# A name with a dot or a slash in it, as files have.
+_FILE_LIKE: Final = re.compile(r"(?=[^/.]{0,200}[/.])[\w@.+-][\w@.+/ -]{0,255}\Z")
 _HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]+\Z")
 _QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'|>([^<>\n]{1,4096})<")
 
@@ -153,7 +155,7 @@ def _judge_path(trace: Trace, role: str, text: str, base: str | None, place: str
 
 def _is_there(trace: Trace, text: str, base: str | None) -> bool:
     """Tell whether a word that is named like nothing is a file all the same."""
-    if base is None or not trace.files.sees or len(text) > _MAX_NAME or not re.fullmatch(r"[\w@.+-][\w@.+/ -]*", text):
+    if base is None or not trace.files.sees or not _FILE_LIKE.match(text):
         return False
     return trace.files.look(join(base, text)).exists
 

@@ -173,6 +173,8 @@ class _Reading:
 
     def target(self) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""
+        if len(self.trace.effects) == 1:
+            return self.trace.effects[0].resource
         entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
         effects = sorted(self.trace.effects, key=lambda effect: effect.source in entered)
         wanted = self.tool.target if self.tool else ""

@@ -8,7 +8,7 @@ working directory; without one it covers nothing.
 import re
 from fnmatch import translate
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from remit.claims.mission import EVERYTHING
 from remit.policy.call import Effect
@@ -39,9 +39,6 @@ class _UrlEntry(NamedTuple):
     path: str
     below_only: bool
     glob: tuple[str, ...] | None
-
-
-Entry: TypeAlias = _Path | _UrlEntry
 
 
 class Scope(NamedTuple):

@@ -28,6 +28,7 @@ _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>", "<&"))
 _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
+_UNPACKERS: Final = frozenset("unzip 7z patch cpio".split())
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
@@ -242,7 +243,8 @@ class Commands(Notes):
             invocation.judge(known, rest)
         self._keeping = False
         if base in _COPIERS:
-            self._copied(before, world)
+            unpacks = base in _UNPACKERS or any(field.text in ("apply", "am") for field in rest[:1])
+            self._copied(before, world, unpacks=unpacks)
         self._read |= outer
         if world.cwd is not None and self.changes.may_be_gone(world.cwd):
             # The directory that the script stands in was moved or removed.
@@ -250,13 +252,13 @@ class Commands(Notes):
             return Outcome((lost,), (lost,), invocation.output)
         return same._replace(output=invocation.output)
 
-    def _copied(self, before: tuple[set[str], set[str], set[str]], world: World) -> None:
+    def _copied(self, before: tuple[set[str], set[str], set[str]], world: World, *, unpacks: bool) -> None:
         """Forget what a copier or compiler has written, unless it was made from what the script has written."""
         after = self.changes.snapshot()
         self.changes.restore(before)
-        if world.stdin is not None or any(self.changes.is_tainted(path) for path in self._read):
+        if world.stdin is not None or self.reads_own():
             self.changes.restore(after)
-            if world.cwd is not None:
+            if unpacks and world.cwd is not None:
                 self.changes.filled.add(world.cwd)
 
     def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:

@@ -7,9 +7,10 @@ said to be a pattern, below a directory, or unknown. Commands inside words are f
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Final
 
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives
+from remit.policy.shell.pieces import Piece, field_of, piece_of
 from remit.policy.shell.syntax import (
     Arithmetic,
     Parameter,
@@ -36,14 +37,6 @@ _BLANKS: Final = re.compile(r"[ \t\n]+")
 _HARMLESS_FORMS: Final = frozenset("Q U u L".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class _Piece(NamedTuple):
-    """A stretch of a field: text that stands for itself, text in which globs are active, or a mystery."""
-
-    text: str
-    active: bool = False
-    mystery: Mystery | None = None
 
 
 def arithmetic_names(text: str) -> frozenset[str]:
@@ -90,12 +83,12 @@ class Expander:
             alternatives = alternatives[:1]
         for parts in alternatives:
             for pieces in self._split(parts):
-                yield _field(pieces, word.source)
+                yield field_of(pieces, word.source)
 
     def single(self, word: Word) -> Field:
         """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
         pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
-        return _field(pieces, word.source)
+        return field_of(pieces, word.source)
 
     def value(self, word: Word) -> Value:
         """Return what an assignment of the word stores."""
@@ -116,16 +109,16 @@ class Expander:
 
     # Splitting
 
-    def _split(self, parts: Sequence[Part]) -> Iterator[list[_Piece]]:
+    def _split(self, parts: Sequence[Part]) -> Iterator[list[Piece]]:
         """Yield the pieces of each field that the parts come to."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         started = False
         for index, part in enumerate(parts):
             if isinstance(part, Text):
                 started = True
                 alone = index == 0 and (len(parts) == 1 or "/" in part.value)
                 text = _tilde(part, self._home if alone else None) if index == 0 else part.value
-                pieces.append(_Piece(text, not part.quoted))
+                pieces.append(Piece(text, not part.quoted))
                 continue
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)
@@ -139,28 +132,28 @@ class Expander:
         if started:
             yield pieces
 
-    def _groups(self, part: Part, value: Value, *, quoted: bool) -> Iterator[list[_Piece]]:
+    def _groups(self, part: Part, value: Value, *, quoted: bool) -> Iterator[list[Piece]]:
         """Yield the pieces that a value adds; every group after the first starts a new field."""
         if isinstance(value, tuple):
             if quoted and not (isinstance(part, Parameter) and (part.name == "@" or "[@]" in part.operator)):
-                yield [_piece(Mystery("any", "", "$*"), active=False)]
+                yield [piece_of(Mystery("any", "", "$*"), active=False)]
                 return
             for element in value:
                 yield from self._groups(Text("", quoted=True), element, quoted=quoted)
             return
         if isinstance(value, Mystery) or quoted:
-            yield [_piece(value, active=not quoted)]
+            yield [piece_of(value, active=not quoted)]
             return
         if "IFS" in self.world.variables:
-            yield [_piece(Mystery("any", "", "IFS"), active=True)]
+            yield [piece_of(Mystery("any", "", "IFS"), active=True)]
             return
         words = _BLANKS.split(value)
         if words[0]:
-            yield [_Piece(words[0], active=True)]
+            yield [Piece(words[0], active=True)]
         elif value:
             yield []
         for word in words[1:]:
-            yield [_Piece(word, active=True)] if word else []
+            yield [Piece(word, active=True)] if word else []
 
     # Values
 
@@ -283,53 +276,6 @@ def _is_number(value: Value) -> bool:
     if isinstance(value, str):
         return _INTEGER.match(value) is not None
     return isinstance(value, Mystery) and value.kind == "number"
-
-
-def _piece(value: "str | Mystery", *, active: bool) -> _Piece:
-    if isinstance(value, str):
-        return _Piece(value, active)
-    return _Piece("", active, value)
-
-
-def _field(pieces: Sequence[_Piece], source: str) -> Field:
-    """Return the field that the pieces make together."""
-    quoted = not (pieces and pieces[0].active)
-    hidden = [piece for piece in pieces if piece.mystery is not None]
-    unknown = [piece for piece in hidden if piece.mystery is not None and piece.mystery.kind != "number"]
-    splits = any(piece.active for piece in unknown)
-    if len(pieces) > 1 and pieces[0].mystery is not None and not unknown:
-        # A number may be missing, and then what follows starts the word.
-        return Field("", "unknown", source, quoted, splits=pieces[0].active)
-    if unknown:
-        return _unknown_field(pieces, unknown, source)._replace(quoted=quoted, splits=splits)
-    if hidden or _is_glob(pieces):
-        return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source, quoted)
-    return Field("".join(piece.text for piece in pieces), "exact", source, quoted)
-
-
-def _unknown_field(pieces: Sequence[_Piece], unknown: Sequence[_Piece], source: str) -> Field:
-    """Return a field of which only the beginning is known, or only the directory it lies in."""
-    first = next(index for index, piece in enumerate(pieces) if piece is unknown[0])
-    before = "".join(piece.text for piece in pieces[:first])
-    after = "".join(piece.text for piece in pieces[first + 1 :])
-    mystery = unknown[0].mystery
-    bounded = mystery is not None and mystery.kind == "below" and len(unknown) == 1 and not unknown[0].active
-    if mystery is not None and bounded and not before and ".." not in after:
-        return Field(mystery.text, "below", source, cwd=mystery.cwd, linked=mystery.linked)
-    return Field(before, "unknown", source)
-
-
-def _is_glob(pieces: Sequence[_Piece]) -> bool:
-    """Tell whether the pieces hold a wildcard; a bracket that is never closed stands for itself."""
-    active = "".join(piece.text if piece.active else "\0" * len(piece.text) for piece in pieces)
-    opening = active.find("[")
-    return "*" in active or "?" in active or (opening >= 0 and any("]" in piece.text for piece in pieces))
-
-
-def _as_pattern(piece: _Piece) -> str:
-    if piece.mystery is not None:
-        return "*"
-    return piece.text if piece.active else _GLOB.sub(lambda mark: f"[{mark[0]}]", piece.text)
 
 
 def _glob_text(operand: Field) -> str | None:

@@ -109,6 +109,10 @@ class Notes:
                 # The name is made by this very script: what it stands for is what is touched.
                 self.trace.touch(role, target + path[len(name) :], None, source)
 
+    def reads_own(self) -> bool:
+        """Tell whether the program that is being judged reads what the script has written."""
+        return any(self.changes.is_tainted(path) for path in self._read)
+
     def is_plain(self, output: Output) -> bool:
         """Tell whether no file name below the directories can be taken for two, or for an option."""
         surveys = [self.trace.survey(directory) for directory in output.below]

@@ -98,6 +98,9 @@ class _Tar:
     def _files(self, base: str | None) -> None:
         if self.names & _EXTRACTS and not self.names & {"-O", "--to-stdout"}:
             self.trace.touch("write", ".", base, "tar")
+            run = self.invocation.run
+            if base is not None and (run.reads_own() or self.invocation.world.stdin is not None):
+                run.changes.filled.add(base)
         if not self.names & (_CREATES | _COMPARES):
             return
         for field in self.arguments.operands:
