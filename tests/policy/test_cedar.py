@@ -1,5 +1,7 @@
 """Cedar policies: what none permits is denied, and a policy that fails denies too."""
 
+from pathlib import Path
+
 import pytest
 
 from remit.errors import PolicyInvalid
@@ -7,6 +9,7 @@ from remit.policy.budget import Budget
 from remit.policy.call import Effect
 from remit.policy.cedar import CedarEngine, cedar_schema
 from remit.policy.engines import Finding, Standing, judge_all
+from remit.policy.files import load_policies
 from remit.policy.native import NativeEngine
 from tests.policy.judging import action, case, judged, mission, still
 
@@ -119,3 +122,20 @@ def test_the_schema_knows_every_class_of_action() -> None:
 def test_an_answer_says_which_policy_it_comes_from() -> None:
     answer: Finding = CedarEngine(f'@id("everything") {ALL}').judge(case(READ))
     assert "everything" in answer.reason
+
+
+def test_policies_come_from_a_file_or_from_all_files_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "b.cedar").write_text("permit(principal, action, resource);", encoding="utf-8")
+    (tmp_path / "a.cedar").write_text("// first", encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("not a policy", encoding="utf-8")
+    assert load_policies(str(tmp_path)) == "// first\npermit(principal, action, resource);"
+    assert load_policies(str(tmp_path / "a.cedar")) == "// first"
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "binary.cedar"])
+def test_policies_that_cannot_be_read_are_an_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "binary.cedar").write_bytes(b"\xff\xfe")
+    with pytest.raises(PolicyInvalid) as caught:
+        load_policies(str(tmp_path / name))
+    assert caught.value.code == "policy_invalid"

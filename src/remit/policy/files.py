@@ -14,10 +14,13 @@ from re import Pattern
 from re import compile as compile_pattern
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles"]
+from remit.errors import PolicyInvalid
+
+__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles", "load_policies"]
 
 _MAX_LINKS: Final = 40
 _MAX_NAME: Final = 255
+_MAX_POLICY: Final = 1_048_576
 _MAX_MATCHES: Final = 2000
 _MAX_LISTED: Final = 10_000
 
@@ -188,6 +191,32 @@ def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
                     ahead.append(entry.path)
+
+
+def load_policies(path: str) -> str:
+    """Return the policies of a file, or of all files that end in `.cedar` in a folder, in the order of their names."""
+    try:
+        names = [f"{path}/{name}" for name in sorted(os.listdir(path)) if name.endswith(".cedar")]  # noqa: PTH208
+    except NotADirectoryError:
+        names = [path]
+    except OSError as error:
+        raise PolicyInvalid(f"the policies cannot be read ({type(error).__name__})") from None
+    texts = [_policy_text(name) for name in names]
+    if not texts:
+        raise PolicyInvalid("the folder holds no file that ends in .cedar")
+    return "\n".join(texts)
+
+
+def _policy_text(name: str) -> str:
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - text in, text out
+            content = file.read(_MAX_POLICY + 1)
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyInvalid(f"a policy file cannot be read ({type(error).__name__})") from None
+    if len(content) > _MAX_POLICY:
+        raise PolicyInvalid(f"a policy file is larger than {_MAX_POLICY} bytes")
+    return text
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,69 @@
+"""Effects as evidence: for a receipt's `measurements`, and in words for a person.
+
+A receipt carries the digest of the effects and a short description; whoever keeps the effects themselves can show later
+that these were the ones. Where static policy does not bound what runs, the receipt says so.
+"""
+
+from collections import Counter
+from typing import Final
+
+from remit.claims.canonical import canonicalize, sha256_base64url
+from remit.claims.receipt import Digest, Measurement
+from remit.claims.strictjson import JSON
+from remit.policy.call import Action, Effect
+
+__all__ = ["EFFECTS", "STATIC_SCOPE_ONLY", "describe", "effects_json", "measurements"]
+
+EFFECTS: Final = "remit.effects"
+STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
+_MAX_DESCRIPTION: Final = 512
+_SAID: Final = {
+    "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
+    "setenv": "sets", "escalate": "acts as",
+}  # fmt: skip
+
+
+def describe(effect: Effect) -> str:
+    """Return one effect in words."""
+    below = "/…" if effect.beneath else ""
+    return f"{_SAID[effect.verb]} {effect.resource}{below}"
+
+
+def effects_json(action: Action) -> list[JSON]:
+    """Return the effects and doubts of an action as values, in the order they were met."""
+    effects: list[JSON] = [
+        {"verb": effect.verb, "resource": effect.resource, "beneath": effect.beneath} for effect in action.effects
+    ]
+    doubts: list[JSON] = [{"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts]
+    return effects + doubts
+
+
+def measurements(action: Action) -> dict[str, Measurement]:
+    """Return what a receipt says about the effects of an action; nothing where it has none."""
+    told: dict[str, Measurement] = {}
+    if action.effects or action.doubts:
+        told[EFFECTS] = Measurement(
+            kind="custom",
+            status="fail" if action.doubts else "success",
+            digest=Digest(
+                alg="sha-256",
+                value=sha256_base64url(canonicalize(effects_json(action))),
+                canonicalization="jcs-rfc8785",
+                scope="measurement",
+            ),
+            description=_summary(action),
+        )
+    if action.runs_code:
+        told[STATIC_SCOPE_ONLY] = Measurement(
+            kind="custom",
+            status="not-run",
+            description="runs code of the project, which static policy does not bound",
+        )
+    return told
+
+
+def _summary(action: Action) -> str:
+    counts = Counter(effect.verb for effect in action.effects)
+    parts = [f"{_SAID[verb]} {count}" for verb, count in counts.items()]
+    parts += [f"cannot tell {len(action.doubts)}"] if action.doubts else []
+    return ", ".join(parts)[:_MAX_DESCRIPTION]

@@ -1,0 +1,44 @@
+"""What receipts and people are told about the effects of an action."""
+
+from remit.policy.call import Action, Doubt, Effect
+from remit.policy.evidence import EFFECTS, STATIC_SCOPE_ONLY, describe, effects_json, measurements
+
+
+def action(*effects: Effect, doubts: tuple[Doubt, ...] = (), runs_code: bool = False) -> Action:
+    return Action("Bash", "read", "shell", "/a", frozenset({"none"}), effects, doubts, runs_code)
+
+
+READS = Effect("read", "/a/b", "b")
+SENDS = Effect("send", "https://h.example/x", "x")
+
+
+def test_a_receipt_carries_the_digest_of_the_effects_and_a_summary() -> None:
+    told = measurements(action(READS, SENDS))
+    assert set(told) == {EFFECTS}
+    assert told[EFFECTS].status == "success"
+    assert told[EFFECTS].description == "reads 1, sends to 1"
+
+
+def test_other_effects_have_another_digest() -> None:
+    first, second = measurements(action(READS)), measurements(action(READS._replace(resource="/a/c")))
+    assert first[EFFECTS].digest != second[EFFECTS].digest
+
+
+def test_doubts_are_told_too() -> None:
+    doubted = action(READS, doubts=(Doubt("target_unknown", "$X", "not known"),))
+    assert measurements(doubted)[EFFECTS].status == "fail"
+    assert effects_json(doubted)[-1] == {"doubt": "$X", "reason": "not known"}
+
+
+def test_code_that_static_policy_does_not_bound_is_said_to_be_so() -> None:
+    assert STATIC_SCOPE_ONLY in measurements(action(READS, runs_code=True))
+    assert STATIC_SCOPE_ONLY not in measurements(action(READS))
+
+
+def test_a_call_without_effects_has_nothing_to_measure() -> None:
+    assert measurements(action()) == {}
+
+
+def test_an_effect_is_said_in_words() -> None:
+    assert describe(READS) == "reads /a/b"
+    assert describe(Effect("delete", "/a", "a", beneath=True)) == "deletes /a/…"
