@@ -8,7 +8,7 @@ from typing import Final
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
-from remit.policy.shell.environment import is_steering, judge_variable
+from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.notes import Exhausted, Notes
@@ -126,9 +126,8 @@ class Commands(Notes):
         known = world.variables.get(item.subscript, "0")
         if item.subscript and not (isinstance(known, str) and known.isdigit()) and known != NUMBER:
             self.trace.doubt(item.name, "arithmetic on a value that may hold commands", unbounded=True)
-        if is_steering(item.name) and item.name != "IFS":
-            self.trace.doubt(item.name, "it changes what programs run, load or contact", unbounded=True)
-        self.trace.add(Effect("setenv", item.name, item.name))
+        if item.name != "IFS":
+            judge_setting(self, item.name, value if isinstance(value, str) else None, world.cwd, item.name)
         if not item.replaces:
             old = world.variables.get(item.name)
             joined = isinstance(old, str) and isinstance(value, str) and len(old) + len(value) <= _MAX_JOINED

@@ -12,7 +12,7 @@ from remit.policy.call import Effect
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
 
-__all__ = ["is_steering", "judge_variable"]
+__all__ = ["is_steering", "judge_setting", "judge_variable"]
 
 _STEERING: Final = re.compile(
     r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
@@ -37,7 +37,15 @@ _SEARCHED: Final = frozenset(("PYTHONPATH", "NODE_PATH"))
 
 def is_steering(name: str) -> bool:
     """Tell whether a variable can choose what a program runs, loads or contacts."""
-    return _STEERING.match(name) is not None
+    return name in _SEARCHED or _STEERING.match(name) is not None
+
+
+def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
+    """Note that a variable is set for the shell itself, and perhaps for every program that follows."""
+    if is_steering(name):
+        judge_variable(run, name, value, cwd, source)
+    else:
+        run.trace.add(Effect("setenv", name, source))
 
 
 def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
@@ -46,7 +54,7 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
         for directory in filter(None, value.split(":")):
             run.trace.touch("read", directory, cwd, source)
         run.note_code()
-    elif is_steering(name) or name in _SEARCHED:
+    elif is_steering(name):
         run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
     elif value is not None and "\n" not in value and " " not in value:
         # A program may well read or write there.

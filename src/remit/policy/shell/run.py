@@ -79,7 +79,7 @@ class Run(Commands):
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
         self.enter(cwd)
         try:
-            self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}),))
+            self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}, posix=posix),))
             self._finish()
         except ShellUnparsed as error:
             self.trace.unparsed(error.word, error.reason)

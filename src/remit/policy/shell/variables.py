@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.call import Effect
-from remit.policy.shell.environment import is_steering
+from remit.policy.shell.environment import is_steering, judge_setting
 from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World, as_value
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def _declared(run: "Commands", world: World, field: Field) -> World:
     if assigned:
         known = field.kind == "exact" and not assigned[2]
         value: Value = assigned[3] if known else Mystery("any", "", f"${assigned[1]}")
-        if is_steering(assigned[1]):
-            run.trace.doubt(field.source, f"{assigned[1]} changes what programs run, load or contact", unbounded=True)
-        run.trace.add(Effect("setenv", assigned[1], field.source))
+        judge_setting(run, assigned[1], value if isinstance(value, str) else None, world.cwd, field.source)
         return world.with_variable(assigned[1], value)
     if field.kind != "exact" or not NAME.match(field.text):
         run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
