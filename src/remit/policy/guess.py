@@ -47,7 +47,9 @@ _UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%
 # A name with a dot or a slash in it, as files have.
 _FILE_LIKE: Final = re.compile(r"(?=[^/.]{0,200}[/.])[\w@.+-][\w@.+/ -]{0,255}\Z")
 _HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]+\Z")
-_QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'|>([^<>\n]{1,4096})<")
+_QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'")
+# Some assistants write their arguments as tags.
+_TAGGED: Final = re.compile(r"<(?:path|file_path|file)>([^<>\n]{1,4096})</")
 
 # The first word of a tool's name that is here says what it does; the gravest of all of them, how grave it is.
 _CHANGES: Final = (
@@ -98,9 +100,12 @@ def is_directory_name(name: str) -> bool:
 
 
 def quoted_resources(text: str) -> Iterator[str]:
-    """Yield what stands in quotes or tags, in a text that looks like data but cannot be read as such."""
-    for found in _QUOTED.finditer(text):
-        yield found[1] or found[2] or found[3]
+    """Yield what stands in quotes, or in tags that name files, in a text that looks like data but cannot be read."""
+    if text.startswith("<"):
+        yield from _TAGGED.findall(text)
+    else:
+        for found in _QUOTED.finditer(text):
+            yield found[1] or found[2]
 
 
 def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None) -> None:

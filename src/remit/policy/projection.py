@@ -201,7 +201,7 @@ class _Reading:
     def _inner(self, argument: Argument, base: str | None) -> None:
         """Read JSON inside a string as if it were written out; what only looks like it is searched for resources."""
         text = str(argument.value).strip()
-        if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        if text[:1] not in ("{", "[", "<") or text[-1:] not in ("}", "]", ">"):
             return
         try:
             value: JSON = parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=_MAX_INNER_JSON)
