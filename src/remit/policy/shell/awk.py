@@ -113,7 +113,7 @@ class _Awk:
             self._doubt("a command that awk runs is not known before it runs")
         else:
             world = self.invocation.world._replace(stdin=Output())
-            self.invocation.run.nested(token.text[1:-1], world, posix=True)
+            self.invocation.run.child(token.text[1:-1], world, posix=True)
 
     def _file(self, role: str, index: int) -> None:
         token, then = self.at(index), self.at(index + 1)

@@ -59,7 +59,7 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         entered.append(moved._replace(cwd=look.path))
     for place in entered:
         run.enter(place.cwd)
-    certain = look.is_directory and not look.refusal and not run.changes.may_be_gone(look.path)
+    certain = look.is_directory and not look.refusal and run.changes.is_certain(look.path)
     failed = () if certain else (world,)
     return Outcome(tuple(entered), failed)
 
@@ -132,7 +132,7 @@ def _trap(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.
-        run.trap(words[0].text, world.functions)
+        run.trap(words[0].text, world)
     return after(world)
 
 

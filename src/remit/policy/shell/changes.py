@@ -28,6 +28,10 @@ class Changes:
         # Directories in which files were written whose names nobody knows.
         self.filled: set[str] = set()
         self.removed: set[str] = set()
+        # Directories in which something unknown was removed.
+        self.unsure: set[str] = set()
+        # Directories into which something was unpacked that the script has made itself.
+        self.unpacked: set[str] = set()
         self._code: set[tuple[str, str]] = set()
         self._controls: set[tuple[str, str]] = set()
         self._runners: set[tuple[str, str]] = set()
@@ -95,6 +99,16 @@ class Changes:
         """Tell whether a directory, or one above it, was removed or moved."""
         return any(path == gone or path.startswith(gone + "/") for gone in self.removed)
 
+    def is_certain(self, path: str) -> bool:
+        """Tell whether a directory that is there now will still be there."""
+        return not self.may_be_gone(path) and not any(path.startswith(folder + "/") for folder in self.unsure)
+
+    def unpack(self, folder: str) -> None:
+        """Remember that anything may lie in a folder from now on, links included."""
+        self.filled.add(folder)
+        self.unpacked.add(folder)
+        self.alias(folder, None)
+
     def check(self, trace: Trace) -> None:
         """Doubt code that the script itself has written."""
         for path, source in self._code:
@@ -104,5 +118,7 @@ class Changes:
             if any(f"/{control}/" in f"{path}/" for path in self.written):
                 trace.doubt(source, f"it is steered by {control}, which the same command writes", unbounded=True)
         for cwd, source in self._runners:
-            if any(path.startswith(cwd.rstrip("/") + "/") and path.endswith(_SOURCES) for path in self.created):
+            inside = cwd.rstrip("/") + "/"
+            written = any(path.startswith(inside) and path.endswith(_SOURCES) for path in self.created)
+            if written or any(f"{folder}/".startswith(inside) for folder in self.unpacked):
                 trace.doubt(source, "it runs code that the same command writes", unbounded=True)

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.call import Effect
@@ -17,7 +17,7 @@ from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Sim
 from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_value, merged, restored
 from remit.policy.trace import Trace
 
-__all__ = ["Commands"]
+__all__ = ["Commands", "can_fail"]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
@@ -28,12 +28,13 @@ _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>", "<&"))
 _KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
-_UNPACKERS: Final = frozenset("unzip 7z patch cpio".split())
+_UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
+_GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
     "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip "
-    "bunzip2 xz unxz zstd 7z rsync split csplit patch ar cpio git".split()
+    "bunzip2 xz unxz zstd 7z rsync split csplit patch ar cpio".split()
 )
 # Builtins that also exist as programs, so that `env` or `xargs` can run them.
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
@@ -47,6 +48,10 @@ class Commands(Notes):
         self._depth = 0
         # Worlds in which the function or loop that is being followed may be left early.
         self._left: list[World] = []
+        # Variables that were set for a program.
+        self.passed: set[str] = set()
+        # Functions that were defined anywhere, for what runs at the end.
+        self.defined: dict[str, Command] = {}
 
     @abstractmethod
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
@@ -60,8 +65,15 @@ class Commands(Notes):
     def nested(self, text: str, world: World, *, posix: bool = False) -> Outcome:
         """Follow a script inside a command; `posix` where another shell than bash may read it."""
 
+    def child(self, text: str, world: World, *, posix: bool) -> Outcome:
+        """Follow a script that another shell runs: it has neither our functions nor our variables for certain."""
+        names = (*world.variables, *self.passed)
+        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
+        inner = world._replace(functions={}, strict=False, variables=variables, local=frozenset())
+        return self.nested(text, inner, posix=posix)
+
     @abstractmethod
-    def trap(self, text: str, functions: Mapping[str, Command]) -> None:
+    def trap(self, text: str, world: World) -> None:
         """Remember a command that runs at the end, wherever the script is then."""
 
     def expander(self, world: World) -> Expander:
@@ -86,14 +98,17 @@ class Commands(Notes):
             return Outcome((world,), (world,))
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
-        if any(_can_fail(redirect) for redirect in command.redirects):
+        if any(can_fail(redirect) for redirect in command.redirects):
             # A redirection that fails keeps the command from running.
             outcome = outcome._replace(failed=merged(outcome.failed, (inner,)))
-        if inner is world or fields[0].text == "exec":
+        if command.redirects and fields[0].text in _RUN_HERE:
+            # What is read from now on, here and in what follows, may be anything.
+            self.stdin_changed = True
+        if not command.redirects or fields[0].text == "exec":
             return outcome
-        writes = any(redirect.operator not in ("<", "<<", "<<<", "<&") for redirect in command.redirects)
+        plain = all(redirect.operator in ("<<", "<<<") and not redirect.descriptor for redirect in command.redirects)
         succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
-        return Outcome(succeeded, failed, Output() if writes else outcome.output)
+        return Outcome(succeeded, failed, outcome.output if plain else Output())
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
         """Return the fields of a command; the values of a declaration are not split."""
@@ -107,9 +122,10 @@ class Commands(Notes):
     def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], world: World) -> None:
         """Note the variables that are set for one command only."""
         for item, value in assigned:
-            if item.name == "IFS" and name.text == "read":
+            self.passed.add(item.name)
+            if item.name == "IFS" and name.text == "read" and "read" not in world.functions:
                 continue
-            if name.text in world.functions or name.text in _RUN_HERE:
+            if name.text in world.functions or name.text in _RUN_HERE or (world.posix and name.text in BUILTINS):
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
             judge_variable(self, item.name, known, world.cwd, item.name)
@@ -128,7 +144,9 @@ class Commands(Notes):
             self.trace.doubt(item.name, "arithmetic on a value that may hold commands", unbounded=True)
         if item.name != "IFS":
             judge_setting(self, item.name, value if isinstance(value, str) else None, world.cwd, item.name)
-        if not item.replaces:
+        if item.subscript:
+            value = Mystery("any", "", f"${item.name}")
+        elif not item.replaces:
             old = world.variables.get(item.name)
             joined = isinstance(old, str) and isinstance(value, str) and len(old) + len(value) <= _MAX_JOINED
             value = f"{old}{value}" if joined else Mystery("any", "", f"${item.name}")
@@ -140,8 +158,9 @@ class Commands(Notes):
             if redirect.descriptor.startswith("{"):
                 world = world.with_variable(redirect.descriptor.strip("{}"), NUMBER)
             given = self._redirected_input(redirect, world)
-            if given is not None and redirect.descriptor in ("", "0"):
-                world = world._replace(stdin=given)
+            number = redirect.descriptor.lstrip("0") if redirect.descriptor.isdigit() else redirect.descriptor
+            if not number and (given is not None or redirect.descriptor):
+                world = world._replace(stdin=given if given is not None else Output())
         return world
 
     def _redirected_input(self, redirect: Redirect, world: World) -> Output | None:
@@ -241,9 +260,11 @@ class Commands(Notes):
         else:
             invocation.judge(known, rest)
         self._keeping = False
-        if base in _COPIERS:
-            unpacks = base in _UNPACKERS or any(field.text in ("apply", "am") for field in rest[:1])
-            self._copied(before, world, unpacks=unpacks)
+        verb = rest[0].text if rest else ""
+        if base in _COPIERS or (base == "git" and verb in ("apply", "am")):
+            self._copied(before, world, unpacks=base in _UNPACKERS or base == "git")
+        if base == "git" and verb in _GIT_REMOVES and world.cwd is not None:
+            self.changes.unsure.add(world.cwd)
         self._read |= outer
         if world.cwd is not None and self.changes.may_be_gone(world.cwd):
             # The directory that the script stands in was moved or removed.
@@ -258,7 +279,7 @@ class Commands(Notes):
         if world.stdin is not None or self.reads_own():
             self.changes.restore(after)
             if unpacks and world.cwd is not None:
-                self.changes.filled.add(world.cwd)
+                self.changes.unpack(world.cwd)
 
     def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:
         """Note that a file of the project is run, and every argument that reads like a path."""
@@ -282,6 +303,6 @@ def _back(after: World, before: World) -> World:
     return after._replace(arguments=before.arguments, local=before.local, variables=variables)
 
 
-def _can_fail(redirect: Redirect) -> bool:
+def can_fail(redirect: Redirect) -> bool:
     """Tell whether a redirection opens a file that may not be there."""
-    return redirect.operator not in ("<<", "<<<", "<&", ">&") and redirect.word.source != "/dev/null"
+    return redirect.operator not in ("<<", "<<<") and redirect.word.source not in ("/dev/null", "0", "1", "2")

@@ -163,7 +163,7 @@ class Expander:
         if isinstance(part, Substitution):
             return _printed(self._follow(part.script, self.world), self.world.cwd)
         if isinstance(part, ProcessSubstitution):
-            self._follow(part.script, self.world._replace(stdin=None))
+            self._follow(part.script, self.world._replace(stdin=Output()))
             return Mystery("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
             self.check_arithmetic(part.word)

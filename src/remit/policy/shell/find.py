@@ -86,6 +86,7 @@ class _Find:
                 for root in self.roots:
                     self.trace.touch_beneath("delete", root, "-delete")
                     self.trace.touch("delete", root, None, "-delete")
+                    self.invocation.run.changes.unsure.add(root)
             elif word in _FIND_FILES or _NEWER.match(word):
                 self._file(word)
             elif word in _FIND_DATA:
@@ -119,7 +120,7 @@ class _Find:
             ):
                 break
             words.append(field)
-        run, world = self.invocation.run, self.invocation.world._replace(cwd=self.invocation.cwd, stdin=None)
+        run, world = self.invocation.run, self.invocation.world._replace(cwd=self.invocation.cwd, stdin=Output())
         if not self.regular or self.words & {"-o", "-or", ",", "!", "-not"}:
             run.check_links(self.roots, "find")
         for root in self.roots:

@@ -38,7 +38,7 @@ class Invocation:
         # Whether data leaves with what is contacted.
         self.sends = False
         # What a script given as text sees as its parameters.
-        self.positional: Sequence[Field] = ()
+        self.positional: Sequence[Field] | None = ()
 
     def judge(self, program: Program, fields: Sequence[Field]) -> None:
         """Note everything that the words and the facts of the table come to."""
@@ -50,7 +50,9 @@ class Invocation:
         else:
             arguments = parse_arguments(program, fields)
             self.program = program
-            self.positional = arguments.operands[1:]
+            # Where `--` stands among them, which one comes first is not certain.
+            dashed = any(field.text == "--" for field in fields)
+            self.positional = None if dashed else arguments.operands[1:]
             self.sends = program.sends or arguments.has(program.sends_if)
             self._check_words(program, arguments, fields)
             self._options(program, arguments)
@@ -170,7 +172,8 @@ class Invocation:
         """Judge what arrives at standard input as the code that the program would run."""
         given = self.world.stdin
         if given is None:
-            # Nothing is connected: an agent's terminal gives nothing.
+            # Nothing is connected: an agent's terminal gives nothing. Unless the script changes that.
+            self.run.readers.add(program.name)
             return
         if given.text is None:
             self.trace.doubt(program.name, "it runs what it is given, and that is not known", unbounded=True)

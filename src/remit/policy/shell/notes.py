@@ -37,6 +37,9 @@ class Notes:
         # What the program that is being judged reads, and whether it leaves contents alone.
         self._read: set[str] = set()
         self._keeping = False
+        # Standard input was changed for all that follows, and programs that would run what they read there.
+        self.stdin_changed = False
+        self.readers: set[str] = set()
         self._places: set[str | None] = set()
 
     def step(self) -> None:
@@ -73,7 +76,9 @@ class Notes:
     def _listed(self, role: str, field: Field, cwd: str | None) -> None:
         if field.cwd is not None and field.cwd != cwd:
             self.trace.doubt(field.source, "it was listed in another directory")
-        elif field.text != "/dev/fd":
+        elif field.text == "/dev/fd":
+            self._read.add(field.text)
+        else:
             self.trace.touch_beneath(role, field.text, field.source)
             self._note_folder(role, field.text)
             if field.linked:
@@ -92,6 +97,8 @@ class Notes:
             self._read.add(folder)
         if role in ("write", "edit", "move") and not self._keeping:
             self.changes.filled.add(folder)
+        if role in ("delete", "move"):
+            self.changes.unsure.add(folder)
 
     def _note_file(self, role: str, path: str, source: str) -> None:
         if role != "write":
@@ -110,8 +117,8 @@ class Notes:
                 self.trace.touch(role, target + path[len(name) :], None, source)
 
     def reads_own(self) -> bool:
-        """Tell whether the program that is being judged reads what the script has written."""
-        return any(self.changes.is_tainted(path) for path in self._read)
+        """Tell whether the program that is being judged reads what the script has written, or what another prints."""
+        return "/dev/fd" in self._read or any(self.changes.is_tainted(path) for path in self._read)
 
     def is_plain(self, output: Output) -> bool:
         """Tell whether no file name below the directories can be taken for two, or for an option."""

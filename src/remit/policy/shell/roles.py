@@ -82,12 +82,11 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
-        arguments = tuple(as_value(each) for each in invocation.positional)
+        arguments = None if invocation.positional is None else tuple(as_value(each) for each in invocation.positional)
         posix = invocation.program.name != "bash"
-        inner = invocation.world._replace(
-            cwd=invocation.cwd, functions={}, strict=False, arguments=arguments, posix=posix
+        invocation.run.child(
+            field.text, invocation.world._replace(cwd=invocation.cwd, arguments=arguments), posix=posix
         )
-        invocation.run.nested(field.text, inner)
     elif language in LANGUAGES:
         LANGUAGES[language](invocation, field.text, field.source)
     else:
@@ -158,7 +157,9 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
         invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
     else:
-        invocation.file("write", field._replace(text=f"{field.text}-"))
+        look = invocation.file("write", field._replace(text=f"{field.text}-"))
+        if look is not None:
+            invocation.run.changes.filled.add(look.path.rpartition("/")[0])
 
 
 def _source(invocation: "Invocation", form: str, field: Field) -> None:

@@ -9,7 +9,8 @@ from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.shell.builtins import BUILTINS
-from remit.policy.shell.commands import Commands
+from remit.policy.shell.commands import Commands, can_fail
+from remit.policy.shell.environment import is_steering
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
@@ -73,7 +74,7 @@ class Run(Commands):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._guarded = 0
-        self._traps: list[tuple[str, Mapping[str, Command]]] = []
+        self._traps: list[tuple[str, Mapping[str, Command], bool]] = []
 
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
@@ -115,12 +116,16 @@ class Run(Commands):
 
     def _pipeline(self, pipeline: Pipeline, worlds: tuple[World, ...]) -> Outcome:
         if len(pipeline.commands) == 1:
+            self._guarded += pipeline.negated
             outcome = self.follow_command(pipeline.commands[0], worlds)
+            self._guarded -= pipeline.negated
             # A negated command counts as either: nobody gains from being precise about what `!` skips.
             return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
         for index, command in enumerate(pipeline.commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
+            if not isinstance(command, Simple):
+                staged = tuple(_shared_input(world) for world in staged)
             printed = self.follow_command(command, staged).output
         return Outcome(worlds, worlds, printed or Output())
 
@@ -131,8 +136,11 @@ class Run(Commands):
             return Outcome((), ())
         if type(command) is Simple:
             return self._each(worlds, lambda world: self.simple(command, world))
-        follower = self._followers[type(command)]
-        return follower(self, command, worlds)
+        outcome = self._followers[type(command)](self, command, worlds)
+        if any(can_fail(redirect) for redirect in getattr(command, "redirects", ())):
+            # A redirection that fails keeps the command from running.
+            outcome = Outcome(outcome.succeeded, merged(outcome.failed, worlds))
+        return outcome
 
     def _each(self, worlds: tuple[World, ...], follow: Callable[[World], Outcome]) -> Outcome:
         if len(worlds) == 1:
@@ -149,7 +157,7 @@ class Run(Commands):
         """Note the redirections of a compound command; return the worlds with what it reads from."""
         if not redirects:
             return worlds
-        return tuple(self.redirect(redirects, world) for world in worlds)
+        return tuple(_shared_input(self.redirect(redirects, world)) for world in worlds)
 
     def _subshell(self, command: Subshell, worlds: tuple[World, ...]) -> Outcome:
         inner = self.follow(command.body, self._redirected(command.redirects, worlds))
@@ -197,12 +205,15 @@ class Run(Commands):
             if after == current:
                 break
             current = after
-        self._left = left
+        # A `return`, or a `break` of an outer loop, leaves more than this one.
+        self._left = left + self._left
         ended = restored(current, worlds)
         return Outcome(ended, ended)
 
     def _for(self, command: For, worlds: tuple[World, ...]) -> Outcome:
         last = Mystery("any", "", f"${command.name}")
+        if is_steering(command.name):
+            self.trace.doubt(command.name, "it changes what programs run, load or contact", unbounded=True)
 
         def once(current: tuple[World, ...]) -> tuple[World, ...]:
             ends: tuple[World, ...] = ()
@@ -258,6 +269,8 @@ class Run(Commands):
         return Outcome(ended, ended)
 
     def _function(self, command: Function, worlds: tuple[World, ...]) -> Outcome:
+        if self.defined.setdefault(command.name, command.body) != command.body:
+            self.trace.doubt(command.name, "a function that is defined twice", unbounded=True)
         defined = tuple(world._replace(functions={**world.functions, command.name: command.body}) for world in worlds)
         return Outcome(defined, defined)
 
@@ -288,16 +301,19 @@ class Run(Commands):
         self._depth -= 1
         return outcome
 
-    def trap(self, text: str, functions: Mapping[str, Command]) -> None:
+    def trap(self, text: str, world: World) -> None:
         """Remember a command that runs at the end, wherever the script is then."""
-        self._traps.append((text, functions))
+        self._traps.append((text, world.functions, world.posix))
 
     def _finish(self) -> None:
         """Follow what runs at the end, and doubt code that the script itself has written."""
-        for text, functions in self._traps:
-            for place in self._places:
-                self.nested(text, World(place, {}, functions, stdin=Output()))
+        for text, functions, posix in self._traps:
+            for place in tuple(self._places):
+                known = {**functions, **self.defined}
+                self.nested(text, World(place, {}, known, stdin=Output(), posix=posix))
         self.changes.check(self.trace)
+        for name in self.readers if self.stdin_changed else ():
+            self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)
 
     # Which method follows which kind of command.
     _followers: Final[dict[type, Callable[..., Outcome]]] = {
@@ -316,3 +332,8 @@ def _forgetful(world: World) -> World:
     """Return a world in which no variable is known, nor where the script stands."""
     variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in world.variables}
     return world._replace(variables=variables, cwd=None)
+
+
+def _shared_input(world: World) -> World:
+    """Return the world for commands that read one input after the other: what is left of it nobody knows."""
+    return world._replace(stdin=Output()) if world.stdin is not None and world.stdin.text is not None else world

@@ -159,7 +159,7 @@ class _Sed:
         if not command:
             self.invocation.trace.doubt(self.source, "sed runs what it finds as commands", unbounded=True)
         else:
-            self.invocation.run.nested(command, self.invocation.world, posix=True)
+            self.invocation.run.child(command, self.invocation.world, posix=True)
         return True
 
 

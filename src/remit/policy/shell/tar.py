@@ -100,7 +100,7 @@ class _Tar:
             self.trace.touch("write", ".", base, "tar")
             run = self.invocation.run
             if base is not None and (run.reads_own() or self.invocation.world.stdin is not None):
-                run.changes.filled.add(base)
+                run.changes.unpack(base)
         if not self.names & (_CREATES | _COMPARES):
             return
         for field in self.arguments.operands:

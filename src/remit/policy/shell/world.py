@@ -166,7 +166,9 @@ def without_knowledge(worlds: Sequence[World]) -> World:
         functions=functions,
         strict=all(world.strict for world in worlds),
         arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
-        stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else None,
+        stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else Output(),
+        posix=any(world.posix for world in worlds),
+        local=frozenset().union(*(world.local for world in worlds)),
     )
 
 

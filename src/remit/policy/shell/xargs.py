@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.world import Field
+from remit.policy.shell.world import Field, Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -36,8 +36,10 @@ def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
     command = list(arguments.operands) or [Field("echo", "exact", "xargs")]
     mark = given.get("-I") or given.get("--replace") or (Field("{}", "exact", "{}") if "--replace" in given else None)
     items = _items(invocation, given, lines=mark is not None)
-    world = invocation.world._replace(stdin=None)
+    world = invocation.world._replace(stdin=Output())
     run = invocation.run
+    if mark is not None and (given.keys() & _APART or {"-I", "--replace"} <= given.keys()):
+        invocation.trace.doubt("xargs", "options of which only the last counts", unbounded=True)
     if mark is not None:
         for item in items or [Field("", "unknown", mark.source)]:
             run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
