@@ -115,7 +115,10 @@ class Trace:
             self.doubt(source, refusal)
             return
         names = join(base or "/", pattern).split("/")
-        fixed = next(index for index, name in enumerate(names) if _GLOB.search(name))
+        fixed = next((index for index, name in enumerate(names) if _GLOB.search(name)), None)
+        if fixed is None:
+            self.touch(role, pattern, base, source)
+            return
         if ".." in names[fixed:]:
             self.doubt(source, "it goes upwards after a wildcard")
             return

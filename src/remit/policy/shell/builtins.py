@@ -31,7 +31,9 @@ def _nothing(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    words = [field for field in fields if field.text not in ("-L", "-P", "-e", "-@", "--") or field.kind != "exact"]
+    words = list(fields)
+    while words and words[0].kind == "exact" and words[0].text in ("-L", "-P", "--"):
+        words.pop(0)
     back = world.variables.get("OLDPWD")
     if len(words) == 1 and words[0].text == "-" and isinstance(back, str):
         words = [Field(back, "exact", "-")]
@@ -185,6 +187,8 @@ def _echo(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _pwd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    if fields:
+        return after(world)
     return after(world, output=Output(f"{world.cwd}\n" if world.cwd is not None else None))
 
 

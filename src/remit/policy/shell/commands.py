@@ -23,6 +23,9 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
 # Builtins that run other commands in the same shell.
 _RUN_HERE: Final = frozenset("eval source . command builtin exec".split())
+_BASH_ONLY: Final = frozenset(
+    "pushd popd dirs declare typeset builtin let mapfile readarray source shopt enable".split()
+)
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
@@ -76,9 +79,9 @@ class Commands(Notes):
     def trap(self, text: str, world: World) -> None:
         """Remember a command that runs at the end, wherever the script is then."""
 
-    def expander(self, world: World) -> Expander:
-        """Return what expands words in a world."""
-        return Expander(world, self.trace.files.home, self._substituted, self.trace.doubt)
+    def expander(self, world: World, *, assigns: bool = False) -> Expander:
+        """Return what expands words in a world; `assigns` where variables that an expansion sets are kept."""
+        return Expander(world, self.trace.files.home, self._substituted, self.trace.doubt, assigns=assigns)
 
     def _substituted(self, script: Script, world: World) -> Output:
         """Follow the commands of a substitution and return what they print."""
@@ -86,7 +89,7 @@ class Commands(Notes):
 
     def simple(self, command: Simple, world: World) -> Outcome:
         """Follow one simple command in one world."""
-        expander = self.expander(world)
+        expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
         assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
         world = expander.world
@@ -106,9 +109,11 @@ class Commands(Notes):
             self.stdin_changed = True
         if not command.redirects or fields[0].text == "exec":
             return outcome
-        plain = all(redirect.operator in ("<<", "<<<") and not redirect.descriptor for redirect in command.redirects)
+        inputs = {redirect.operator for redirect in command.redirects if not redirect.descriptor}
+        plain = len(inputs) > 0 and inputs <= {"<<", "<<<"} and all(not each.descriptor for each in command.redirects)
+        number = Output(number=outcome.output.number and inputs <= {"<", "<<", "<<<"})
         succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
-        return Outcome(succeeded, failed, outcome.output if plain else Output())
+        return Outcome(succeeded, failed, outcome.output if plain else number)
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
         """Return the fields of a command; the values of a declaration are not split."""
@@ -172,10 +177,11 @@ class Commands(Notes):
             return Output(field.text + ending) if field.kind == "exact" else Output()
         if redirect.operator in ("<&", ">&") and _is_descriptor(field):
             return Output() if redirect.operator == "<&" else None
-        role = "read" if redirect.operator == "<" else "edit" if redirect.operator == "<>" else "write"
+        roles = {"<": ("read",), "<>": ("read", "write")}.get(redirect.operator, ("write",))
         fields = expander.fields((redirect.word,))
         for each in fields if len(fields) == 1 else [field]:
-            self.file(role, each, world.cwd)
+            for role in roles:
+                self.file(role, each, world.cwd)
         return Output() if redirect.operator in _READS else None
 
     def command(self, fields: Sequence[Field], world: World, prefix: str = "", *, functions: bool = True) -> Outcome:
@@ -195,6 +201,8 @@ class Commands(Notes):
         elif functions and name.text in world.functions:
             return self._call(name.text, rest, world)
         elif name.text in BUILTINS:
+            if world.posix and name.text in _BASH_ONLY:
+                self.trace.doubt(name.source, "it is not certain that bash reads it", unbounded=True)
             return BUILTINS[name.text](self, world, rest)
         else:
             return self._program(name, rest, world)

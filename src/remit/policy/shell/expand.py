@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives
+from remit.policy.shell.environment import is_steering
 from remit.policy.shell.pieces import Piece, field_of, piece_of
 from remit.policy.shell.syntax import (
     Arithmetic,
@@ -33,6 +34,9 @@ _NUMBERS: Final = frozenset("? # $ !".split())
 _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 # Names that bash changes by itself.
 _MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK OLDPWD_".split())
+# An expansion that touches a name makes another name of it.
+_JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
+_SETS: Final = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
 _HARMLESS_FORMS: Final = frozenset("Q U u L".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
@@ -53,11 +57,20 @@ class Expander:
         home: str | None,
         follow: Callable[[Script, World], Output],
         doubt: Callable[[str, str], None],
+        *,
+        assigns: bool = True,
     ) -> None:
         self.world = world
         self._home = home
         self._follow = follow
         self._doubt = doubt
+        self._assigns = assigns
+
+    def _set(self, name: str, value: Value) -> None:
+        """Give a variable a value, as some expansions do."""
+        if not self._assigns or is_steering(name):
+            self._doubt(name, "an expansion that changes a variable")
+        self.world = self.world.with_variable(name, value)
 
     def fields(self, words: Sequence[Word]) -> list[Field]:
         """Return the fields of all words."""
@@ -89,6 +102,15 @@ class Expander:
         """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
         pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
         return field_of(pieces, word.source)
+
+    def _pattern(self, word: Word) -> str | None:
+        """Return a word as a pattern, or None where it is not known or not read alike everywhere."""
+        parts = [part if isinstance(part, Text) else _as_quoted(part) for part in word.parts]
+        pieces = [piece for group in self._split(parts) for piece in group]
+        field = field_of([*pieces, Piece("")], word.source)
+        if field.kind not in ("exact", "pattern") or ("[" in field.text and "[*]" not in field.text):
+            return None
+        return field.text if field.kind == "pattern" else _GLOB.sub(lambda mark: f"[{mark[0]}]", field.text)
 
     def value(self, word: Word) -> Value:
         """Return what an assignment of the word stores."""
@@ -166,7 +188,10 @@ class Expander:
             self._follow(part.script, self.world._replace(stdin=Output()))
             return Mystery("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
-            self.check_arithmetic(part.word)
+            names = self.check_arithmetic(part.word)
+            if _SETS.search(part.word.source):
+                for name in names:
+                    self._set(name, NUMBER)
             return NUMBER
         return part.value
 
@@ -184,6 +209,8 @@ class Expander:
         for name in names:
             if name in self.world.variables and not _is_number(self.world.variables[name]):
                 self._doubt(name, "arithmetic on a value that may hold commands")
+        if _JOINS_NAMES.search("".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)):
+            self._doubt(word.source, "arithmetic on a name that is put together")
         return frozenset(names)
 
     def _parameter(self, part: Parameter) -> Value:
@@ -228,8 +255,9 @@ class Expander:
             position = int(name[:4]) - 1
             absent = Mystery("any", "", f"${name}")
             return absent if known is None else known[position] if position < len(known) else ""
-        if name == "PWD" and "PWD" not in world.variables and world.cwd is not None:
-            return world.cwd
+        if name == "PWD":
+            unknown = Mystery("any", "", "$PWD")
+            return unknown if "PWD" in world.variables or world.cwd is None else world.cwd
         if name == "HOME" and "HOME" not in world.variables and self._home is not None:
             return self._home
         return world.variables.get(name, Mystery("any", "", f"${name}"))
@@ -243,20 +271,20 @@ class Expander:
             if isinstance(value, Mystery) and operator in (":?", "?"):
                 return value
             if operator in ("=", ":="):
-                self.world = self.world.with_variable(part.name, unknown)
+                self._set(part.name, unknown)
             return unknown
         if operator in ("-", ":-", "=", ":=", "?", ":?"):
             if value or not operator.startswith(":"):
                 return value
             chosen: Value = operand.text if operand.kind == "exact" else unknown
             if operator == ":=":
-                self.world = self.world.with_variable(part.name, chosen)
+                self._set(part.name, chosen)
             return chosen
         if operator in ("+", ":+"):
             taken = bool(value) or operator == "+"
             return "" if not taken else operand.text if operand.kind == "exact" else unknown
-        if operator in _TRIMS and len(value) <= _MAX_TRIMMED:
-            pattern = _glob_text(operand)
+        if operator in _TRIMS and len(value) <= _MAX_TRIMMED and part.operand is not None:
+            pattern = self._pattern(part.operand)
             return unknown if pattern is None else _trimmed(value, operator, pattern)
         return unknown
 
@@ -276,10 +304,6 @@ def _is_number(value: Value) -> bool:
     if isinstance(value, str):
         return _INTEGER.match(value) is not None
     return isinstance(value, Mystery) and value.kind == "number"
-
-
-def _glob_text(operand: Field) -> str | None:
-    return operand.text if operand.kind in ("exact", "pattern") else None
 
 
 _TRIMS: Final = frozenset(("#", "##", "%", "%%"))

@@ -165,8 +165,8 @@ class Expansions(Cursor):
         if plain is not None:
             return str(plain)
         if letter is not None:
-            if letter == "c":
-                raise self.fail("a control character")
+            if letter in "cxuU":
+                raise self.fail("an escape that is not read alike everywhere")
             return _ANSI_LETTERS.get(letter, "\\" + letter)
         code = int(octal, 8) & 0xFF if octal else int(hexa or short or long, 16)
         byte = (octal or hexa) and code > _LAST_BYTE

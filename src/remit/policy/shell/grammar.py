@@ -94,6 +94,7 @@ def _pipeline(reader: Reader) -> Pipeline:
         if accept_word(reader, "!"):
             negated = not negated
         elif accept_word(reader, "time"):
+            reader.check_bash()
             reader.skip_blanks()
             if _TIME_OPTION.match(reader.text, reader.at):
                 reader.at += 2
@@ -149,6 +150,8 @@ def _assignment(reader: Reader) -> Assignment | None:
     head = _ASSIGNMENT.match(reader.text, reader.at)
     if not head:
         return None
+    if head[2] or head[3]:
+        reader.check_bash()
     reader.at = head.end()
     replaces = head[2] is None and not head[3]
     if reader.accept("("):

@@ -85,7 +85,9 @@ class Notes:
                 self.trace.follow_links(field.text, field.source, role)
 
     def _matched(self, role: str, field: Field, cwd: str | None) -> None:
-        pattern = field.text.replace("**", "*")
+        pattern = field.text.replace("**", "*").replace("[^", "[!")
+        if "[[" in pattern or "[:" in pattern:
+            self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
         if any(name.startswith(".") and fnmatchcase("..", name) for name in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
         self.trace.touch_pattern(role, pattern, cwd, field.source)

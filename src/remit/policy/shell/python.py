@@ -121,7 +121,9 @@ class _Walk:
                     self._import(alias)
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    self.members[alias.asname or alias.name] = f"{node.module}.{alias.name}" if not node.level else "."
+                    name, full = alias.asname or alias.name, f"{node.module}.{alias.name}" if not node.level else "."
+                    if self.members.setdefault(name, full) != full or name in self.modules:
+                        self.cause = name
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self._own(node.id)
             elif isinstance(node, ast.arg):
@@ -135,11 +137,10 @@ class _Walk:
         self.local.add(name)
 
     def _import(self, alias: ast.alias) -> None:
-        if alias.asname:
-            self.modules[alias.asname] = alias.name
-        else:
-            root = alias.name.partition(".")[0]
-            self.modules[root] = root
+        name, module = (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+        if self.modules.setdefault(name, module) != module or name in self.members:
+            # One name for two modules: which of them is meant depends on when.
+            self.cause = name
 
     def visit(self, node: ast.AST) -> None:
         """Check a node and what is below it."""
@@ -212,7 +213,7 @@ class _Walk:
             self._path(node, _PATH_CALLS[dotted])
         elif isinstance(function, ast.Attribute) and self._is_path(function.value):
             inner = function.value
-            role = "read" if function.attr in _FILE_READS else "edit" if function.attr in _FILE_WRITES else ""
+            role = "read" if function.attr in _FILE_READS else "write" if function.attr in _FILE_WRITES else ""
             if role and isinstance(inner, ast.Call):
                 self._path(inner, role)
                 self._arguments(node)
@@ -236,7 +237,7 @@ class _Walk:
         mode = str(modes[0]) if modes else "r"
         if any(word.arg == "opener" for word in node.keywords):
             self.cause = "opener"
-        self._path(node, "edit" if set("wax+") & set(mode) else "read", further=1)
+        self._path(node, "edit" if "+" in mode else "write" if set("wax") & set(mode) else "read", further=1)
 
     def _path(self, node: ast.Call, role: str, *, further: int = 0) -> None:
         """Note the file that the first argument names; `further` arguments are known not to name one."""

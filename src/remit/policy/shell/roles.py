@@ -38,7 +38,7 @@ _MAKE_CONTROLS: Final = re.compile(
     r"\.?SHELL(?:FLAGS)?|MAKE.*|GNUMAKEFLAGS|BASH_ENV|ENV|CC|CXX|CPP|LD|AR|AS|RM|FC|PC|CO|GET|LEX|YACC|INSTALL"
     r"|.*FLAGS|PATH|VPATH"
 )
-_MAKE_VALUE: Final = re.compile(r"[\w ./:=+,@%^-]*")
+_MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
 def play(invocation: "Invocation", role: str, field: Field) -> None:

@@ -42,6 +42,10 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
         for field in names:
             world = _declared(run, world, field)
             name = field.text.partition("=")[0].removesuffix("+")
+            lost = builtin == "local" and world.arguments is None
+            if lost or "g" in flags or (builtin != "export" and "=" not in field.text):
+                # Outside a function, and without a value, it does not do what it looks like.
+                world = world.with_variable(name, Mystery("any", "", f"${name}"))
             if builtin == "readonly" or "r" in flags:
                 world = world._replace(variables={**world.variables, f"{name}!": "1"})
             if builtin in ("local", "declare", "typeset") and "g" not in flags and world.arguments is not None:
@@ -54,7 +58,9 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
 def _declared(run: "Commands", world: World, field: Field) -> World:
     assigned = _ASSIGNED.match(field.text)
     if assigned:
-        known = field.kind == "exact" and not assigned[2]
+        known = field.kind == "exact" and not assigned[2] and "~" not in assigned[3][:1] and ":~" not in assigned[3]
+        if assigned[3].startswith("("):
+            run.trace.doubt(field.source, "a list in a declaration, which is read once more", unbounded=True)
         value: Value = assigned[3] if known else Mystery("any", "", f"${assigned[1]}")
         judge_setting(run, assigned[1], value if isinstance(value, str) else None, world.cwd, field.source)
         return world.with_variable(assigned[1], value)
@@ -124,7 +130,7 @@ def _set(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _shift(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    count = int(fields[0].text) if fields and fields[0].kind == "exact" and fields[0].text.isdigit() else 1
+    count = int(fields[0].text) if fields and re.fullmatch(r"[0-9]{1,3}", fields[0].text) else 1
     known = world.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
     shifted = world._replace(arguments=world.arguments[count:] if known and world.arguments is not None else None)
     # More than there are shifts nothing.
@@ -166,7 +172,7 @@ def _printed(fields: Sequence[Field]) -> str | None:
     ends = {"%s": "", "%s\\n": "\n", "%s\\0": "\0", "%s ": " "}
     if form in ends and rest:
         return "".join(word + ends[form] for word in rest)
-    plain = form.replace("\\n", "\n").replace("\\0", "\0")
+    plain = re.sub(r"\\0(?![0-7])", "\0", form.replace("\\n", "\n"))
     return plain if "%" not in form and "\\" not in plain and not rest else None
 
 
