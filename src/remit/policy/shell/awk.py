@@ -19,7 +19,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<space>[ \t\r]+|\\\n)|(?P<mark>\|\||\|&|>>|>=|<=|==|!=|&&|[\s\S])"
 )
 _REGEX: Final = re.compile(r"/(?:[^/\\\n\[]|\\.|\[(?:\^?\]?)(?:[^\]\\\n]|\\.)*\])*/")
-_HIDES: Final = re.compile(r"/[^/\n\"]*\"[^\n]*/")
+_HIDES: Final = re.compile(r"/[^/\n\"#]*[\"#]")
+_REACHES: Final = re.compile(r"[\"#]|system|getline|print")
 _MAX_TOKENS: Final = 4000
 _STREAMS: Final = frozenset(("/dev/stdout", "/dev/stderr", "/dev/stdin", "-"))
 # Words that reach other files or other code than the program shows.
@@ -136,6 +137,9 @@ def _tokens(text: str) -> list[_Token]:
             # It could as well be an expression with a quote in it.
             return [_Token("mark", "@")]
         regex = None if divides or text[at] != "/" else _REGEX.match(text, at)
+        if regex and _REACHES.search(regex[0]):
+            # Not every awk reads an expression here, and then this is code.
+            return [_Token("mark", "@")]
         found = regex or _TOKEN.match(text, at)
         if found is None:
             break

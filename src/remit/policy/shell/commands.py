@@ -89,6 +89,8 @@ class Commands(Notes):
 
     def simple(self, command: Simple, world: World) -> Outcome:
         """Follow one simple command in one world."""
+        if command.redirects and not command.words:
+            world = world._replace(stdin=Output())
         expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
         assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
@@ -96,9 +98,11 @@ class Commands(Notes):
         inner = self.redirect(command.redirects, world) if command.redirects else world
         if not fields:
             # Words that came to nothing leave nothing to run.
+            before = world
             for item, value in assigned if not command.words else ():
                 world = self._assign(item, value, world)
-            return Outcome((world,), (world,))
+            failed = (world, before) if any(can_fail(redirect) for redirect in command.redirects) else (world,)
+            return Outcome((world,), merged(failed))
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
         if any(can_fail(redirect) for redirect in command.redirects):
@@ -117,7 +121,7 @@ class Commands(Notes):
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
         """Return the fields of a command; the values of a declaration are not split."""
-        if not words or words[0].source not in _DECLARES:
+        if not words or words[0].source not in _DECLARES or expander.world.posix:
             return expander.fields(words)
         fields = expander.fields(words[:1])
         for word in words[1:]:
@@ -130,7 +134,13 @@ class Commands(Notes):
             self.passed.add(item.name)
             if item.name == "IFS" and name.text == "read" and "read" not in world.functions:
                 continue
-            if name.text in world.functions or name.text in _RUN_HERE or (world.posix and name.text in BUILTINS):
+            fixed = f"{item.name}!" in world.variables
+            if (
+                fixed
+                or name.text in world.functions
+                or name.text in _RUN_HERE
+                or (world.posix and name.text in BUILTINS)
+            ):
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
             judge_variable(self, item.name, known, world.cwd, item.name)
@@ -198,7 +208,7 @@ class Commands(Notes):
             self.trace.doubt(
                 name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
             )
-        elif functions and name.text in world.functions:
+        elif functions and name.text in world.functions and "/" not in name.text:
             return self._call(name.text, rest, world)
         elif name.text in BUILTINS:
             if world.posix and name.text in _BASH_ONLY:

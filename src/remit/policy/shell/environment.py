@@ -59,6 +59,6 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
     elif value is not None and "\n" not in value and " " not in value:
         # A program may well read or write there.
         for piece in value.split(":"):
-            if piece.startswith(("/", "~", "../")) and "://" not in value:
+            if (piece.startswith(("/", "~", "../")) or "/../" in piece) and "://" not in value:
                 run.trace.touch("edit", piece, cwd, source)
     run.trace.add(Effect("setenv", name, source))

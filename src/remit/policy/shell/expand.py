@@ -105,8 +105,9 @@ class Expander:
 
     def _pattern(self, word: Word) -> str | None:
         """Return a word as a pattern, or None where it is not known or not read alike everywhere."""
-        parts = [part if isinstance(part, Text) else _as_quoted(part) for part in word.parts]
-        pieces = [piece for group in self._split(parts) for piece in group]
+        if not all(isinstance(part, Text) for part in word.parts):
+            return None
+        pieces = [piece for group in self._split(word.parts) for piece in group]
         field = field_of([*pieces, Piece("")], word.source)
         if field.kind not in ("exact", "pattern") or ("[" in field.text and "[*]" not in field.text):
             return None

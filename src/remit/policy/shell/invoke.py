@@ -204,7 +204,8 @@ class Invocation:
         look = self.trace.files.look(path)
         survey = self.trace.survey(look.path) if look.is_directory else None
         plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
-        return path if plain and not self.run.changes.crosses(path, upwards=False) else None
+        made = any(name.startswith(path + "/") for name in self.run.changes.aliases)
+        return path if plain and not made and not self.run.changes.crosses(path, upwards=False) else None
 
     def _facts(self, program: Program, arguments: Arguments) -> None:
         trace = self.trace
@@ -215,7 +216,7 @@ class Invocation:
             role, _, path = effect.partition(" ")
             look = trace.touch(role, self._home(path), self.cwd, program.name)
             if look is not None and effect in also:
-                self.run.changes.filled.add(look.path)
+                self._download(arguments, look.path)
         local = (
             program.unless_local
             and arguments.operands
@@ -234,6 +235,15 @@ class Invocation:
         follows = program.follows if isinstance(program.follows, bool) else arguments.has(program.follows)
         if follows:
             self._follow(program, arguments)
+
+    def _download(self, arguments: Arguments, folder: str) -> None:
+        """Note the files that are named like the last part of the URLs."""
+        for field in arguments.operands:
+            name = field.text.partition("?")[0].rpartition("/")[2]
+            if field.kind == "exact" and name:
+                self.run.changes.write(f"{folder}/{name}", anew=True)
+            else:
+                self.run.changes.filled.add(folder)
 
     def _home(self, path: str) -> str:
         return path if not path.startswith("~") or self.trace.files.home is None else self.trace.files.home + path[1:]

@@ -19,6 +19,15 @@ __all__ = ["PRINTS"]
 _NOTHING: Final = Output()
 # Digits, letters and separators that cannot make a path of their own.
 _DATE: Final = re.compile(r"\+(?:%[-_0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])+\Z")
+# Options that keep lines whole.
+_WHOLE_LINES: Final = {
+    "cat": re.compile(r"(?!)"),
+    "head": re.compile(r"-n|--lines|-[0-9]+"),
+    "sort": re.compile(r"-[rnuVhf]+|--reverse|--unique|--numeric-sort"),
+    "tac": re.compile(r"(?!)"),
+    "tail": re.compile(r"-n|--lines|-[0-9]+"),
+    "uniq": re.compile(r"-[udi]"),
+}
 _FILTERING: Final = frozenset(
     "-v -E -F -i -w -x -e --invert-match --extended-regexp --fixed-strings --ignore-case".split()
 )
@@ -26,11 +35,12 @@ _FILTERING: Final = frozenset(
 
 def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
     """Whole lines of what comes in, fewer or in another order."""
-    cut = arguments.has(("-c", "--bytes", "-z", "--zero-terminated", "-o", "-n", "--number"))
-    if arguments.operands or cut:
+    name = invocation.program.name
+    known = all(_WHOLE_LINES[name].fullmatch(option) for option, _, _ in arguments.options)
+    if arguments.operands or not known:
         return _NOTHING
     given = invocation.world.stdin or _NOTHING
-    return given if invocation.program.name == "cat" else given._replace(text=None)
+    return given if name == "cat" else given._replace(text=None)
 
 
 def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:

@@ -265,8 +265,10 @@ class _Sorter:
                 self.options.append((name, role[:-1], self.ahead.pop() if self.ahead else None))
                 if text[at + 1 :]:
                     self.unknown.append(field)
-                    return
-                continue
+                elif role == "shell!":
+                    # What follows the text are its parameters.
+                    self._rest()
+                return
             if name in program.options or name in program.refused_options:
                 rest = text[at + 1 :]
                 attached = field._replace(text=rest) if rest or field.kind == "unknown" else None

@@ -27,7 +27,7 @@ _GIT_KEYS: Final = re.compile(
     r"|core\.(?:autocrlf|eol|filemode|ignorecase|quotepath|safecrlf|longpaths|abbrev|bare|precomposeunicode|symlinks)"
     r"|merge\.(?:conflictstyle|ff|stat)|rebase\.(?:autostash|autosquash)|color\.[a-z.]+|commit\.(?:gpgsign|verbose)"
     r"|tag\.gpgsign|diff\.(?:renames|colormoved|algorithm|mnemonicprefix)|branch\.[^\s=]+\.(?:merge|rebase|remote|description)"
-    r"|rerere\.enabled|advice\.[a-z]+|log\.[a-z]+|status\.[a-z]+|column\.ui|help\.autocorrect|gc\.[a-z]+|format\.pretty"
+    r"|rerere\.enabled|advice\.[a-z]+|log\.[a-z]+|status\.[a-z]+|column\.ui|help\.autocorrect|gc\.(?:auto|autodetach|pruneexpire|reflogexpire)|format\.pretty"
     r"|remote\.[^\s=]+\.(?:fetch|prune|push)|safe\.directory|worktree\.[a-z]+)\Z",
     re.IGNORECASE,
 )

@@ -161,9 +161,10 @@ class Run(Commands):
 
     def _subshell(self, command: Subshell, worlds: tuple[World, ...]) -> Outcome:
         inner = self.follow(command.body, self._redirected(command.redirects, worlds))
+        printed = inner.output if not command.redirects else Output()
         if command.isolated:
-            return Outcome(worlds, worlds, inner.output)
-        return Outcome(restored(inner.succeeded, worlds), restored(inner.failed, worlds), inner.output)
+            return Outcome(worlds, worlds, printed)
+        return Outcome(restored(inner.succeeded, worlds), restored(inner.failed, worlds), printed)
 
     def _if(self, command: If, worlds: tuple[World, ...]) -> Outcome:
         waiting = self._redirected(command.redirects, worlds)
@@ -269,7 +270,8 @@ class Run(Commands):
         return Outcome(ended, ended)
 
     def _function(self, command: Function, worlds: tuple[World, ...]) -> Outcome:
-        if self.defined.setdefault(command.name, command.body) != command.body:
+        special = command.name in BUILTINS and any(world.posix for world in worlds)
+        if special or self.defined.setdefault(command.name, command.body) != command.body:
             self.trace.doubt(command.name, "a function that is defined twice", unbounded=True)
         defined = tuple(world._replace(functions={**world.functions, command.name: command.body}) for world in worlds)
         return Outcome(defined, defined)

@@ -22,7 +22,7 @@ _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL
 _SET_LETTERS: Final = frozenset("abefhnuvxBCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
 _FLAGS: Final = re.compile(r"[-+][A-Za-z]+\Z")
-_KNOWN_FLAGS: Final = "xrgapfF"
+_KNOWN_FLAGS: Final = "xrapfF"
 _NOTHING: Final = Output()
 
 
@@ -43,12 +43,12 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
             world = _declared(run, world, field)
             name = field.text.partition("=")[0].removesuffix("+")
             lost = builtin == "local" and world.arguments is None
-            if lost or "g" in flags or (builtin != "export" and "=" not in field.text):
+            if lost or (builtin != "export" and "=" not in field.text):
                 # Outside a function, and without a value, it does not do what it looks like.
                 world = world.with_variable(name, Mystery("any", "", f"${name}"))
             if builtin == "readonly" or "r" in flags:
                 world = world._replace(variables={**world.variables, f"{name}!": "1"})
-            if builtin in ("local", "declare", "typeset") and "g" not in flags and world.arguments is not None:
+            if builtin in ("local", "declare", "typeset") and world.arguments is not None:
                 world = world._replace(local=world.local | {name})
         return after(world)
 
@@ -99,6 +99,8 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         elif option and field.text[-1] in "adinNptu" and ahead:
             following = ahead.pop(0)
             names.extend([following.text] * 2 if field.text[-1] == "a" else [])
+            if field.text[-1] == "a" and (not NAME.match(following.text) or is_steering(following.text)):
+                run.trace.doubt(following.source, "a variable whose name is not known before it runs", unbounded=True)
         elif not option and (field.kind != "exact" or not NAME.match(field.text) or is_steering(field.text)):
             run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
         elif not option:
@@ -187,6 +189,8 @@ def _mapfile(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             name = field.text
         elif field.kind != "exact" or field.text != "-t":
             run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
+    if is_steering(name):
+        run.trace.doubt(name, "it changes what programs run, load or contact", unbounded=True)
     return after(world.with_variable(name, Mystery("any", "", "mapfile")))
 
 
