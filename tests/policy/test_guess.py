@@ -11,9 +11,7 @@ from tests.policy.judging import action, doubted, judged, mission, touched
     [
         ("get_weather", "read", "none"),
         ("listIssues", "read", "none"),
-        ("HTTPGet", "read", "none"),
         ("search-docs", "search", "none"),
-        ("db.query", "query", "none"),
         ("summarize_page", "summarize", "none"),
         ("watch_screen", "observe", "none"),
         ("spawn_worker", "delegate", "state_change"),

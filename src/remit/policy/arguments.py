@@ -4,22 +4,27 @@ Every string at any depth is yielded, the names of members included: what nobody
 like. A value that does not have the form its role needs is yielded as misshapen, never skipped.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from remit.claims.strictjson import JSON
 
-__all__ = ["COMMAND_NAMES", "MISSHAPEN", "Argument", "walk_arguments"]
+__all__ = ["COMMAND_NAMES", "MISSHAPEN", "Argument", "is_command_name", "walk_arguments"]
 
 MISSHAPEN: Final = "misshapen"
 # Names under which tools take a command.
 COMMAND_NAMES: Final = frozenset("command cmd commands argv bash shell shell_command bash_command commandLine".split())
-_ARGUMENT_NAMES: Final = ("args", "arguments", "argv", "parameters")
+_COMMAND_WORDS: Final = frozenset("command cmd commands argv commandline shellcommand bashcommand".split())
+_ARGUMENT_NAMES: Final = frozenset("args arguments argv parameters".split())
+# Names of what is started, where its words stand beside it.
+_STARTED: Final = frozenset("program executable binary".split())
 _PLAIN_ROLES: Final = frozenset(("data", "query"))
 _LIST_ROLES: Final = frozenset(("command", "words"))
 # Names that say nothing without the one above them.
 _EMPTY_NAMES: Final = frozenset("name value id key".split())
 _MAX_NAME: Final = 80
+_ADDRESS: Final = re.compile(r"ur[li]|host|endpoint")
 
 
 class Argument(NamedTuple):
@@ -51,13 +56,28 @@ def _members(place: str, above: str, value: dict[str, JSON], roles: Mapping[str,
 
 def _joined(place: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Argument | None:
     """Return a command and its words where an object that nobody marked holds them side by side."""
-    for name in COMMAND_NAMES.intersection(value):
-        command, where = value[name], f"{place}.{name}" if place else name
-        for other in _ARGUMENT_NAMES:
-            words = value.get(other)
-            if isinstance(command, str) and isinstance(words, list) and where not in roles and _all_text(words):
-                return Argument(where, name, "words", [command, *words])
-    return None
+    words: list[JSON] = []
+    for name in sorted(value):
+        where = f"{place}.{name}" if place else name
+        if where not in roles and (
+            is_command_name(name) or name.lower() in _STARTED or name.lower() in _ARGUMENT_NAMES
+        ):
+            inner = value[name]
+            texts = (
+                [str(word) for word in inner if not isinstance(word, dict | list)]
+                if isinstance(inner, list)
+                else [inner]
+            )
+            commanded = name.lower() not in _ARGUMENT_NAMES
+            words = [*map(str, texts), *words] if commanded else [*words, *map(str, texts)]
+    named = any(is_command_name(name) or name.lower() in _STARTED for name in value)
+    given = any(name.lower() in _ARGUMENT_NAMES for name in value)
+    return Argument(place or "command", "command", "words", words) if named and given and words else None
+
+
+def is_command_name(name: str) -> bool:
+    """Tell whether an argument is named like a command."""
+    return name in COMMAND_NAMES or re.sub(r"[_-]", "", name.lower()) in _COMMAND_WORDS
 
 
 def _values(place: str, name: str, value: JSON, roles: Mapping[str, str]) -> Iterator[Argument]:
@@ -66,6 +86,9 @@ def _values(place: str, name: str, value: JSON, roles: Mapping[str, str]) -> Ite
         yield Argument(place, name, role, value)
     elif isinstance(value, str):
         yield Argument(place, name, role or "", value)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and _ADDRESS.search(name.lower()):
+        # An address may be written as a number.
+        yield Argument(place, name, role or "", str(value))
     elif isinstance(value, list):
         yield from _elements(place, name, value, roles)
     elif isinstance(value, dict):
@@ -76,7 +99,7 @@ def _values(place: str, name: str, value: JSON, roles: Mapping[str, str]) -> Ite
 
 def _elements(place: str, name: str, value: list[JSON], roles: Mapping[str, str]) -> Iterator[Argument]:
     role = roles.get(place)
-    if _all_text(value) and (role in _LIST_ROLES or (role is None and name in COMMAND_NAMES)):
+    if (_all_text(value) and role in _LIST_ROLES) or (role is None and is_command_name(name)):
         yield Argument(place, name, role or "words", value)
         return
     for inner in value:

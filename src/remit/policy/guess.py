@@ -11,7 +11,7 @@ from typing import Final
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
-from remit.policy.arguments import COMMAND_NAMES, Argument
+from remit.policy.arguments import Argument, is_command_name
 from remit.policy.call import SIDE_EFFECT_ORDER
 from remit.policy.patches import patched_files
 from remit.policy.paths import join
@@ -42,11 +42,10 @@ _SHELL_TOOLS: Final = frozenset(
     "interpreter python pyodide node javascript js ruby perl code sandbox".split()
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:https?|wss?|ftp|file):", re.IGNORECASE)
-_READS_LIKE: Final = re.compile(r"[/~]|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{)")
+_READS_LIKE: Final = re.compile(r"/|~(?:[\w.-]*/|\Z)|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{\w+\})/")
 _UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
 # A name with a dot or a slash in it, as files have.
 _FILE_LIKE: Final = re.compile(r"(?=[^/.]{0,200}[/.])[\w@.+-][\w@.+/ -]{0,255}\Z")
-_HOST: Final = re.compile(r"[A-Za-z0-9_.:\[\]-]+\Z")
 _QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'")
 # Some assistants write their arguments as tags.
 _TAGGED: Final = re.compile(r"<(?:path|file_path|file)>([^<>\n]{1,4096})</")
@@ -84,6 +83,10 @@ def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
     found = [_VERBS[part] for part in (part.lower() for part in _PARTS.findall(own)) if part in _VERBS]
     if not found:
         return _UNKNOWN
+    first = next(iter(_PARTS.findall(own)), "").lower()
+    if first not in _VERBS or _VERBS[first][2] != "none":
+        # Only a name that starts with a reading word says that nothing changes.
+        found.append(_VERBS.get(first, _UNKNOWN))
     action_class, family, _ = found[0]
     gravest = max((side for _, _, side in found), key=SIDE_EFFECT_ORDER.index)
     return ("write" if gravest == "state_change" and action_class == "read" else action_class), family, gravest
@@ -112,19 +115,19 @@ def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: st
     """Note the resource that an argument names, if it is one."""
     text, place = str(argument.value), argument.place
     # Browsers and servers drop these inside a URL.
-    stripped = re.sub(r"[\t\r]", "", text.strip())
+    stripped = re.sub(r"[\x00-\x09\x0b-\x1f]", "", text.strip())
     if argument.name in _DATA_NAMES or not stripped:
         return
     role = "read" if guess_action(tool_name)[2] == "none" else "edit"
     if _runs(trace, tool_name, argument, base):
         return
     words, lines = _words(argument.name), "\n" in stripped
-    if _SCHEME.match(stripped) and not lines:
+    if _SCHEME.match(stripped) and not re.search(r"\s", stripped.replace("\n", "")):
         _judge_url(trace, text, place, role)
     elif words & _URL_NAMES:
         trace.contact(text, place, sends=role != "read", bare=True)
-    elif words & _HOST_NAMES and _HOST.match(stripped):
-        trace.contact_host(text, place, sends=role != "read")
+    elif words & _HOST_NAMES and " " not in stripped:
+        trace.contact_host(stripped.rstrip("/"), place, sends=role != "read")
     elif words & _PATH_NAMES or (words & _LOOSE_NAMES and not lines):
         _judge_path(trace, role, text, base, place)
     elif not lines and (_READS_LIKE.match(stripped) or _UPWARD.search(stripped) or _is_there(trace, stripped, base)):
@@ -134,15 +137,18 @@ def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: st
 def _runs(trace: Trace, tool_name: str, argument: Argument, base: str | None) -> bool:
     """Tell whether an argument is text that is run, after noting what that would do."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
-    if argument.name in COMMAND_NAMES and (tool & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", text.strip())):
+    if is_command_name(argument.name) and (tool & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", text.strip())):
         judge_script(trace, text, base, posix=True)
     elif words & _CODE_NAMES and (tool & _SHELL_TOOLS):
         trace.doubt(argument.place, "it is code that is not analysed", unbounded=True)
     elif "sql" in words:
         judge_sql(trace, text, argument.place)
     elif words & {"patch", "diff"} and "\n" in text:
-        for name in patched_files(text)[0]:
+        names, doubtful = patched_files(text)
+        for name in names:
             trace.touch("edit", name, base, argument.place)
+        if doubtful:
+            trace.doubt(argument.place, "a patch that names no file, or names one in a way that is not known here")
     else:
         return False
     return True

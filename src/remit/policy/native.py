@@ -150,6 +150,8 @@ def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
     entries: list[str] = []
     # A directory comes before what lies in it, which then needs no entry of its own.
     for effect in sorted(outside, key=lambda effect: (effect.shared, len(effect.resource))):
+        if len(entries) > _MAX_ADDED:
+            return ()
         if not covers(build_scope(tuple(entries), None), effect):
             entries.append(_entry(effect))
     fit = len(entries) <= _MAX_ADDED and all(_NAMEABLE.fullmatch(entry) for entry in entries)

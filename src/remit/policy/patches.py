@@ -3,12 +3,14 @@
 Every line that could name a file is read; one that names it in a way we do not know makes the patch a doubt.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 __all__ = ["patched_files"]
 
 _NAMING: Final = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+_OTHER_ENDS: Final = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _FRAME: Final = ("*** Begin Patch", "*** End Patch", "*** End of File", "*** Environment ID: ")
 _SIDES: Final = ("--- ", "+++ ")
 _MOVES: Final = ("rename from ", "rename to ", "copy from ", "copy to ")
@@ -20,7 +22,8 @@ def patched_files(text: str) -> tuple[list[str], bool]:
     names: list[str] = []
     doubtful = False
     inside = False
-    for raw in text.split("\n"):
+    # Readers differ on what ends a line: what any of them would take for one is looked at.
+    for raw in (*text.split("\n"), *(text.splitlines() if _OTHER_ENDS.search(text) else ())):
         line = raw.strip(" \t\r")
         inside = (inside or line.startswith("@@")) and not line.startswith("diff ")
         names.extend(_named(line))
@@ -36,10 +39,12 @@ def _named(line: str) -> Iterator[str]:
         if line.startswith(mark):
             name = line.removeprefix(mark).partition("\t")[0].strip()
             if name != "/dev/null":
-                yield name[2:] if mark in _SIDES and name[:2] in ("a/", "b/") else name
+                yield name
+                # Without the first part, as programs that apply patches do.
+                yield name.partition("/")[2] if mark in _SIDES and not name.startswith("/") and "/" in name else name
     if line.startswith("diff --git "):
-        for name in line.removeprefix("diff --git ").split(" "):
-            yield name[2:] if name[:2] in ("a/", "b/") else name
+        for name in line.removeprefix("diff --git ").split(" ")[:8]:
+            yield name.partition("/")[2] if name[:2] in ("a/", "b/") else name
 
 
 def _is_odd(line: str) -> bool:

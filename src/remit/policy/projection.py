@@ -13,7 +13,7 @@ from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
-from remit.policy.arguments import COMMAND_NAMES, MISSHAPEN, Argument, walk_arguments
+from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
 from remit.policy.call import MAX_TARGET, Action, Annotations, ToolCall
 from remit.policy.catalog import KnownTool, known_tools
 from remit.policy.files import Files
@@ -36,6 +36,10 @@ _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
 _MAX_INNER_JSON: Final = 65_536
 _MAX_INNER_DEPTH: Final = 4
 _MAX_ARGUMENTS: Final = 1000
+_MAX_BASES: Final = 4
+_MAX_PATTERN: Final = 4096
+_OPTION: Final = re.compile(r"--?[A-Za-z]\S*\Z")
+_BODIES: Final = frozenset("body data json form payload files".split())
 # Forms that tools read in more than one way: escapes, extended globs, dots in brackets.
 _ODD_GLOB: Final = re.compile(r"\\|[@+!?*]\(|\[[^\]]*\.[^\]]*\]|\[\[?:")
 
@@ -70,7 +74,8 @@ def _nature(call: ToolCall, tool: KnownTool | None) -> tuple[ActionClass, str, S
     if tool is None:
         return guess_action(call.tool_name)
     if tool.method:
-        if all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
+        bodies = any(call.arguments.get(name) for name in _BODIES)
+        if not bodies and all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
             return "read", tool.resource_family, "none"
         return "send", tool.resource_family, "external_send"
     return tool.action_class, tool.resource_family, tool.side_effect_class
@@ -80,7 +85,7 @@ def _methods(value: object, name: str) -> Iterable[str]:
     """Yield every HTTP method that the arguments name, at any depth; one that is no text is none that is safe."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key == name or key.lower().endswith("method-override"):
+            if key == name or key.lower().replace("_", "").endswith(("method", "verb", "method-override")):
                 yield inner if isinstance(inner, str) else "?"
             else:
                 yield from _methods(inner, name)
@@ -144,8 +149,10 @@ class _Reading:
             for argument in arguments
             if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value
         ]
+        heeded = self.tool is None or self.tool.resource_family != "file" or "glob" in self.roles.values()
         if given:
-            self.bases = given
+            # Not every file tool of that name heeds it: from where it starts, the call must be harmless too.
+            self.bases = given if heeded else [*given, start]
         elif "base" in self.roles.values():
             # Nothing is named: it works on the directory that it starts in.
             self._directory(".", start, "cwd")
@@ -153,6 +160,10 @@ class _Reading:
             if not argument.role and isinstance(argument.value, str) and is_directory_name(argument.name):
                 look = locate(argument.value, start, self.files)
                 self.bases.append(None if look.refusal else look.path)
+        self.bases = list(dict.fromkeys(self.bases))
+        if len(self.bases) > _MAX_BASES:
+            self.trace.doubt("cwd", "it names more directories than we look from", unbounded=True)
+            del self.bases[_MAX_BASES:]
 
     def _directory(self, text: str, base: str | None, place: str) -> str | None:
         """Note that a directory is entered; return where it is, or None where that is not known."""
@@ -165,9 +176,10 @@ class _Reading:
         """Doubt a tool that runs text when the text is not where the catalog knows it."""
         if not _RUN_ROLES.intersection(self.roles.values()):
             return
-        if not any(argument.role in _RUN_ROLES for argument in arguments):
+        given = any(argument.role in _RUN_ROLES and argument.value for argument in arguments)
+        if not given or any(argument.name.startswith("__arg") for argument in arguments):
             for argument in arguments:
-                text = argument.value if not argument.role and argument.name not in COMMAND_NAMES else None
+                text = argument.value if not argument.role and not is_command_name(argument.name) else None
                 if argument.name and isinstance(text, str) and text.strip():
                     self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
 
@@ -190,6 +202,8 @@ class _Reading:
             judge_script(self.trace, _as_script(value), base, posix=self.posix and isinstance(value, str))
         elif role == MISSHAPEN:
             self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
+        elif self._may_be_option(role, value):
+            self.trace.doubt(place, "it may be read as an option", unbounded=True)
         elif not isinstance(value, str):
             return
         elif not role:
@@ -197,6 +211,12 @@ class _Reading:
             self._inner(argument, base)
         else:
             self._marked(place, role, value, base)
+
+    def _may_be_option(self, role: str, value: JSON) -> bool:
+        """Tell whether a tool that hands its arguments to git would hand on an option."""
+        texts = value if isinstance(value, list) else [value]
+        repository = self.tool is not None and self.tool.resource_family == "repository" and role != ""
+        return repository and any(isinstance(text, str) and _OPTION.match(text) for text in texts)
 
     def _inner(self, argument: Argument, base: str | None) -> None:
         """Read JSON inside a string as if it were written out; what only looks like it is searched for resources."""
@@ -232,8 +252,6 @@ class _Reading:
             self._glob(place, text, base)
         elif role in ("sql", "python", "patch", "code"):
             self._run_text(place, role, text, base)
-        elif role == "data" and self.tool and self.tool.resource_family == "repository" and text.startswith("-"):
-            trace.doubt(place, "it may be read as an option", unbounded=True)
 
     def _run_text(self, place: str, role: str, text: str, base: str | None) -> None:
         if role == "sql":
@@ -246,7 +264,7 @@ class _Reading:
             self.trace.doubt(place, "it is code that is not analysed", unbounded=True)
 
     def _glob(self, place: str, text: str, base: str | None) -> None:
-        if _ODD_GLOB.search(text):
+        if len(text) > _MAX_PATTERN or _ODD_GLOB.search(text):
             self.trace.doubt(place, "a pattern that is read in more than one way")
             return
         for pattern in expand_braces(text):

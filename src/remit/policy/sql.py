@@ -12,20 +12,23 @@ if TYPE_CHECKING:
 
 __all__ = ["judge_sql"]
 
-_MAX_QUERY: Final = 65_536
+_MAX_QUERY: Final = 16_384
 _STRING: Final = re.compile(r"'[^']*'")
 _NAME: Final = re.compile(r'"[^"]*"|`[^`]*`')
 _ODD: Final = re.compile(r"/\*|--|#|\\|\$\w*\$")
 _WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CALLED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*|\x00)\s*\(")
-_PLACED: Final = re.compile(r"\b(?:from|into|to|join|attach|database|infile|outfile|dumpfile|table)\s+'", re.IGNORECASE)
+_CALLED: Final = re.compile(r"(?<![A-Za-z0-9_.])([A-Za-z_][A-Za-z0-9_.]*+|\x00)\s*+\(")
+_PLACED: Final = re.compile(r"\b(?:from|into|to|join|attach|database|infile|outfile|dumpfile|table)\s*'", re.IGNORECASE)
 _READING: Final = frozenset("select with explain show describe desc values table pragma".split())
 _CHANGING: Final = frozenset(
     "insert update delete drop alter create replace truncate merge grant revoke vacuum reindex call do "
     "execute exec set into rename comment lock begin commit rollback savepoint analyze refresh cluster".split()
 )
 # Statements by which a database reads or writes files, loads code or runs programs.
-_LEAVING: Final = frozenset("attach copy outfile dumpfile infile program load openrowset bulk import export".split())
+_LEAVING: Final = frozenset(
+    "attach copy outfile dumpfile infile openrowset bulk import export execute immediate prepare do system global "
+    "subscription extension server tablespace backup restore function procedure language install".split()
+)
 # Words before a bracket that are no functions, and functions that only compute.
 _HARMLESS: Final = frozenset(
     "in and or not on as by over filter exists any all some values using into table references index key "
@@ -47,31 +50,28 @@ _HARMLESS: Final = frozenset(
 
 def judge_sql(trace: "Trace", text: str, source: str) -> None:
     """Note whether a query changes the database, and doubt one that can leave it."""
-    odd = _ODD.search(_STRING.sub("''", text)) or text.count("'") % 2 or ("'" in text and set("`[") & set(text))
+    odd = (
+        "\\" in text
+        or text.count('"') % 2
+        or text.count("`") % 2
+        or _ODD.search(_STRING.sub("''", text))
+        or text.count("'") % 2
+        or ("'" in text and set("`[") & set(text))
+    )
     if len(text) > _MAX_QUERY or odd:
         trace.doubt(source, "a query with comments or quotes that databases read differently")
         trace.side_effects.add("state_change")
         return
     bare = _NAME.sub("\0", _STRING.sub("''", text))
     words = [word.lower() for word in _WORDS.findall(bare)]
-    tables = {
-        words[index + 1] for index, word in enumerate(words[:-1]) if word in ("into", "table", "references", "on", "as")
-    }
+    tables = {words[index + 1] for index, word in enumerate(words[:-1]) if word in ("into", "table", "references")}
     called = {name.lower().rpartition(".")[2] for name in _CALLED.findall(bare)}
     stored = any(word.startswith(("xp_", "sp_")) for word in words)
-    if (
-        stored
-        or _LEAVING.intersection(words)
-        or _PLACED.search(text)
-        or called - _HARMLESS - tables - _names_of_with(words)
-    ):
+    if stored or _LEAVING.intersection(words) or _PLACED.search(text) or called - _HARMLESS - tables:
         trace.doubt(source, "a query that may read or write files, or run programs")
+    if any("/" in name for name in _NAME.findall(text)):
+        trace.doubt(source, "a name that reads like a file")
     if any(line.lstrip()[:1] in (".", "\\") for line in text.split("\n")):
         trace.doubt(source, "a command of the database client")
-    if not words or words[0] not in _READING or _CHANGING.intersection(words):
+    if not words or words[0] not in _READING or _CHANGING.intersection(words) or (words[0] == "pragma" and "=" in text):
         trace.side_effects.add("state_change")
-
-
-def _names_of_with(words: list[str]) -> set[str]:
-    """Return the names that a query gives to its own parts: `with name (…) as`."""
-    return {words[index + 1] for index, word in enumerate(words[:-1]) if word in ("with", "recursive")}

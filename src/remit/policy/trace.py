@@ -107,30 +107,28 @@ class Trace:
 
     def touch_pattern(self, role: str, pattern: str, base: str | None, source: str) -> None:
         """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
-        if not pattern.startswith("/") and base is None:
-            self.doubt(source, "it is relative, and no working directory is known")
-            return
         refusal = refuse_text(_GLOB.sub("", pattern))
-        if refusal:
-            self.doubt(source, refusal)
-            return
-        names = join(base or "/", pattern).split("/")
-        fixed = next((index for index, name in enumerate(names) if _GLOB.search(name)), None)
-        if fixed is None:
-            self.touch(role, pattern, base, source)
-            return
+        if not refusal and not pattern.startswith("/") and base is None:
+            refusal = "it is relative, and no working directory is known"
+        names = join(base or "/", pattern).replace("[^", "[!").split("/")
+        fixed = next((index for index, name in enumerate(names) if _GLOB.search(name)), len(names))
         if ".." in names[fixed:]:
-            self.doubt(source, "it goes upwards after a wildcard")
-            return
+            refusal = refusal or "it goes upwards after a wildcard"
         look = locate("/".join(names[:fixed]) or "/", None, self.files)
-        if look.refusal:
-            self.doubt(source, look.refusal)
-            return
-        self.touch_beneath(role, look.path, source)
-        if "**" in names[fixed:]:
-            # Tools that walk directories do not follow the links they meet.
-            return
-        for path in self._expanded(look.path, names[fixed:], source):
+        if refusal or look.refusal:
+            self.doubt(source, refusal or look.refusal)
+        elif fixed == len(names):
+            self.touch(role, pattern, base, source)
+        else:
+            self._touch_matches(role, look.path, names, fixed, source)
+
+    def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
+        self.touch_beneath(role, folder, source)
+        if ".." in names[:fixed]:
+            # Some tools cut `..` from the text before they look for links: both places must do.
+            self.touch_beneath(role, without_dots("/".join(names[:fixed])), source)
+        # Tools that walk directories (`**`) do not follow the links they meet.
+        for path in self._expanded(folder, names[fixed:], source) if "**" not in names[fixed:] else ():
             real = self.files.look(path)
             if real.refusal:
                 self.doubt(source, real.refusal)

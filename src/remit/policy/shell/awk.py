@@ -137,7 +137,7 @@ def _tokens(text: str) -> list[_Token]:
             # It could as well be an expression with a quote in it.
             return [_Token("mark", "@")]
         regex = None if divides or text[at] != "/" else _REGEX.match(text, at)
-        if regex and _REACHES.search(regex[0]):
+        if regex and before.text in ("+", "-") and _REACHES.search(regex[0]):
             # Not every awk reads an expression here, and then this is code.
             return [_Token("mark", "@")]
         found = regex or _TOKEN.match(text, at)

@@ -101,8 +101,8 @@ class Commands(Notes):
             before = world
             for item, value in assigned if not command.words else ():
                 world = self._assign(item, value, world)
-            failed = (world, before) if any(can_fail(redirect) for redirect in command.redirects) else (world,)
-            return Outcome((world,), merged(failed))
+            unchanged = (before,) if any(can_fail(redirect) for redirect in command.redirects) else ()
+            return Outcome((world,), merged((world,), unchanged))
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
         if any(can_fail(redirect) for redirect in command.redirects):
