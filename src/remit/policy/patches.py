@@ -10,6 +10,8 @@ from typing import Final
 __all__ = ["patched_files"]
 
 _NAMING: Final = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+# How a line starts that may name a file.
+_MARKS: Final = frozenset("*-+rcdIOB=@")
 _OTHER_ENDS: Final = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _FRAME: Final = ("*** Begin Patch", "*** End Patch", "*** End of File", "*** Environment ID: ")
 _SIDES: Final = ("--- ", "+++ ")
@@ -25,6 +27,8 @@ def patched_files(text: str) -> tuple[list[str], bool]:
     # Readers differ on what ends a line: what any of them would take for one is looked at.
     for raw in (*text.split("\n"), *(text.splitlines() if _OTHER_ENDS.search(text) else ())):
         line = raw.strip(" \t\r")
+        if line[:1] not in _MARKS:
+            continue
         inside = (inside or line.startswith("@@")) and not line.startswith("diff ")
         names.extend(_named(line))
         doubtful = doubtful or (not inside and _is_odd(line))

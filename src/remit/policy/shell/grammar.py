@@ -92,8 +92,10 @@ def _pipeline(reader: Reader) -> Pipeline:
     while True:
         reader.skip_blanks()
         if accept_word(reader, "!"):
-            negated = not negated
+            reader.count_word()
+            negated = True
         elif accept_word(reader, "time"):
+            reader.count_word()
             reader.check_bash()
             reader.skip_blanks()
             if _TIME_OPTION.match(reader.text, reader.at):

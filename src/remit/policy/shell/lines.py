@@ -15,12 +15,15 @@ _RESERVED: Final = frozenset(
 _REDIRECT: Final = re.compile(
     r"(?P<descriptor>(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
 )
+_EMPTY_LINES: Final = re.compile(r"[ \t\n]+")
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
 
 def skip_lines(reader: Reader) -> None:
     """Move past blanks, comments and the ends of lines."""
     while True:
+        if not reader.pending and (empty := _EMPTY_LINES.match(reader.text, reader.at)):
+            reader.at = empty.end()
         reader.skip_blanks()
         if not reader.newline():
             return

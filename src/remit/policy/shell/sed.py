@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["judge_sed"]
 
 _SED_ADDRESS: Final = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|\$|[+~][0-9]+)")
+_MAX_SCRIPT: Final = 16_384
 _SED_BRACKET: Final = re.compile(r"\[\^?\]?(?:\[[:.=][^\]\n]*[:.=]\]|[^\]\n])*\]")
 _SED_PLAIN: Final = frozenset("=dDgGhHnNpPxzF")
 
@@ -165,6 +166,9 @@ class _Sed:
 
 def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
     """Note the files and commands of a sed script; an empty one may be the value of another system's option."""
+    if len(text) > _MAX_SCRIPT:
+        invocation.trace.doubt(source, "a longer sed script than we follow", unbounded=True)
+        return
     if not text.strip():
         invocation.trace.doubt(source, "an empty sed script, which not every sed takes for one", unbounded=True)
     _Sed(invocation, text, source).judge()
