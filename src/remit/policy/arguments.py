@@ -6,6 +6,7 @@ like. A value that does not have the form its role needs is yielded as misshapen
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from remit.claims.strictjson import JSON
@@ -56,6 +57,8 @@ def _members(place: str, above: str, value: dict[str, JSON], roles: Mapping[str,
 
 def _joined(place: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Argument | None:
     """Return a command and its words where an object that nobody marked holds them side by side."""
+    if not any(name.lower() in _ARGUMENT_NAMES for name in value):
+        return None
     words: list[JSON] = []
     for name in sorted(value):
         where = f"{place}.{name}" if place else name
@@ -71,10 +74,10 @@ def _joined(place: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Arg
             commanded = name.lower() not in _ARGUMENT_NAMES
             words = [*map(str, texts), *words] if commanded else [*words, *map(str, texts)]
     named = any(is_command_name(name) or name.lower() in _STARTED for name in value)
-    given = any(name.lower() in _ARGUMENT_NAMES for name in value)
-    return Argument(place or "command", "command", "words", words) if named and given and words else None
+    return Argument(place or "command", "command", "words", words) if named and words else None
 
 
+@lru_cache(maxsize=4096)
 def is_command_name(name: str) -> bool:
     """Tell whether an argument is named like a command."""
     return name in COMMAND_NAMES or re.sub(r"[_-]", "", name.lower()) in _COMMAND_WORDS

@@ -37,6 +37,8 @@ DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
     "shell_unparsed": ("insufficient_evidence", "insufficient_evidence"),
 }
 
+_CODES: Final = frozenset(("", *DENIALS))
+
 Clock: TypeAlias = Callable[[], float]
 
 
@@ -128,7 +130,7 @@ def _checked(name: str, answer: object) -> Finding:
     """Return an answer if it is one, or a denial."""
     if not isinstance(answer, Finding) or not all(isinstance(text, str) for text in (answer.code, answer.reason)):
         return _failed(name, "gave no answer that can be read")
-    return answer if answer.code in ("", *DENIALS) else _failed(name, "gave a code that is not known")
+    return answer if answer.code in _CODES else _failed(name, "gave a code that is not known")
 
 
 def _failed(name: str, what: str) -> Finding:

@@ -97,9 +97,9 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
 
 
 def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
-    shown = repr(tool[:_SHOWN])
-    forbidding = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
-    if forbidding:
+    shown = f"{tool[:_SHOWN]!r}"
+    if mission.forbidden_tools and names_tool(mission.forbidden_tools, tool) is not None:
+        forbidding = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
         removed = Change("forbidden_tools", "remove", forbidding)
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", removed)
     if names_tool(mission.allowed_tools, tool) is None:

@@ -14,7 +14,7 @@ from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
 from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
-from remit.policy.call import MAX_TARGET, Action, Annotations, ToolCall
+from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, ToolCall
 from remit.policy.catalog import KnownTool, known_tools
 from remit.policy.files import Files
 from remit.policy.guess import guess_action, is_directory_name, judge_unmarked, quoted_resources
@@ -27,6 +27,7 @@ from remit.policy.trace import VERBS, Trace
 
 __all__ = ["project"]
 
+_NO_ANNOTATIONS: Final = Annotations()
 # Tools that hand their command to bash, whatever their name.
 _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_command", "Shell", "Monitor"))
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
@@ -47,26 +48,26 @@ _ODD_GLOB: Final = re.compile(r"\\|[@+!?*]\(|\[[^\]]*\.[^\]]*\]|\[\[?:")
 def project(call: ToolCall, base: str | None, files: Files) -> Action:
     """Return what a call comes to; `base` is where relative paths start when the call does not say."""
     tool = known_tools().get(call.tool_name)
-    reading = _Reading(call, tool, base, files)
-    reading.read()
     action_class, family, side = _nature(call, tool)
+    reading = _Reading(call, tool, base, files)
+    reading.sends = side == "external_send"
+    reading.read()
     trace = reading.trace
-    sides: set[SideEffectClass] = {side, *trace.side_effects, *_admitted(call.annotations)}
-    if any(doubt.unbounded for doubt in trace.doubts):
+    effects, doubts = trace.effects, trace.doubts
+    sides = {side, *trace.side_effects}
+    if call.annotations != _NO_ANNOTATIONS:
+        sides |= _admitted(call.annotations)
+    if doubts and any(doubt.unbounded for doubt in doubts):
         # Nobody knows what is done.
         sides.add("state_change")
     if family == "shell":
         action_class = _shell_class(sides, action_class)
+    if len(sides) > 1:
+        sides.discard("none")
+    by_text = not files.sees and any(effect.verb in ("read", "write", "delete") for effect in effects)
+    target = reading.target(effects)[:MAX_TARGET]
     return Action(
-        tool=call.tool_name,
-        action_class=action_class,
-        resource_family=family,
-        target=reading.target()[:MAX_TARGET],
-        side_effects=frozenset(sides - {"none"} or {"none"}),
-        effects=trace.effects,
-        doubts=trace.doubts,
-        runs_code=trace.runs_code,
-        by_text=not files.sees and any(effect.verb in ("read", "write", "delete") for effect in trace.effects),
+        call.tool_name, action_class, family, target, frozenset(sides), effects, doubts, trace.runs_code, by_text
     )
 
 
@@ -119,8 +120,7 @@ class _Reading:
         self.trace = Trace(files)
         self.files = files
         self.bases: list[str | None] = [base]
-        nature = _nature(call, tool)
-        self.sends = nature[2] == "external_send"
+        self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         self._depth = 0
 
@@ -183,15 +183,15 @@ class _Reading:
                 if argument.name and isinstance(text, str) and text.strip():
                     self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
 
-    def target(self) -> str:
+    def target(self, effects: tuple[Effect, ...]) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""
-        if len(self.trace.effects) == 1:
-            return self.trace.effects[0].resource
+        if len(effects) == 1:
+            return effects[0].resource
         entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
-        effects = sorted(self.trace.effects, key=lambda effect: effect.source in entered)
+        ranked = sorted(effects, key=lambda effect: effect.source in entered)
         wanted = self.tool.target if self.tool else ""
         for verb in ("", "send", "delete", "write", "contact", "read", "run"):
-            for effect in effects:
+            for effect in ranked:
                 if effect.source == wanted if not verb else effect.verb == verb:
                     return effect.resource
         return self.call.tool_name
