@@ -30,7 +30,10 @@ _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>", "<&"))
-_KEEP_CONTENT: Final = frozenset(("chmod", "chown", "chgrp", "touch"))
+# What a file says stays the same.
+_KEEP_CONTENT: Final = frozenset(
+    "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
+)
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
 _GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")

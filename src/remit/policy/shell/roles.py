@@ -169,14 +169,16 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
         return
     if field.text == "-" and invocation.world.stdin is not None:
         invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
-    look = invocation.file("read", field)
-    if look is not None:
-        invocation.run.changes.run(look.path, field.source)
+    invocation.file("read", field)
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of tests, with the names of some of them."""
-    _source(invocation, form, field._replace(text=field.text.partition("::")[0]))
+    """Note a file of tests, with the names of some of them: it is run."""
+    named = field._replace(text=field.text.partition("::")[0])
+    _source(invocation, form, named)
+    look = invocation.file("read", named)
+    if look is not None:
+        invocation.run.changes.run(look.path, field.source)
 
 
 def note_package(invocation: "Invocation", form: str, field: Field) -> None:
