@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from remit.errors import PolicyInvalid
 
-__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles", "load_policies"]
+__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles", "load_policies", "without_dots"]
 
 _MAX_LINKS: Final = 40
 _MAX_NAME: Final = 255
@@ -60,8 +60,8 @@ class Files(Protocol):
         """Return what lies below a directory, or None where that cannot be told."""
 
 
-def _plain(path: str) -> str:
-    """Return an absolute path without empty and dot components."""
+def without_dots(path: str) -> str:
+    """Return an absolute path without empty and dot components, judged by its text alone."""
     kept: list[str] = []
     for name in path.split("/"):
         if name == "..":
@@ -79,7 +79,7 @@ class TextFiles:
 
     def look(self, path: str) -> Look:
         """Return the path with its dots resolved."""
-        return Look(_plain(path))
+        return Look(without_dots(path))
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002 - nothing is seen
         """Return None: names are not seen."""
@@ -95,7 +95,9 @@ class UnseenFiles(TextFiles):
 
     def look(self, path: str) -> Look:
         """Return the refusal that makes every path a doubt."""
-        return Look(_plain(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere")
+        return Look(
+            without_dots(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere"
+        )
 
 
 class SeenFiles:

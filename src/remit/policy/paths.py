@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from remit.policy.files import Files, Look
 
-__all__ = ["join", "locate", "refuse_text", "without_dots"]
+__all__ = ["join", "locate", "refuse_text"]
 
 _MAX_PATH: Final = 4096
 # Controls, and characters that are not seen or turn the direction of what is.
@@ -65,17 +65,6 @@ _REFUSALS: Final = (
     ("it goes upwards in encoded form", lambda text: "%" in text and _hides_dots(unquote(unquote(text)), text)),
     ("it holds characters that can be read as separators or dots", _is_ambiguous),
 )  # fmt: skip
-
-
-def without_dots(path: str) -> str:
-    """Return an absolute path without empty and dot components, judged by its text alone."""
-    kept: list[str] = []
-    for name in path.split("/"):
-        if name == "..":
-            del kept[-1:]
-        elif name not in ("", "."):
-            kept.append(name)
-    return "/" + "/".join(kept)
 
 
 def join(base: str, text: str) -> str:

@@ -10,8 +10,8 @@ from typing import Final
 
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
-from remit.policy.files import Files, Look, Survey
-from remit.policy.paths import join, locate, refuse_text, without_dots
+from remit.policy.files import Files, Look, Survey, without_dots
+from remit.policy.paths import join, locate, refuse_text
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
 __all__ = ["VERBS", "Trace"]

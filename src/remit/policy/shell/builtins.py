@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from remit.policy.paths import join, refuse_text, without_dots
+from remit.policy.files import without_dots
+from remit.policy.paths import join, refuse_text
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
 from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World
 

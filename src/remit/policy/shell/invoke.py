@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.files import Look
-from remit.policy.paths import join, without_dots
+from remit.policy.files import Look, without_dots
+from remit.policy.paths import join
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.roles import note_package, play, run_text
