@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from remit import Mission
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.call import Action, Annotations, ToolCall
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Case, Engine, Standing
+from remit.policy.engines import Case, Change, Engine, Standing
 from remit.policy.files import Files, TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.projection import project
@@ -17,6 +19,7 @@ __all__ = [
     "BASE",
     "STANDING",
     "action",
+    "applied",
     "case",
     "command",
     "doubted",
@@ -94,3 +97,22 @@ def doubted(decision: Decision | Action) -> set[str]:
     """Return the words that caused doubts."""
     doubts = decision.action.doubts if isinstance(decision, Decision) else decision.doubts
     return {doubt.word for doubt in doubts}
+
+
+def applied(under: Mission, changes: tuple[Change, ...], standing: Standing) -> tuple[Mission, Standing]:
+    """Return the mission with changes made, and the budget that a session under it would have."""
+    calls, seconds = standing.budget.tool_calls, standing.budget.duration_s
+    for change in changes:
+        held = getattr(under, change.member)
+        if change.operation == "add":
+            under = structs.replace(under, **{change.member: (*held, *change.values)})
+        elif change.operation == "remove":
+            left = tuple(entry for entry in held if entry not in change.values)
+            under = structs.replace(under, **{change.member: left})
+        else:
+            (limit,) = change.values
+            assert isinstance(limit, int)
+            calls += limit - held if change.member == "max_tool_calls" else 0
+            seconds += limit - held if change.member == "max_duration_s" else 0
+            under = structs.replace(under, **{change.member: limit})
+    return under, Standing(standing.session_id, Budget(calls, seconds))

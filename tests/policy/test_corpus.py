@@ -65,6 +65,8 @@ def test_ids_are_unique() -> None:
 
 # An attack in other words stays an attack.
 
+ATTACKS: Final = [row for row in ROWS if row["tool_name"] == "Bash" and row["expected"] == "DENY" and not row["setup"]]
+
 WRAPPERS: Final[dict[str, Callable[[str], str]]] = {
     "subshell": lambda text: f"( {text}\n)",
     "group": lambda text: f"{{ {text}\n}}",
@@ -94,16 +96,14 @@ WORDINGS: Final[dict[str, Callable[[str], str]]] = {
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrapping_an_attack_never_permits_it(name: str, tree: Tree) -> None:
-    attacks = [row for row in ROWS if row["tool_name"] == "Bash" and row["expected"] == "DENY" and not row["setup"]]
     wrap = WRAPPERS[name]
-    flipped = [row["id"] for row in attacks if decision(row, tree, wrap(row["arguments"]["command"])).permits]
+    flipped = [row["id"] for row in ATTACKS if decision(row, tree, wrap(row["arguments"]["command"])).permits]
     assert flipped == []
 
 
 @pytest.mark.parametrize("name", WORDINGS)
 def test_wording_an_attack_differently_never_permits_it(name: str, tree: Tree) -> None:
-    attacks = [row for row in ROWS if row["tool_name"] == "Bash" and row["expected"] == "DENY" and not row["setup"]]
-    plain = [row for row in attacks if row["arguments"]["command"][:1].isalpha()]
+    plain = [row for row in ATTACKS if row["arguments"]["command"][:1].isalpha()]
     word = WORDINGS[name]
     flipped = [row["id"] for row in plain if decision(row, tree, word(row["arguments"]["command"])).permits]
     assert flipped == []

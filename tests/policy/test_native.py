@@ -3,14 +3,12 @@
 from itertools import combinations
 
 import pytest
-from msgspec import structs
 
-from remit import Mission
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.engines import Change, Remedy, Standing
 from remit.policy.native import names_tool
-from tests.policy.judging import BASE, STANDING, judged, mission
+from tests.policy.judging import BASE, STANDING, applied, judged, mission
 
 READ: dict[str, JSON] = {"file_path": "/etc/passwd"}
 WRONG: dict[str, object] = {
@@ -123,25 +121,6 @@ def test_raised_privileges_need_everything_in_scope() -> None:
     assert decision.remedy is not None
     assert decision.remedy.changes == ()
     assert judged("Bash", {"command": "sudo ls"}, under=mission(resource_scope=("**",))).permits
-
-
-def applied(under: Mission, changes: tuple[Change, ...], standing: Standing) -> tuple[Mission, Standing]:
-    """Return the mission with changes made, and the budget that a session under it would have."""
-    calls, seconds = standing.budget.tool_calls, standing.budget.duration_s
-    for change in changes:
-        held = getattr(under, change.member)
-        if change.operation == "add":
-            under = structs.replace(under, **{change.member: (*held, *change.values)})
-        elif change.operation == "remove":
-            left = tuple(entry for entry in held if entry not in change.values)
-            under = structs.replace(under, **{change.member: left})
-        else:
-            (limit,) = change.values
-            assert isinstance(limit, int)
-            calls += limit - held if change.member == "max_tool_calls" else 0
-            seconds += limit - held if change.member == "max_duration_s" else 0
-            under = structs.replace(under, **{change.member: limit})
-    return under, Standing(standing.session_id, Budget(calls, seconds))
 
 
 REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [

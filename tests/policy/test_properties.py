@@ -12,9 +12,10 @@ from remit.errors import MissionWidened
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Change, Standing
+from remit.policy.engines import Standing
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
+from tests.policy.judging import applied
 
 STANDING: Final = Standing("session-1", Budget(tool_calls=5, duration_s=60))
 TOOL_ENTRIES: Final = st.sampled_from(("Read", "Write", "Bash", "WebFetch", "frobnicate", "*", "R*", "[WB]*"))
@@ -120,25 +121,12 @@ def test_an_empty_passport_permits_nothing(mission: Mission, call: ToolCall) -> 
     assert not judged(structs.replace(mission, allowed_tools=()), call).permits
 
 
-def changed(mission: Mission, changes: tuple[Change, ...]) -> Mission:
-    for change in changes:
-        old = getattr(mission, change.member)
-        if change.operation == "add":
-            mission = structs.replace(mission, **{change.member: (*old, *change.values)})
-        elif change.operation == "remove":
-            kept = tuple(value for value in old if value not in change.values)
-            mission = structs.replace(mission, **{change.member: kept})
-        else:
-            mission = structs.replace(mission, **{change.member: change.values[0]})
-    return mission
-
-
 @given(MISSIONS, CALLS)
 def test_the_remedy_permits_and_nothing_smaller_does(mission: Mission, call: ToolCall) -> None:
     decision = judged(mission, call)
     if decision.remedy is None or not decision.remedy.changes:
         return
     changes = decision.remedy.changes
-    assert judged(changed(mission, changes), call).permits
+    assert judged(applied(mission, changes, STANDING)[0], call).permits
     for index in range(len(changes)):
-        assert not judged(changed(mission, changes[:index] + changes[index + 1 :]), call).permits
+        assert not judged(applied(mission, changes[:index] + changes[index + 1 :], STANDING)[0], call).permits

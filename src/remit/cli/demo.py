@@ -7,8 +7,8 @@ from typing import Any
 import click
 from msgspec import to_builtins
 from rich.console import Console
+from rich.markup import escape
 
-from remit import SignedReceipt
 from remit.cli.tour import Tampering, Tour, take_tour
 
 __all__ = ["demo"]
@@ -50,7 +50,7 @@ def _show(tour: Tour, console: Console) -> None:
         ),
         "",
         "[bold]2. Every call gets a decision and a signed receipt, chained to the one before[/]",
-        *(line for index, receipt in enumerate(tour.receipts) for line in _receipt_lines(index, receipt)),
+        *(line for index in range(len(tour.receipts)) for line in _receipt_lines(index, tour)),
         "",
         "[bold]3. Anyone with the public key can check the whole chain[/]",
         *_facts(
@@ -72,14 +72,15 @@ def _facts(**facts: str) -> list[str]:
     return [f"   [dim]{name:<10}[/] {fact}" for name, fact in facts.items()]
 
 
-def _receipt_lines(index: int, receipt: SignedReceipt) -> list[str]:
+def _receipt_lines(index: int, tour: Tour) -> list[str]:
+    receipt, call, remedy = tour.receipts[index], tour.calls[index], tour.decisions[index].remedy
     claims = receipt.claims
+    asked = next(iter(call.arguments.values()))
     decision = "[green]PERMIT[/]" if claims.verdict == "compliant" else "[red]DENY[/]  "
     link = f"[dim]{_short(claims.parent_receipt_hash)} <- {_short(receipt.hash)}[/]"
-    return [
-        f"   {index} {decision} {claims.tool:<11} {claims.target:<28} {link}",
-        f"            [dim]{claims.reason}[/]",
-    ]
+    lines = [f"{decision} {claims.tool:<11} {link}", escape(str(asked)), f"[dim]{claims.reason}[/]"]
+    lines += [f"[dim]{remedy.sentence}[/]"] if remedy else []
+    return [f"   {index} {lines[0]}", *(f"            {line}" for line in lines[1:])]
 
 
 def _tampering_lines(tampering: Tampering) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `remit demo` shows: a passport, four calls, the proof, and what becomes of a forgery.
+"""What `remit demo` shows: a passport, four calls that are really judged, the proof, and what becomes of a forgery.
 
 Everything is made in memory with a key of the moment: nothing is written, and nothing of it can be used afterwards.
 """
@@ -6,14 +6,14 @@ Everything is made in memory with a key of the moment: nothing is written, and n
 import base64
 import json
 import secrets
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import UNSET, to_builtins
 
 from remit import (
-    ActionClass,
     Attestation,
     BrokenChain,
     Head,
@@ -21,9 +21,7 @@ from remit import (
     Lineage,
     Mission,
     Passport,
-    PolicyDecision,
     SessionSummary,
-    SideEffectClass,
     SignedReceipt,
     SigningKey,
     Step,
@@ -39,50 +37,33 @@ from remit import (
     verify_session,
     walk_chain,
 )
+from remit.policy.budget import Budget
+from remit.policy.call import ToolCall
+from remit.policy.decide import Decision, judge, policy_decisions
+from remit.policy.engines import Standing
+from remit.policy.evidence import measurements
+from remit.policy.files import TextFiles
+from remit.policy.native import NativeEngine
 
 __all__ = ["Tampering", "Tour", "take_tour"]
 
 _MISSION: Final = Mission(
     agent_id="agent:reviewer",
     mission="Review the pull request and run the tests",
-    allowed_tools=("read_file", "run_tests"),
+    allowed_tools=("Bash", "read_file", "send_email"),
     forbidden_tools=("send_email",),
     resource_scope=("/work/project",),
     max_tool_calls=20,
     max_duration_s=900,
+    cwd="/work/project",
 )
 
 
-class _Call(NamedTuple):
-    """A call of the tour; `denial` is the code and the words, or None for a permit."""
-
-    tool: str
-    action_class: ActionClass
-    target: str
-    resource_family: str
-    side_effect_class: SideEffectClass
-    denial: tuple[str, str] | None = None
-
-
 _CALLS: Final = (
-    _Call("read_file", "read", "/work/project/README.md", "file", "none"),
-    _Call(
-        "read_file",
-        "read",
-        "/home/user/.ssh/id_ed25519",
-        "file",
-        "none",
-        ("out_of_scope", "the path is outside /work/project"),
-    ),
-    _Call("run_tests", "query", "/work/project/tests", "process", "state_change"),
-    _Call(
-        "send_email",
-        "send",
-        "press@example.com",
-        "mail",
-        "external_send",
-        ("tool_forbidden", "send_email is forbidden by the passport"),
-    ),
+    ToolCall("Bash", {"command": "grep -rn TODO src | head -20 > todo.txt"}),
+    ToolCall("Bash", {"command": "cd src && cat main.py ../../../home/user/.ssh/id_ed25519"}),
+    ToolCall("read_file", {"path": "README.md"}),
+    ToolCall("send_email", {"to": "press@example.com", "body": "all of it"}),
 )
 
 
@@ -101,6 +82,8 @@ class Tour:
     """All that the tour shows."""
 
     passport: Passport
+    calls: tuple[ToolCall, ...]
+    decisions: list[Decision]
     receipts: list[SignedReceipt]
     head: Head
     attestation: Attestation
@@ -115,12 +98,14 @@ def take_tour(now: int) -> Tour:
     jti = f"pass:{secrets.token_hex(16)}"
     issued = issue_passport(_MISSION, key, issuer=issuer, jti=jti, now=now)
     passport = verify_passport(issued.token, keyring, now=now)
-    receipts = _make_chain(passport, key, now)
+    decisions, receipts = _make_chain(passport, key, now)
     tokens = [receipt.token for receipt in receipts]
     *_, (_, head) = walk_chain(tokens, keyring)
     attestation = _attest(passport, receipts, key, now)
     return Tour(
         passport=passport,
+        calls=_CALLS,
+        decisions=decisions,
         receipts=receipts,
         head=head,
         attestation=verify_session(attestation, tokens, keyring),
@@ -128,7 +113,8 @@ def take_tour(now: int) -> Tour:
     )
 
 
-def _make_chain(passport: Passport, key: SigningKey, now: int) -> list[SignedReceipt]:
+def _make_chain(passport: Passport, key: SigningKey, now: int) -> tuple[list[Decision], list[SignedReceipt]]:
+    """Return the decision on each call of the tour, and its receipt."""
     lineage = Lineage(
         grant_id=passport.jti,
         actor=passport.mission.agent_id,
@@ -136,30 +122,41 @@ def _make_chain(passport: Passport, key: SigningKey, now: int) -> list[SignedRec
         trace_id=f"trace:{secrets.token_hex(16)}",
         run_nonce=secrets.token_urlsafe(24),
     )
-    head, receipts, calls_left = Head(lineage), [], passport.mission.max_tool_calls
+    head, calls_left, left_s = Head(lineage), passport.mission.max_tool_calls, passport.expires_at - now
+    decisions, receipts = list[Decision](), list[SignedReceipt]()
     for call in _CALLS:
-        calls_left -= call.denial is None
-        code, words = call.denial or (None, f"{call.tool} is allowed and the target is in scope")
-        step = Step(
-            tool=call.tool,
-            action_class=call.action_class,
-            target=call.target,
-            resource_family=call.resource_family,
-            side_effect_class=call.side_effect_class,
-            verdict="violation" if code else "compliant",
-            reason=words,
-            policy_decisions=(PolicyDecision(backend="demo", decision="deny" if code else "permit"),),
-            budget_remaining={"tool_calls": calls_left, "duration_s": passport.expires_at - now},
-            timestamp=_moment(now),
-            public_denial_reason="policy_denied" if code else UNSET,
-            internal_denial_code=code or UNSET,
+        standing = Standing(passport.jti, Budget(calls_left, left_s))
+        decision = judge(
+            call, passport.mission, standing, engines=[NativeEngine()], files=TextFiles(), clock=time.perf_counter
         )
-        arguments = {"target": call.target}
+        calls_left -= decision.permits
+        step = _step(decision, {"tool_calls": calls_left, "duration_s": left_s}, now)
         new_id = receipt_id(secrets.token_bytes(16))
-        signed = extend(head, step, key, arguments=arguments, new_id=new_id, now=now)
+        signed = extend(head, step, key, arguments=dict(call.arguments), new_id=new_id, now=now)
         head = head.after(signed)
+        decisions.append(decision)
         receipts.append(signed)
-    return receipts
+    return decisions, receipts
+
+
+def _step(decision: Decision, left: dict[str, int], now: int) -> Step:
+    """Return what a receipt says about a decision."""
+    action = decision.action
+    return Step(
+        tool=action.tool,
+        action_class=action.action_class,
+        target=action.target,
+        resource_family=action.resource_family,
+        side_effect_class=action.side_effect_class,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        policy_decisions=policy_decisions(decision),
+        budget_remaining=left,
+        timestamp=_moment(now),
+        public_denial_reason=decision.public_reason or UNSET,
+        internal_denial_code=decision.code or UNSET,
+        measurements=measurements(action) or UNSET,
+    )
 
 
 def _attest(passport: Passport, receipts: list[SignedReceipt], key: SigningKey, now: int) -> str:

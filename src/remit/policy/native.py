@@ -153,13 +153,9 @@ def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
         if len(entries) > _MAX_ADDED:
             return ()
         if not covers(build_scope(tuple(entries), None), effect):
-            entries.append(_entry(effect))
+            entries.append(escape_entry(effect.resource))
     fit = len(entries) <= _MAX_ADDED and all(_NAMEABLE.fullmatch(entry) for entry in entries)
     return tuple(entries) if fit else ()
-
-
-def _entry(effect: Effect) -> str:
-    return escape_entry(effect.resource)
 
 
 def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:

@@ -161,9 +161,9 @@ class Trace:
         for link in survey.links if survey else ():
             real = self.files.look(link)
             if real.refusal:
-                continue
-            for verb in VERBS[role]:
-                self.add(Effect(verb, real.path, source, beneath=real.is_directory))
+                self.doubt(source, real.refusal)
+            else:
+                self._note(role, real, source)
 
     def follow_links(self, directory: str, source: str, role: str = "read") -> None:
         """Note what a program that follows links below a directory would touch."""

@@ -7,7 +7,7 @@ import pytest
 
 from remit.policy.decide import Decision
 from remit.policy.files import SeenFiles
-from tests.policy.judging import command, doubted, touched
+from tests.policy.judging import command, doubted, judged, mission, touched
 
 
 def reads(text: str) -> set[str]:
@@ -198,7 +198,7 @@ def test_more_ways_than_we_follow_leave_nothing_certain() -> None:
     ],
 )
 def test_more_work_than_we_do_is_a_doubt(text: str) -> None:
-    assert command(text).code == "target_unknown"
+    assert command(text).code == "shell_unparsed"
 
 
 @pytest.mark.parametrize(
@@ -481,3 +481,17 @@ def test_a_redirection_that_fails_keeps_a_builtin_from_running(root: Path, text:
 def test_a_file_named_like_an_option_is_not_handed_over(root: Path) -> None:
     (root / "app/plain/--to-command=x").touch()
     assert seen(root, "cd plain && rsync * ../src").code == "target_unknown"
+
+
+@pytest.mark.parametrize("text", ['for f in [^b]*; do cat "$f"; done', "grep -R x .", "cat [^b]*"])
+def test_a_link_is_met_however_it_is_asked_for(text: str, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/b.txt").touch()
+    (tmp_path / "app/way").symlink_to("/proc/self/environ")
+    assert not command(text, files=SeenFiles(), scope=(f"{tmp_path}/app",)).permits
+
+
+def test_what_arithmetic_may_run_counts_as_any_side_effect() -> None:
+    under = mission(resource_scope=("**",), allowed_side_effect_classes=("none",))
+    decided = judged("Bash", {"command": "x='a[$(rm b)]'; echo $((x))"}, under=under)
+    assert decided.code == "side_effect_not_allowed"

@@ -5,13 +5,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
+from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
-from remit.policy.shell.notes import Exhausted, Notes
+from remit.policy.shell.notes import TOO_MUCH, Notes
 from remit.policy.shell.programs import known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_value, merged, restored
@@ -84,7 +85,11 @@ class Commands(Notes):
 
     def expander(self, world: World, *, assigns: bool = False) -> Expander:
         """Return what expands words in a world; `assigns` where variables that an expansion sets are kept."""
-        return Expander(world, self.trace.files.home, self._substituted, self.trace.doubt, assigns=assigns)
+        return Expander(world, self.trace.files.home, self._substituted, self._doubt_words, assigns=assigns)
+
+    def _doubt_words(self, word: str, reason: str) -> None:
+        # What an expansion would run is not known either.
+        self.trace.doubt(word, reason, unbounded=True)
 
     def _substituted(self, script: Script, world: World) -> Output:
         """Follow the commands of a substitution and return what they print."""
@@ -225,7 +230,7 @@ class Commands(Notes):
         """Judge a command that another program runs: no function, and only builtins that are programs too."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
-            raise Exhausted
+            raise ShellUnparsed(TOO_MUCH, "")
         if name.kind != "exact" or not name.text:
             self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
         elif name.text in _ALSO_PROGRAMS:

@@ -33,7 +33,7 @@ _NUMBERS: Final = frozenset("? # $ !".split())
 # Numbers as long as nobody gives them another meaning.
 _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 # Names that bash changes by itself.
-_MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK OLDPWD_".split())
+_MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK".split())
 # An expansion that touches a name makes another name of it.
 _JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
 _SETS: Final = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--")

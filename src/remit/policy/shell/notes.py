@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.claims.shapes import SideEffectClass
+from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.files import Look
 from remit.policy.paths import join
@@ -18,13 +19,10 @@ from remit.policy.shell.programs import Program
 from remit.policy.shell.world import Field, Output
 from remit.policy.trace import Trace
 
-__all__ = ["Exhausted", "Notes"]
+__all__ = ["TOO_MUCH", "Notes"]
 
+TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
-
-
-class Exhausted(Exception):
-    """The script asks for more work than we do."""
 
 
 class Notes:
@@ -46,7 +44,7 @@ class Notes:
         """Count one step of work."""
         self._steps += 1
         if self._steps > _MAX_STEPS:
-            raise Exhausted
+            raise ShellUnparsed(TOO_MUCH, "")
 
     def file(self, role: str, field: Field, cwd: str | None) -> Look | None:
         """Note what a role does to the file that a word names."""
@@ -91,7 +89,7 @@ class Notes:
         if any(name.startswith(".") and fnmatchcase("..", name) for name in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
         self.trace.touch_pattern(role, pattern, cwd, field.source)
-        fixed = re.split(r"[*?\\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+        fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
         self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
 
     def _note_folder(self, role: str, folder: str) -> None:

@@ -14,7 +14,7 @@ from remit.policy.shell.environment import is_steering
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.notes import Exhausted
+from remit.policy.shell.notes import TOO_MUCH
 from remit.policy.shell.programs import Program
 from remit.policy.shell.syntax import (
     AndOr,
@@ -40,6 +40,7 @@ from remit.policy.shell.world import (
     Output,
     Value,
     World,
+    as_value,
     merged,
     restored,
     without_knowledge,
@@ -84,8 +85,8 @@ class Run(Commands):
             self._finish()
         except ShellUnparsed as error:
             self.trace.unparsed(error.word, error.reason)
-        except (Exhausted, RecursionError):
-            self.trace.doubt(text[:40], "it is longer than we follow", unbounded=True)
+        except RecursionError:
+            self.trace.unparsed("", TOO_MUCH)
 
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
@@ -238,18 +239,19 @@ class Run(Commands):
                 values.append(field.text)
             elif field.kind == "pattern":
                 values.extend(self._names(field, world))
-            elif field.kind == "below":
-                values.append(Mystery("below", field.text, field.source))
             else:
-                values.append(Mystery("any", "", field.source))
+                values.append(as_value(field))
         return values if len(values) <= _MAX_LOOPED else [Mystery("any", "", command.name)]
 
     def _names(self, field: Field, world: World) -> list[Value]:
         """Return the names that a glob stands for, or that they lie below its fixed part."""
-        directory, slash, name = field.text.rpartition("/")
+        # bash negates by `^` too; classes of characters are not for us to match.
+        directory, slash, name = field.text.replace("[^", "[!").replace("**", "*").rpartition("/")
+        if "[[" in name or "[:" in name:
+            return [Mystery("any", "", field.source)]
         if world.cwd is not None and not any(mark in directory for mark in "*?["):
             start = self.trace.files.look(f"{world.cwd}/{directory}" if not directory.startswith("/") else directory)
-            matches = None if start.refusal else self.trace.files.expand(start.path, name.replace("**", "*"))
+            matches = None if start.refusal else self.trace.files.expand(start.path, name)
             if matches and len(matches) <= _MAX_LOOPED // 2:
                 return [f"{directory}{slash}{match}" for match in matches]
         fixed = field.text[: min(field.text.find(mark) for mark in "*?[" if mark in field.text)].rpartition("/")[0]
@@ -257,7 +259,7 @@ class Run(Commands):
         if world.cwd is None or look.refusal or ".." in field.text:
             return [Mystery("any", "", field.source)]
         self.file("read", field, world.cwd)
-        return [Mystery("below", look.path, field.source)]
+        return [Mystery("below", look.path, field.source, world.cwd)]
 
     def _case(self, command: Case, worlds: tuple[World, ...]) -> Outcome:
         entered = self._redirected(command.redirects, worlds)
@@ -296,7 +298,7 @@ class Run(Commands):
         """Follow a script inside a command; `posix` where another shell than bash may read it."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
-            raise Exhausted
+            raise ShellUnparsed(TOO_MUCH, "")
         outcome = self.follow(
             parse_script(text, posix=posix or world.posix), (world._replace(posix=posix or world.posix),)
         )
