@@ -12,6 +12,7 @@ OUT: Final = "/workspace/other/secret.txt"
 ESCAPES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Grep", {"pattern": "x", "path": ["/workspace/other"]}),
     ("LS", {"path": ["/etc"]}),
+    ("write_file", {"directory": "/workspace/project/src/lib", "path": "../../x", "content": "x"}),
     ("Read", {"file_path": {"path": OUT}}),
     ("Read", {"file_path": f'["README.md", "{OUT}"]'}),
     ("Glob", {"pattern": "[.][.]/other/*"}),
@@ -78,6 +79,12 @@ def test_what_stays_inside_is_permitted(tool: str, arguments: dict[str, Any], tr
 def test_the_working_directory_counts_where_nothing_else_is_named(tree: Tree) -> None:
     under = mission(allowed_tools=("*",), resource_scope=("/workspace/project/src",), cwd="/workspace/project")
     assert not judged("Grep", {"pattern": "x"}, under=under, files=tree).permits
+
+
+def test_the_working_directory_does_not_count_where_a_file_is_named(tree: Tree) -> None:
+    under = mission(allowed_tools=("*",), resource_scope=("/workspace/project/src",), cwd="/workspace/project")
+    call = {"path": "/workspace/project/src/new.py", "content": "x"}
+    assert judged("write_file", call, under=under, files=tree).permits
 
 
 def test_a_directory_is_touched_with_everything_beneath(tree: Tree) -> None:

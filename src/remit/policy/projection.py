@@ -153,7 +153,7 @@ class _Reading:
         if given:
             # Not every file tool of that name heeds it: from where it starts, the call must be harmless too.
             self.bases = given if heeded else [*given, start]
-        elif "base" in self.roles.values():
+        elif "base" in self.roles.values() and not any(argument.role in VERBS for argument in arguments):
             # Nothing is named: it works on the directory that it starts in.
             self._directory(".", start, "cwd")
         for argument in arguments:
