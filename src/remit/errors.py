@@ -42,13 +42,30 @@ is not quoted and clipped.
     ├── PassportError               a verified passport does not apply
     │   ├── PassportExpired         `exp` has passed
     │   ├── PassportNotYetValid     `nbf` or `iat` lies ahead
+    │   ├── PassportRevoked         it, or one that it was delegated from, was revoked
+    │   ├── LineageUnknown          a delegate's passport that was not delegated here
     │   ├── AudienceMismatch        made for someone else
     │   ├── MissionWidened          a delegate asks for more than its parent has
     │   └── DelegationTooDeep       the lineage is longer than allowed
-    └── EvidenceError               evidence contradicts itself
-        ├── BrokenChain             receipts do not form one chain; says where and why
-        ├── ProofInvalid            a Merkle proof does not verify
-        └── AttestationMismatch     an attestation does not describe these receipts
+    ├── EvidenceError               evidence contradicts itself
+    │   ├── BrokenChain             receipts do not form one chain; says where and why
+    │   ├── ProofInvalid            a Merkle proof does not verify
+    │   └── AttestationMismatch     an attestation does not describe these receipts
+    ├── RequestError                a request does not fit what is there
+    │   ├── SessionNotFound         no session has this id
+    │   ├── ReceiptNotFound         no receipt of the session has this id
+    │   ├── RequestConflict         a key or id used before, for something else
+    │   └── KillSwitchOn            no session starts until it is released
+    ├── LedgerError                 the ledger does not do what was asked
+    │   ├── LedgerUnavailable       nothing is known to be written, and no decision is given
+    │   └── HeadMoved               a chain has grown since its head was read
+    └── StateError                  what is kept on this machine cannot be used as it is
+        ├── HomeUnsafe              a folder or file of the home is not its owner's alone
+        ├── StateCorrupt            a file does not say what it must, or the ledger fails its check
+        ├── StateMissing            something that must be there is gone: a key, a ledger
+        ├── LedgerForeign           a database that is not a ledger of ours, or of a newer version
+        ├── LedgerRolledBack        an older copy of the ledger was put in the place of a newer one
+        └── SqliteUnsafe            the SQLite library has a known bug that loses data
 """
 
 from typing import ClassVar
@@ -62,6 +79,8 @@ __all__ = [
     "DelegationTooDeep",
     "EvidenceError",
     "FieldInvalid",
+    "HeadMoved",
+    "HomeUnsafe",
     "InputError",
     "IssuerMismatch",
     "JsonDuplicateMember",
@@ -79,19 +98,34 @@ __all__ = [
     "KeyNotP256",
     "KeyUnknown",
     "KeyUseForbidden",
+    "KillSwitchOn",
+    "LedgerError",
+    "LedgerForeign",
+    "LedgerRolledBack",
+    "LedgerUnavailable",
+    "LineageUnknown",
     "MissionWidened",
     "NotCanonicalizable",
     "PassportError",
     "PassportExpired",
     "PassportNotYetValid",
+    "PassportRevoked",
     "PayloadInvalid",
     "PolicyInvalid",
     "ProofInvalid",
+    "ReceiptNotFound",
     "RemitError",
+    "RequestConflict",
+    "RequestError",
+    "SessionNotFound",
     "ShellUnparsed",
     "SignatureInvalid",
     "SignatureNotLowS",
     "SignatureOutOfRange",
+    "SqliteUnsafe",
+    "StateCorrupt",
+    "StateError",
+    "StateMissing",
     "TokenEncodingInvalid",
     "TokenError",
     "TokenHeaderInvalid",
@@ -361,6 +395,18 @@ class PassportNotYetValid(PassportError):
     code = "passport_not_yet_valid"
 
 
+class PassportRevoked(PassportError):
+    """The passport was revoked, or one that it was delegated from."""
+
+    code = "passport_revoked"
+
+
+class LineageUnknown(PassportError):
+    """A delegate's passport, but nothing here was delegated to it: no budget was set aside for it."""
+
+    code = "lineage_unknown"
+
+
 class AudienceMismatch(PassportError):
     """The passport was made for someone else."""
 
@@ -421,3 +467,93 @@ class AttestationMismatch(EvidenceError):
         """Name the claim that differs."""
         super().__init__(f"{member} does not agree with the receipts")
         self.member = member
+
+
+class RequestError(RemitError):
+    """A request is well formed, but does not fit what is there."""
+
+    code = "request_error"
+
+
+class SessionNotFound(RequestError):
+    """No session has this id."""
+
+    code = "session_not_found"
+
+
+class ReceiptNotFound(RequestError):
+    """No receipt of the session has this id."""
+
+    code = "receipt_not_found"
+
+
+class RequestConflict(RequestError):
+    """A key or id that makes a request repeatable was used before, for something else."""
+
+    code = "request_conflict"
+
+
+class KillSwitchOn(RequestError):
+    """No session starts until the kill switch is released."""
+
+    code = "kill_switch"
+
+
+class LedgerError(RemitError):
+    """The ledger does not do what was asked."""
+
+    code = "ledger_error"
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be written. Whether the last attempt was written is unknown, so no decision is given."""
+
+    code = "ledger_unavailable"
+
+
+class HeadMoved(LedgerError):
+    """A chain has grown since its head was read: read it again, sign again."""
+
+    code = "head_moved"
+
+
+class StateError(RemitError):
+    """What is kept on this machine cannot be used as it is. Nothing was changed."""
+
+    code = "state_error"
+
+
+class HomeUnsafe(StateError):
+    """A folder or file of the home is not its owner's alone, or is a link."""
+
+    code = "home_unsafe"
+
+
+class StateCorrupt(StateError):
+    """A file does not say what it must, or the ledger fails its check."""
+
+    code = "state_corrupt"
+
+
+class StateMissing(StateError):
+    """Something that must be there is gone; a new one in its place would hide that."""
+
+    code = "state_missing"
+
+
+class LedgerForeign(StateError):
+    """A database that is not a ledger of ours, or one of a newer version than this one reads."""
+
+    code = "ledger_foreign"
+
+
+class LedgerRolledBack(StateError):
+    """An older copy of the ledger was put in the place of a newer one."""
+
+    code = "ledger_rolled_back"
+
+
+class SqliteUnsafe(StateError):
+    """The SQLite library has a known bug that loses data."""
+
+    code = "sqlite_unsafe"
