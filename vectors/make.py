@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from vectors.making.chains import attestation_cases, chain_cases
+from vectors.making.chains import attestation_cases, chain_cases, succession_cases
 from vectors.making.ecdsa import ecdsa_cases
 from vectors.making.tokens import token_cases
 from vectors.making.values import (
@@ -40,7 +40,7 @@ def files() -> dict[str, object]:
         "ecdsa.json": {"cases": list(ecdsa_cases())},
         "receipts.json": {"cases": list(receipt_cases())},
         "missions.json": {"cases": list(mission_cases())},
-        "chains.json": {"keys": KEYS, "cases": list(chain_cases())},
+        "chains.json": {"keys": KEYS, "cases": [*chain_cases(), *succession_cases()]},
         "attestations.json": {"keys": KEYS, "cases": list(attestation_cases())},
         "merkle.json": {"cases": list(merkle_cases())},
     }

@@ -12,8 +12,18 @@ from remit.claims.attestation import (
     verify_attestation,
     verify_session,
 )
+from remit.claims.bookmark import sign_bookmark, verify_bookmark
 from remit.claims.canonical import canonicalize
-from remit.claims.chain import Head, Lineage, extend, receipt_id, verifier_id, verify_chain, walk_chain
+from remit.claims.chain import (
+    Head,
+    Lineage,
+    extend,
+    ordered_receipt_id,
+    receipt_id,
+    verifier_id,
+    verify_chain,
+    walk_chain,
+)
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
 from remit.claims.mission import Mission, narrow, parse_mission
 from remit.claims.passport import Confirmation, Passport, issue_passport, verify_passport
@@ -35,6 +45,7 @@ from remit.claims.receipt import (
 )
 from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import parse_json
+from remit.claims.succession import KeyChange, sign_key_change, verify_key_change, with_successors
 from remit.errors import BrokenChain, RemitError
 from remit.version import __version__
 
@@ -46,6 +57,7 @@ __all__ = [
     "ContentProvenance",
     "Digest",
     "Head",
+    "KeyChange",
     "Keyring",
     "LegacyBudgetDelta",
     "Lineage",
@@ -70,18 +82,24 @@ __all__ = [
     "extend",
     "issue_passport",
     "narrow",
+    "ordered_receipt_id",
     "parse_json",
     "parse_mission",
     "parse_receipt",
     "public_view",
     "receipt_id",
     "sign_attestation",
+    "sign_bookmark",
+    "sign_key_change",
     "sign_receipt",
     "verifier_id",
     "verify_attestation",
+    "verify_bookmark",
     "verify_chain",
+    "verify_key_change",
     "verify_passport",
     "verify_receipt",
     "verify_session",
     "walk_chain",
+    "with_successors",
 ]

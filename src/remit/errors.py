@@ -253,13 +253,13 @@ class KeyNotP256(KeyMaterialError):
 
 
 class KeyUseForbidden(KeyMaterialError):
-    """The key says that it is not for verifying, or it is a secret where a public key belongs."""
+    """The key says that it is not for verifying, is a secret where a public key belongs, or is not ours."""
 
     code = "key_use_forbidden"
 
 
 class KeyConflict(KeyMaterialError):
-    """Two different trusted keys, or two issuers, under one key id."""
+    """Two different trusted keys, or two issuers, under one key id; or a second successor of one key."""
 
     code = "key_conflict"
 

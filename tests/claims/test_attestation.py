@@ -22,6 +22,7 @@ from remit import (
 from remit.claims.attestation import OTHER_TOOLS
 from remit.claims.jws import ATTESTATION, sign_token
 from remit.claims.merkle import hash_leaf, prove_inclusion, root_of, verify_inclusion
+from remit.claims.strictjson import JSON
 from remit.errors import AttestationMismatch, FieldInvalid, PayloadInvalid
 from tests.world import ISSUER, KEYRING, MISSION, NOW, OURS, STRANGER, Session, lineage_named, permitted, session_of
 
@@ -169,3 +170,70 @@ def test_a_genuine_token_with_other_claims_is_refused() -> None:
     with pytest.raises(PayloadInvalid) as caught:
         verify_attestation(token, KEYRING)
     assert caught.value.fault == "field_invalid"
+
+
+def tally_of(receipts: list[SignedReceipt]) -> Tally:
+    tally = Tally()
+    for receipt in receipts:
+        tally.add(receipt)
+    return tally
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_a_tally_that_was_written_down_counts_on_as_before(length: int) -> None:
+    receipts = session_of(7).receipts
+    state = json.loads(json.dumps(tally_of(receipts[:length]).to_state()))
+    restored = Tally.from_state(state)
+    assert restored.to_state() == state
+    for receipt in receipts[length:]:
+        restored.add(receipt)
+    assert restored.counted() == tally_of(receipts).counted()
+
+
+STATE = tally_of(session_of(4).receipts).to_state()
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"first_receipt_id": None}, "$.first_receipt_id"),
+        ({"last_receipt_id": None}, "$.last_receipt_id"),
+        ({"last_receipt_hash": None}, "$.last_receipt_hash"),
+        ({"last_receipt_hash": "A" * 64}, "$.last_receipt_hash"),
+        ({"verdicts": {"compliant": 3, "violation": 1}}, "$.verdicts"),
+        ({"verdicts": {"compliant": 3, "violation": 2, "insufficient_evidence": 0}}, "$.verdicts"),
+        ({"verdicts": {"compliant": 2, "violation": 2, "insufficient_evidence": 0}}, "$.side_effects"),
+        ({"tools": {"read_file": 3}}, "$.tools"),
+        ({"tools": {"read_file": 4, "write_file": 0}}, "$.tools"),
+        ({"tools": {"read\u00fcfile": 4}}, "$.tools"),
+        ({"tools": {"x" * 65: 4}}, "$.tools"),
+        ({"side_effects": {"none": 3}}, "$.side_effects"),
+        ({"denials": {}}, "$.denials"),
+        ({"denials": {"policy_denied": 1, "revoked": 0}}, "$.denials"),
+        ({"denials": {"policy_denied": 1.0}}, "$.denials[...]"),
+        ({"tree": {"size": 4, "peaks": []}}, "$.tree.peaks"),
+        ({"tree": {"size": 0, "peaks": []}}, "$.first_receipt_id"),
+        ({"tree": None}, "$.tree"),
+        ({"more": 1}, "$"),
+    ],
+    ids=str,
+)
+def test_a_count_that_contradicts_itself_is_refused(change: dict[str, JSON], place: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        Tally.from_state(STATE | change)
+    assert (caught.value.code, caught.value.place) == ("field_invalid", place)
+
+
+def test_a_count_names_two_hundred_tools_and_the_others_together() -> None:
+    size = 201
+    named: dict[str, JSON] = {f"tool_{number}": 1 for number in range(200)}
+    state = STATE | {
+        "verdicts": {"compliant": size, "violation": 0, "insufficient_evidence": 0},
+        "side_effects": {"none": size, "internal_write": 0, "external_send": 0, "state_change": 0},
+        "denials": {},
+        "tree": {"size": size, "peaks": ["0" * 64] * size.bit_count()},
+    }
+    assert len(Tally.from_state(state | {"tools": named | {OTHER_TOOLS: 1}}).tools) == size
+    with pytest.raises(FieldInvalid) as caught:
+        Tally.from_state(state | {"tools": named | {"tool_200": 1}})
+    assert caught.value.place == "$.tools"

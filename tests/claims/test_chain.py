@@ -17,6 +17,7 @@ from remit import (
     TrustedKey,
     canonicalize,
     extend,
+    ordered_receipt_id,
     receipt_id,
     sign_receipt,
     verifier_id,
@@ -155,7 +156,7 @@ def test_only_the_receipts_in_their_order_are_a_chain(order: list[int]) -> None:
 
 
 def test_another_key_of_the_same_issuer_does_not_go_on_with_a_chain() -> None:
-    """A name can be given to two keys; the chain stays with the one it began with."""
+    """A name can be given to two keys; that is no change of key."""
     ring = Keyring([TrustedKey(OURS.public, ISSUER), TrustedKey(STRANGER.public, ISSUER)])
     with pytest.raises(BrokenChain) as caught:
         verify_chain([*WHOLE.tokens[:3], resigned(3, STRANGER)], ring)
@@ -178,6 +179,22 @@ def test_a_chain_is_extended_with_the_key_it_names() -> None:
 def test_an_id_is_made_of_sixteen_bytes(entropy: bytes) -> None:
     with pytest.raises(FieldInvalid):
         receipt_id(entropy)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "entropy"), [(0, bytes(9)), (0, bytes(11)), (-1, bytes(10)), (2**48, bytes(10))], ids=str
+)
+def test_an_ordered_id_is_made_of_a_time_of_48_bits_and_ten_bytes(now_ms: int, entropy: bytes) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        ordered_receipt_id(now_ms, entropy)
+    assert caught.value.code == "field_invalid"
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_ordered_ids_sort_by_time(first: int, second: int, entropy: bytes) -> None:
+    ids = ordered_receipt_id(first, entropy), ordered_receipt_id(second, entropy)
+    assert (ids[0] < ids[1], len(ids[0])) == (first < second, len(receipt_id(bytes(16))))
+    assert ids[0][5:] == f"{first:012x}{entropy.hex()}"
 
 
 def test_a_whole_chain_leads_to_its_head() -> None:

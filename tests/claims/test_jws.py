@@ -13,7 +13,7 @@ from jwcrypto.jws import JWS
 
 from remit import RemitError
 from remit.claims.canonical import decode_base64url, encode_base64url
-from remit.claims.jws import ATTESTATION, KINDS, PASSPORT, RECEIPT, Kind, sign_token, verify_token
+from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, KINDS, PASSPORT, RECEIPT, Kind, sign_token, verify_token
 from remit.claims.keys import ORDER
 from remit.errors import IssuerMismatch, TokenError
 from tests.world import ISSUER, KEYRING, OURS, THEIR_ISSUER, THEIRS, session_of
@@ -82,7 +82,7 @@ def test_a_key_is_believed_for_its_issuer_only() -> None:
         verify_token(PASSPORT, sign_token(PASSPORT, b'{"iss":"https://issuer.example"}', OURS), KEYRING)
 
 
-@pytest.mark.parametrize("kind", [PASSPORT, RECEIPT, ATTESTATION], ids=lambda kind: kind.typ)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.typ)
 def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: Kind) -> None:
     payload = json.dumps({"iss": ISSUER, "pad": "x" * kind.max_length}).encode()
     for attempt in (
@@ -94,7 +94,10 @@ def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: Kind) -> N
         assert caught.value.code == "token_too_large"
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(PASSPORT, 16_384), (RECEIPT, 65_535), (ATTESTATION, 65_535)], ids=str)
+LIMITS = {PASSPORT: 16_384, RECEIPT: 65_535, ATTESTATION: 65_535, KEY_CHANGE: 16_384, BOOKMARK: 65_535}
+
+
+@pytest.mark.parametrize(("kind", "limit"), LIMITS.items(), ids=str)
 def test_a_token_just_as_long_as_its_kind_allows_is_made_and_read(kind: Kind, limit: int) -> None:
     frame = len(sign_token(kind, json.dumps({"iss": ISSUER, "pad": ""}).encode(), OURS))
     lengths = {}
@@ -118,7 +121,14 @@ def test_what_is_hashed_has_one_form_whoever_signed_it() -> None:
         raw = decode_base64url(part)
         other = encode_base64url(raw[:32] + (ORDER - int.from_bytes(raw[32:], "big")).to_bytes(32, "big"))
         assert _verifies(token, kind)
-        assert _verifies(f"{message}.{other}", kind) == (kind is PASSPORT)
+        assert _verifies(f"{message}.{other}", kind) == (kind in (PASSPORT, BOOKMARK))
+
+
+def test_a_token_of_one_kind_is_no_token_of_any_other() -> None:
+    assert len({kind.typ for kind in KINDS}) == len(KINDS) == len(LIMITS)
+    for made in KINDS:
+        token = sign_token(made, PAYLOAD, OURS)
+        assert [kind for kind in KINDS if _verifies(token, kind)] == [made]
 
 
 def test_a_header_is_compared_in_ascii() -> None:

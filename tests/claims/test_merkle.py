@@ -1,6 +1,7 @@
 """Merkle trees: every proof of every small tree, and no proof for anything else."""
 
 import hashlib
+import json
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from remit.claims.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from remit.errors import ProofInvalid
+from remit.errors import FieldInvalid, ProofInvalid
 
 SIZE = 64
 LEAVES = [hash_leaf(str(number).encode()) for number in range(SIZE)]
@@ -179,3 +180,35 @@ def test_sizes_beyond_any_log_are_refused_at_once() -> None:
             verify_consistency(1, ROOTS[1], size, ROOTS[2], [])
         with pytest.raises(ProofInvalid):
             prove_inclusion(LEAVES, size)
+
+
+@given(st.integers(0, SIZE), st.integers(0, SIZE))
+def test_a_tree_that_was_written_down_grows_on_as_before(first: int, size: int) -> None:
+    frontier = Frontier()
+    for leaf in LEAVES[:first]:
+        frontier.append(leaf)
+    restored = Frontier.from_state(json.loads(json.dumps(frontier.to_state())))
+    for leaf in LEAVES[first:size]:
+        restored.append(leaf)
+    assert (restored.size, restored.root()) == (max(first, size), ROOTS[max(first, size)])
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"size": 0, "peaks": ["0" * 64]}, "$.peaks"),
+        ({"size": 3, "peaks": ["0" * 64]}, "$.peaks"),
+        ({"size": 1, "peaks": ["A" * 64]}, "$.peaks[0]"),
+        ({"size": 1, "peaks": ["0" * 62]}, "$.peaks[0]"),
+        ({"size": -1, "peaks": []}, "$.size"),
+        ({"size": 0.0, "peaks": []}, "$.size"),
+        ({"size": 0}, "$"),
+        ({"size": 0, "peaks": [], "root": ""}, "$"),
+        ([], "$"),
+    ],
+    ids=str,
+)
+def test_a_tree_that_cannot_be_is_refused(state: object, place: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        Frontier.from_state(state)
+    assert (caught.value.code, caught.value.place) == ("field_invalid", place)

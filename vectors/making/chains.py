@@ -5,13 +5,17 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from remit import Head
+from remit import Head, SignedReceipt, sign_key_change
 from remit.claims.canonical import decode_base64url
 from remit.claims.keys import ORDER
 from vectors.making.world import (
     ATTESTATION,
     HEADER,
+    KEY_CHANGE,
+    LAST,
+    NEXT,
     NOW,
+    OURS,
     RECEIPTS,
     Case,
     attestation,
@@ -77,11 +81,51 @@ def chain_cases() -> Iterator[Case]:
         }
 
 
-def _head_after(length: int) -> Head:
-    head = Head(lineage("vectors"))
-    for receipt in RECEIPTS[:length]:
+def succession_cases() -> Iterator[Case]:
+    """Yield chains that changed their key, with the `key_changes` that a verifier was given."""
+    again = sign_key_change(NEXT, LAST.public, jti="keys:vectors:0002", now=NOW + 200)
+    back = sign_key_change(NEXT, OURS.public, jti="keys:vectors:0003", now=NOW + 200)
+    fork = sign_key_change(OURS, LAST.public, jti="keys:vectors:0004", now=NOW + 200)
+    begun = RECEIPTS[:3]
+    by_next = chain("vectors", 2, NEXT, _head_after(3).handed_to(NEXT.public))
+    by_last = chain("vectors", 2, LAST, _after(_head_after(3), by_next).handed_to(LAST.public))
+    at_once = chain("vectors", 2, LAST, _head_after(3).handed_to(LAST.public))
+    returned = chain("vectors", 1, OURS, _after(_head_after(3), by_next).handed_to(OURS.public))
+    for name, receipts, changes in (
+        ("a change of key", [*begun, *by_next], [KEY_CHANGE]),
+        ("a change of key, recorded twice", [*begun, *by_next], [KEY_CHANGE, KEY_CHANGE]),
+        ("two changes of key", [*begun, *by_next, *by_last], [KEY_CHANGE, again]),
+        ("two changes of key between two receipts", [*begun, *at_once], [KEY_CHANGE, again]),
+        ("a change of key not needed", RECEIPTS, [KEY_CHANGE]),
+    ):
+        tokens, head = [receipt.token for receipt in receipts], receipts[-1].hash
+        yield _changed(name, tokens, changes) | {"result": "ok", "length": len(tokens), "head": head}
+    for name, receipts, changes, index, fault in (
+        ("a change of key without its record", [*begun, *by_next], [], 3, "key_unknown"),
+        ("back to the key before", [*begun, *by_next, *returned], [KEY_CHANGE], 5, "issuer_changed"),
+    ):
+        broken = {"result": "chain_broken", "index": index, "fault": fault}
+        yield _changed(name, [receipt.token for receipt in receipts], changes) | broken
+    for name, changes, result in (
+        ("two successors of one key", [KEY_CHANGE, fork], "key_conflict"),
+        ("a key that succeeds its successor", [KEY_CHANGE, back], "key_conflict"),
+        ("key changes in the wrong order", [again, KEY_CHANGE], "key_unknown"),
+    ):
+        yield _changed(name, [], changes) | {"result": result}
+
+
+def _changed(name: str, tokens: list[str], changes: list[str]) -> Case:
+    return {"name": name, "key_changes": changes, "tokens": tokens}
+
+
+def _after(head: Head, receipts: list[SignedReceipt]) -> Head:
+    for receipt in receipts:
         head = head.after(receipt)
     return head
+
+
+def _head_after(length: int) -> Head:
+    return _after(Head(lineage("vectors")), RECEIPTS[:length])
 
 
 def attestation_cases() -> Iterator[Case]:

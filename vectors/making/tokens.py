@@ -3,6 +3,7 @@
 import hmac
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from remit.claims.canonical import decode_base64url, encode_base64url
 from remit.claims.keys import ORDER
@@ -10,6 +11,7 @@ from vectors.making.world import (
     CLAIMS,
     FOREIGN,
     HEADER,
+    NEXT,
     NOW,
     OF_KIND,
     OURS,
@@ -22,6 +24,7 @@ from vectors.making.world import (
     THEM,
     US,
     Case,
+    bookmark,
     mint,
     part,
     resign,
@@ -37,6 +40,8 @@ def token_cases() -> Iterator[Case]:
     yield from _header_cases()
     yield from _payload_cases()
     yield from _passport_cases()
+    yield from _key_change_cases()
+    yield from _bookmark_cases()
 
 
 def _case(name: str, token: str, result: str = "ok", *, kind: str = "receipt", fault: str | None = None) -> Case:
@@ -269,3 +274,53 @@ def _passport_cases() -> Iterator[Case]:
         ("two confirmations", changed(cnf={"jkt": "A" * 43, "x5t#S256": "A" * 43})),
     ):
         yield _case(f"passport with {name}", token, "payload_invalid", kind="passport", fault="field_invalid")
+
+
+def _key_change_cases() -> Iterator[Case]:
+    claims = _claims_of(OF_KIND["key change"])
+    jwk = NEXT.public.to_jwk()
+
+    def changed(successor: object = jwk, **members: object) -> str:
+        return mint(HEADER | {"typ": "remit-key-change+jwt"}, claims | {"successor": successor} | members)
+
+    for name, token in (
+        ("a successor without a kid", changed({member: jwk[member] for member in jwk if member != "kid"})),
+        ("a successor called by another name", changed(jwk | {"kid": "key-1"})),
+        ("a successor with a member more", changed(jwk | {"ext": "true"})),
+        ("a successor with its private half", changed(jwk | {"d": "AAAA"})),
+        ("a successor that is no point", changed(jwk | {"y": "A" * 43})),
+        ("a successor on another curve", changed(jwk | {"crv": "P-384"})),
+        ("the same key as successor", changed(OURS.public.to_jwk())),
+        ("a successor by address", changed("https://keys.example/")),
+        ("a short jti", changed(jti="short")),
+        ("a member more", changed(exp=NOW)),
+    ):
+        yield _case(f"key change with {name}", token, "payload_invalid", kind="key change", fault="field_invalid")
+    header = {"alg": "ES256", "kid": THEIRS.kid, "typ": "remit-key-change+jwt"}
+    theirs = mint(header, claims | {"iss": THEM}, THEIRS)
+    yield _case("key change by someone else's key", theirs, "key_use_forbidden", kind="key change")
+    other_s = resign(OF_KIND["key change"], lambda r, s: (r, ORDER - s))
+    yield _case("the other s of a key change", other_s, "signature_not_low_s", kind="key change")
+
+
+def _bookmark_cases() -> Iterator[Case]:
+    yield _case("bookmark before the first receipt", bookmark([]), kind="bookmark")
+    claims = _claims_of(OF_KIND["bookmark"])
+    header = HEADER | {"typ": "remit-bookmark+jwt"}
+    for name, member, change in (
+        ("another length than was counted", "head", {"length": 6}),
+        ("another last receipt than was counted", "head", {"receipt_id": "rcpt:" + "0" * 32}),
+        ("a hash in capitals", "head", {"receipt_hash": claims["head"]["receipt_hash"].upper()}),
+        ("no kid", "head", {"kid": None}),
+        ("counts that do not add up", "tally", {"tools": {"read_file": 6}}),
+        ("a peak too few", "tally", {"tree": claims["tally"]["tree"] | {"peaks": []}}),
+    ):
+        token = mint(header, claims | {member: claims[member] | change})
+        yield _case(f"bookmark with {name}", token, "payload_invalid", kind="bookmark", fault="field_invalid")
+    theirs = mint(header | {"kid": THEIRS.kid}, claims | {"iss": THEM}, THEIRS)
+    yield _case("bookmark by someone else's key", theirs, "key_use_forbidden", kind="bookmark")
+
+
+def _claims_of(token: str) -> dict[str, Any]:
+    claims: dict[str, Any] = json.loads(decode_base64url(token.split(".")[1]))
+    return claims

@@ -21,6 +21,8 @@ from remit import (
     issue_passport,
     receipt_id,
     sign_attestation,
+    sign_bookmark,
+    sign_key_change,
     verifier_id,
 )
 from remit.claims.canonical import decode_base64url, encode_base64url
@@ -36,6 +38,7 @@ def key_named(name: str) -> SigningKey:
 
 OURS, THEIRS, STRANGER = key_named("vectors: ours"), key_named("vectors: theirs"), key_named("vectors: stranger")
 US, THEM = verifier_id(OURS.public), "https://issuer.example"
+NEXT, LAST = key_named("vectors: next"), key_named("vectors: last")
 KEYS: Final = [
     {"jwk": OURS.public.to_jwk(), "issuer": US, "foreign": False},
     {"jwk": THEIRS.public.to_jwk(), "issuer": THEM, "foreign": True},
@@ -152,7 +155,25 @@ def attestation(receipts: list[SignedReceipt], *, chain_verified: bool = True, n
 
 
 ATTESTATION: Final = attestation(RECEIPTS)
-OF_KIND: Final = {"passport": PASSPORT, "receipt": RECEIPT, "attestation": ATTESTATION}
+
+
+def bookmark(receipts: list[SignedReceipt]) -> str:
+    """Return the bookmark of one who has verified these receipts."""
+    head, tally = Head(lineage("vectors")), Tally()
+    for receipt in receipts:
+        head = head.after(receipt)
+        tally.add(receipt)
+    return sign_bookmark(head, tally, OURS, now=NOW + 500)
+
+
+KEY_CHANGE: Final = sign_key_change(OURS, NEXT.public, jti="keys:vectors:0001", now=NOW + 100)
+OF_KIND: Final = {
+    "passport": PASSPORT,
+    "receipt": RECEIPT,
+    "attestation": ATTESTATION,
+    "key change": KEY_CHANGE,
+    "bookmark": bookmark(RECEIPTS),
+}
 HEADER: Final[dict[str, object]] = {"alg": "ES256", "kid": OURS.kid, "typ": "remit-receipt+jwt"}
 CLAIMS: Final[dict[str, Any]] = to_builtins(RECEIPTS[0].claims)
 PASSPORT_CLAIMS: Final[dict[str, Any]] = json.loads(decode_base64url(PASSPORT.split(".")[1]))

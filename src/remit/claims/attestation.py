@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from msgspec import Meta
+from msgspec import Meta, to_builtins
 
 from remit.claims.chain import RECEIPT_LIFETIME_S, Each, walk_chain
 from remit.claims.jws import ATTESTATION, sign_token, verify_token
 from remit.claims.keys import Keyring, SigningKey
-from remit.claims.merkle import Frontier, hash_leaf
+from remit.claims.merkle import Frontier, FrontierState, hash_leaf
 from remit.claims.mission import SIDE_EFFECT_CLASSES
 from remit.claims.receipt import PublicDenialReason, SignedReceipt, Verdict
 from remit.claims.shapes import (
@@ -24,15 +24,17 @@ from remit.claims.shapes import (
     CounterName,
     DateTime,
     IdString,
+    LowerHex,
     NonEmpty,
     NumericDate,
     Sha256Hex,
     SideEffectClass,
     check_leap_second,
     encode,
+    matching,
     shape,
 )
-from remit.claims.strictjson import parse_object
+from remit.claims.strictjson import JSON, parse_object
 from remit.errors import AttestationMismatch, FieldInvalid, InputError, PayloadInvalid
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "SessionSummary",
     "SignedAttestation",
     "Tally",
+    "TallyState",
     "sign_attestation",
     "verify_attestation",
     "verify_session",
@@ -54,6 +57,7 @@ OTHER_TOOLS: Final = "(other tools)"
 _TOOLS_NAMED: Final = 200
 # No character that JSON escapes or UTF-8 spreads: so the longest statement still fits a token.
 _SHORT_NAME: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
+_NamedTool: TypeAlias = Annotated[str, matching(_SHORT_NAME.pattern)]
 
 
 class Attestation(Claims, frozen=True, kw_only=True):
@@ -111,6 +115,36 @@ class SignedAttestation(NamedTuple):
     claims: Attestation
 
 
+class TallyState(Claims, frozen=True, kw_only=True):
+    """A `Tally` as it is written down."""
+
+    first_receipt_id: IdString | None
+    last_receipt_id: IdString | None
+    last_receipt_hash: LowerHex | None
+    verdicts: dict[Verdict, Count]
+    tools: dict[_NamedTool, Count]
+    side_effects: dict[SideEffectClass, Count]
+    denials: dict[PublicDenialReason, Count]
+    tree: FrontierState
+
+    def __post_init__(self) -> None:
+        """Check that all members speak of the same number of receipts, and list what a tally lists."""
+        size, permitted, denied = self.tree.size, sum(self.side_effects.values()), sum(self.denials.values())
+        for member, agrees in (
+            ("first_receipt_id", (self.first_receipt_id is not None) == (size > 0)),
+            ("last_receipt_id", (self.last_receipt_id is not None) == (size > 0)),
+            ("last_receipt_hash", (self.last_receipt_hash is not None) == (size > 0)),
+            ("verdicts", self.verdicts.keys() == set(get_args(Verdict)) and sum(self.verdicts.values()) == size),
+            ("tools", sum(self.tools.values()) == size and 0 not in self.tools.values()),
+            ("tools", len(self.tools) <= _TOOLS_NAMED + (OTHER_TOOLS in self.tools)),
+            ("side_effects", self.side_effects.keys() == set(SIDE_EFFECT_CLASSES)),
+            ("side_effects", permitted == self.verdicts.get("compliant")),
+            ("denials", permitted + denied == size and 0 not in self.denials.values()),
+        ):
+            if not agrees:
+                raise FieldInvalid("does not agree with the rest of the count", place=f"$.{member}")
+
+
 class Tally:
     """The running count over a session's receipts, in their order; its size does not grow with theirs."""
 
@@ -146,6 +180,28 @@ class Tally:
             return tool
         named = len(self.tools) - (OTHER_TOOLS in self.tools)
         return tool if named < _TOOLS_NAMED and _SHORT_NAME.fullmatch(tool) else OTHER_TOOLS
+
+    @classmethod
+    def from_state(cls, value: object) -> "Tally":
+        """Return the count that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
+        state = shape(TallyState, value)
+        tally = cls()
+        tally.first_receipt_id = state.first_receipt_id
+        tally.last_receipt_id = state.last_receipt_id
+        tally.last_receipt_hash = state.last_receipt_hash
+        tally.verdicts = Counter(state.verdicts)
+        tally.tools = Counter(state.tools)
+        tally.side_effects = Counter(state.side_effects)
+        tally.denials = Counter(state.denials)
+        tally._tree = Frontier.from_state(state.tree)
+        return tally
+
+    def to_state(self) -> dict[str, JSON]:
+        """Return the count as JSON; `from_state` goes on with it."""
+        counted = self.counted()
+        value = {name: counted[name] for name in TallyState.__struct_fields__ if name != "tree"}
+        state: dict[str, JSON] = to_builtins(shape(TallyState, value | {"tree": self._tree.to_state()}))
+        return state
 
     def counted(self) -> dict[str, object]:
         """Return the claims that follow from the receipts, by name."""
@@ -198,9 +254,14 @@ def sign_attestation(
 
 def verify_attestation(token: str, keyring: Keyring) -> Attestation:
     """Return the claims of an attestation, if it is genuine. Whether it is right, `verify_session` tells."""
-    value = verify_token(ATTESTATION, token, keyring).claims
+    return _verify(token, keyring)[0]
+
+
+def _verify(token: str, keyring: Keyring) -> tuple[Attestation, str]:
+    """Return the claims of an attestation, and the id of the key that signed them."""
+    verified = verify_token(ATTESTATION, token, keyring)
     try:
-        return shape(Attestation, value)
+        return shape(Attestation, verified.claims), verified.kid
     except InputError as error:
         raise PayloadInvalid(error) from None
 
@@ -211,7 +272,7 @@ def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, eac
     A statement that itself says `chain_verified: false` is never confirmed here. The numbered steps are those of
     docs/spec/attestation.md.
     """
-    attestation = verify_attestation(token, keyring)  # 1
+    attestation, kid = _verify(token, keyring)  # 1
     if not attestation.chain_verified:  # 2
         raise AttestationMismatch("chain_verified")
     tally, head = Tally(), None
@@ -221,7 +282,8 @@ def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, eac
     if head is not None:  # 4
         _check_same("session_id", attestation.session_id, head.lineage.grant_id)
         _check_same("sub", attestation.sub, head.lineage.actor)
-        _check_same("iss", attestation.iss, head.lineage.verifier_id)
+        if not keyring.succeeds(kid, head.kid or ""):
+            _check_same("iss", attestation.iss, head.lineage.verifier_id)
         _check_same("iat", attestation.iat, max(attestation.iat, head.iat))
     for member, counted in tally.counted().items():  # 5
         _check_same(member, getattr(attestation, member), counted)

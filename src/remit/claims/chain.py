@@ -1,8 +1,9 @@
 """Links between receipts: extend a chain, verify one, say where it breaks.
 
 Keeps this invariant: in a chain that verifies, each receipt names the one before by id and by hash of its token,
-counts one further, belongs to the same run and issuer, and is not older. So no receipt but the last can be changed,
-removed, added or moved unseen; for the last ones, compare the head with one that was kept elsewhere.
+counts one further, belongs to the same run, is issued with the same key or one that succeeds it, and is not older. So
+no receipt but the last can be changed, removed, added or moved unseen; for the last ones, compare the head with one
+that was kept elsewhere. Who succeeds whom, the keyring knows.
 
 The numbered steps are those of docs/spec/chain.md.
 """
@@ -10,6 +11,7 @@ The numbered steps are those of docs/spec/chain.md.
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
@@ -33,6 +35,7 @@ __all__ = [
     "Lineage",
     "extend",
     "invocation_digest",
+    "ordered_receipt_id",
     "receipt_id",
     "step_id",
     "verifier_id",
@@ -41,12 +44,15 @@ __all__ = [
 ]
 
 RECEIPT_LIFETIME_S: Final = 365 * 24 * 3600
+_VERIFIER: Final = "remit:"
 _ID_BYTES: Final = 16
+_ORDERED_ID_BYTES: Final = 10
+_MAX_MILLISECONDS: Final = 2**48 - 1
 
 
 def verifier_id(key: VerifyingKey) -> str:
     """Return the name under which the holder of `key` issues receipts."""
-    return f"remit:{key.thumbprint()}"
+    return _VERIFIER + key.thumbprint()
 
 
 def receipt_id(entropy: bytes) -> str:
@@ -56,13 +62,25 @@ def receipt_id(entropy: bytes) -> str:
     return f"rcpt:{entropy.hex()}"
 
 
+def ordered_receipt_id(now_ms: int, entropy: bytes) -> str:
+    """Return a receipt id from the time in milliseconds and 10 random bytes, which the caller draws from `secrets`.
+
+    Later ids sort after earlier ones, so an index over them grows at its end.
+    """
+    if len(entropy) != _ORDERED_ID_BYTES:
+        raise FieldInvalid(f"an ordered id is made of {_ORDERED_ID_BYTES} random bytes")
+    if not 0 <= now_ms <= _MAX_MILLISECONDS:
+        raise FieldInvalid("the time of an id has 48 bits")
+    return f"rcpt:{now_ms:012x}{entropy.hex()}"
+
+
 def step_id(number: int) -> str:
     """Return the id of the n-th step of a session, counted from 1."""
     return f"step:{number:06d}"
 
 
 class Lineage(NamedTuple):
-    """What all receipts of one session share."""
+    """What all receipts of one session share; the `verifier_id` changes when a key hands over to the next."""
 
     grant_id: str
     actor: str
@@ -83,8 +101,17 @@ class Head(NamedTuple):
 
     def after(self, receipt: SignedReceipt) -> "Head":
         """Return the head once `receipt` is appended."""
-        claims = receipt.claims
-        return Head(self.lineage, self.length + 1, claims.receipt_id, receipt.hash, claims.iat, receipt.kid)
+        claims, lineage = receipt.claims, self.lineage
+        if claims.verifier_id != lineage.verifier_id:
+            lineage = lineage._replace(verifier_id=claims.verifier_id)
+        return Head(lineage, self.length + 1, claims.receipt_id, receipt.hash, claims.iat, receipt.kid)
+
+    def handed_to(self, key: VerifyingKey) -> "Head":
+        """Return the head that the successor `key` extends.
+
+        The chain's last key stays that of its last receipt, so a verifier asks for the change of key all the same.
+        """
+        return self._replace(lineage=self.lineage._replace(verifier_id=verifier_id(key)))
 
 
 def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -> Digest:
@@ -113,7 +140,7 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
     `arguments` is the JSON value of the tool call's. Time never runs backwards in a chain: if the clock was set back,
     the receipt carries the time of the one before. The key is the one that the lineage's `verifier_id` names.
     """
-    if head.lineage.verifier_id != f"remit:{key.kid}":
+    if head.lineage.verifier_id != _VERIFIER + key.kid:
         raise IssuerMismatch("the key is not the verifier's that the lineage names")
     form = canonicalize(arguments)
     lineage = head.lineage
@@ -184,7 +211,7 @@ def walk_chain(
         if head is None:
             head = Head(_lineage_of(outcome.claims))
         for fault, holds, problem in _RULES:  # 2 to 10
-            if not holds(head, outcome):
+            if not holds(head, outcome, keyring):
                 raise BrokenChain(index, fault, problem)
         head = head.after(outcome)
         yield outcome, head
@@ -226,60 +253,71 @@ def _lineage_of(claims: Receipt) -> Lineage:
     return Lineage(*(getattr(claims, name) for name in Lineage._fields))
 
 
-_Rule = tuple[str, Callable[[Head, SignedReceipt], bool], str]
+def _issued_in_succession(head: Head, receipt: SignedReceipt, keyring: Keyring) -> bool:
+    """Tell whether the chain's own key issued the receipt, or one to which that key handed over."""
+    claims, lineage, kid = receipt.claims, head.lineage, receipt.kid
+    if claims.iss != claims.verifier_id:
+        return False
+    if claims.verifier_id == lineage.verifier_id and head.kid in (None, kid):
+        return True
+    last_kid = head.kid or lineage.verifier_id.removeprefix(_VERIFIER)
+    return claims.verifier_id == _VERIFIER + kid and keyring.succeeds(kid, last_kid)
+
+
+# A receipt's members that no change of key changes; a lineage has them too.
+_run_of: Final = attrgetter("grant_id", "actor", "trace_id", "run_nonce")
+
+_Rule = tuple[str, Callable[[Head, SignedReceipt, Keyring], bool], str]
 
 # In this order, so that the fault named is the one that explains the others.
 _RULES: Final[tuple[_Rule, ...]] = (
     (
         "issuer_changed",  # 2
-        lambda head, receipt: (
-            receipt.claims.iss == receipt.claims.verifier_id == head.lineage.verifier_id
-            and head.kid in (None, receipt.kid)
-        ),
-        "not issued by the one, and with the key, that the chain began with",
+        _issued_in_succession,
+        "not issued with the key of the receipt before it, nor with one that succeeds it",
     ),
     (
         "lineage_changed",  # 3
-        lambda head, receipt: _lineage_of(receipt.claims) == head.lineage,
+        lambda head, receipt, _keyring: _run_of(receipt.claims) == _run_of(head.lineage),
         "belongs to another session, run or actor",
     ),
     (
         "root_has_parent",  # 4
-        lambda head, receipt: (
+        lambda head, receipt, _keyring: (
             bool(head.length) or receipt.claims.parent_receipt_id is receipt.claims.parent_receipt_hash is None
         ),
         "the first receipt names a parent",
     ),
     (
         "parent_missing",  # 5
-        lambda head, receipt: (
+        lambda head, receipt, _keyring: (
             not head.length or None not in (receipt.claims.parent_receipt_id, receipt.claims.parent_receipt_hash)
         ),
         "names no parent, and only the first receipt may",
     ),
     (
         "parent_id_mismatch",  # 6
-        lambda head, receipt: receipt.claims.parent_receipt_id == head.receipt_id,
+        lambda head, receipt, _keyring: receipt.claims.parent_receipt_id == head.receipt_id,
         "does not name the receipt before it",
     ),
     (
         "parent_hash_mismatch",  # 7
-        lambda head, receipt: (receipt.claims.parent_receipt_hash or "").lower() == (head.receipt_hash or ""),
+        lambda head, receipt, _keyring: (receipt.claims.parent_receipt_hash or "").lower() == (head.receipt_hash or ""),
         "the receipt before it is not the one that was there",
     ),
     (
         "step_out_of_order",  # 8
-        lambda head, receipt: receipt.claims.step_id == step_id(head.length + 1),
+        lambda head, receipt, _keyring: receipt.claims.step_id == step_id(head.length + 1),
         "is not the next step",
     ),
     (
         "time_went_back",  # 9
-        lambda head, receipt: head.iat <= receipt.claims.iat < receipt.claims.exp,
+        lambda head, receipt, _keyring: head.iat <= receipt.claims.iat < receipt.claims.exp,
         "was issued before the receipt before it, or after its own end",
     ),
     (
         "id_mismatch",  # 10
-        lambda head, receipt: receipt.claims.jti == receipt.claims.receipt_id != head.receipt_id,
+        lambda head, receipt, _keyring: receipt.claims.jti == receipt.claims.receipt_id != head.receipt_id,
         "jti and receipt_id differ, or are those of the receipt before it",
     ),
 )

@@ -34,7 +34,18 @@ from remit.errors import (
     UnknownHeaderRefused,
 )
 
-__all__ = ["ATTESTATION", "KINDS", "PASSPORT", "RECEIPT", "Kind", "Verified", "sign_token", "verify_token"]
+__all__ = [
+    "ATTESTATION",
+    "BOOKMARK",
+    "KEY_CHANGE",
+    "KINDS",
+    "PASSPORT",
+    "RECEIPT",
+    "Kind",
+    "Verified",
+    "sign_token",
+    "verify_token",
+]
 
 
 class Kind(NamedTuple):
@@ -52,7 +63,9 @@ PASSPORT: Final = Kind("remit-passport+jwt", 16 * 1024, hashed=False)
 # A receipt may hold 4096 characters of reason and 2048 of target in any script, and fits a log entry.
 RECEIPT: Final = Kind("remit-receipt+jwt", 65_535, hashed=True)
 ATTESTATION: Final = Kind("remit-attestation+jwt", 65_535, hashed=True)
-KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION)
+KEY_CHANGE: Final = Kind("remit-key-change+jwt", 16 * 1024, hashed=True)
+BOOKMARK: Final = Kind("remit-bookmark+jwt", 65_535, hashed=False)
+KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION, KEY_CHANGE, BOOKMARK)
 
 _PARTS: Final = 3
 _MAX_HEADER: Final = 1024  # nobody has signed it yet, so little is read

@@ -265,11 +265,12 @@ class TrustedKey(NamedTuple):
 class Keyring:
     """The keys whose signatures are believed, each for one issuer, found by exact `kid`."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "_successors")
 
     def __init__(self, keys: Iterable[TrustedKey]) -> None:
         """Hold `keys`; the same id for another key or issuer is refused."""
         self._keys: dict[str, TrustedKey] = {}
+        self._successors: dict[str, str] = {}
         for trusted in keys:
             if self._keys.setdefault(trusted.key.kid, trusted) != trusted:
                 raise KeyConflict(f"two trusted keys are called {quote(trusted.key.kid)}")
@@ -280,6 +281,28 @@ class Keyring:
             return self._keys[kid]
         except KeyError:
             raise KeyUnknown(f"no trusted key is called {quote(kid)}") from None
+
+    def succeeds(self, later_kid: str, earlier_kid: str) -> bool:
+        """Tell whether the key `earlier_kid` handed over to `later_kid`, at once or through others between them."""
+        kid = self._successors.get(earlier_kid)
+        while kid is not None and kid != later_kid:
+            kid = self._successors.get(kid)
+        return kid is not None
+
+    def with_successor(self, earlier_kid: str, successor: TrustedKey) -> "Keyring":
+        """Return a keyring that also trusts `successor`, as the one to whom `earlier_kid` handed over.
+
+        Proves nothing: `with_successors` calls it for what a key has signed. A keyring made anew from the keys of this
+        one does not know who succeeds whom.
+        """
+        later_kid = successor.key.kid
+        if self._successors.get(self.find(earlier_kid).key.kid, later_kid) != later_kid:
+            raise KeyConflict(f"{quote(earlier_kid)} has handed over to another key already")
+        if later_kid == earlier_kid or self.succeeds(earlier_kid, later_kid):
+            raise KeyConflict(f"{quote(earlier_kid)} would hand over to a key before it")
+        grown = Keyring([*self, successor])
+        grown._successors = {**self._successors, earlier_kid: later_kid}
+        return grown
 
     def __iter__(self) -> Iterator[TrustedKey]:
         """Go through the keys in the order they were given."""

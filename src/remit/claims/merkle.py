@@ -8,11 +8,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from remit.errors import ProofInvalid
+from msgspec import to_builtins
+
+from remit.claims.shapes import Claims, Count, LowerHex, shape
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid, ProofInvalid
 
 __all__ = [
     "EMPTY_ROOT",
     "Frontier",
+    "FrontierState",
     "hash_leaf",
     "hash_node",
     "prove_consistency",
@@ -35,6 +40,18 @@ def hash_node(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
+class FrontierState(Claims, frozen=True, kw_only=True):
+    """A `Frontier` as it is written down: one hash for each bit of the size that is set, the largest subtree first."""
+
+    size: Count
+    peaks: list[LowerHex]
+
+    def __post_init__(self) -> None:
+        """Hold as many peaks as a tree of this size has."""
+        if len(self.peaks) != self.size.bit_count():
+            raise FieldInvalid("a tree of this size has another number of peaks", place="$.peaks")
+
+
 class Frontier:
     """A tree that only grows, kept as the roots of its complete subtrees: logarithmic in its size."""
 
@@ -44,6 +61,21 @@ class Frontier:
         """Start empty."""
         self.size = 0
         self._peaks: list[bytes] = []
+
+    @classmethod
+    def from_state(cls, value: object) -> "Frontier":
+        """Return the tree that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
+        state = shape(FrontierState, value)
+        frontier = cls()
+        frontier.size = state.size
+        frontier._peaks = [bytes.fromhex(peak) for peak in state.peaks]
+        return frontier
+
+    def to_state(self) -> dict[str, JSON]:
+        """Return the tree as JSON; `from_state` goes on with it."""
+        peaks = [peak.hex() for peak in self._peaks]
+        state: dict[str, JSON] = to_builtins(FrontierState(size=self.size, peaks=peaks))
+        return state
 
     def append(self, leaf: bytes) -> None:
         """Add the hash of one more leaf."""

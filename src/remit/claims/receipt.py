@@ -20,6 +20,7 @@ from remit.claims.keys import Keyring, SigningKey
 from remit.claims.shapes import (
     DATE_TIME,
     ID_STRING,
+    RUN_NONCE,
     SHA256_HEX,
     Base64Url,
     Claims,
@@ -242,7 +243,7 @@ _PATTERNS: Final = {
     "parent_receipt_id": f"(?:{ID_STRING})?",
     "parent_receipt_hash": f"(?:{SHA256_HEX})?",
     "trace_id": ID_STRING,
-    "run_nonce": "[A-Za-z0-9_-]{16,128}",
+    "run_nonce": RUN_NONCE,
     "arguments_hash": SHA256_HEX,
     "timestamp": DATE_TIME,
     "jti": ID_STRING,

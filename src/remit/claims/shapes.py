@@ -19,6 +19,7 @@ __all__ = [
     "COUNTER_NAME",
     "DATE_TIME",
     "ID_STRING",
+    "RUN_NONCE",
     "SHA256_HEX",
     "Base64Url",
     "Choose",
@@ -27,6 +28,7 @@ __all__ = [
     "CounterName",
     "DateTime",
     "IdString",
+    "LowerHex",
     "NonEmpty",
     "NumericDate",
     "Sha256Hex",
@@ -42,6 +44,7 @@ __all__ = [
 ID_STRING: Final = r"[A-Za-z0-9._:/-]{8,64}"
 BASE64URL: Final = r"[A-Za-z0-9_-]+"
 SHA256_HEX: Final = r"[A-Fa-f0-9]{64}"
+RUN_NONCE: Final = r"[A-Za-z0-9_-]{16,128}"
 COUNTER_NAME: Final = r"[A-Za-z0-9._:-]{1,64}"
 
 _LEAP_YEAR: Final = r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
@@ -68,6 +71,7 @@ IdString: TypeAlias = Annotated[str, matching(ID_STRING)]
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
 Base64Url: TypeAlias = Annotated[str, matching(BASE64URL)]
 Sha256Hex: TypeAlias = Annotated[str, matching(SHA256_HEX)]
+LowerHex: TypeAlias = Annotated[str, matching(r"[a-f0-9]{64}")]
 CounterName: TypeAlias = Annotated[str, matching(COUNTER_NAME)]
 DateTime: TypeAlias = Annotated[str, matching(DATE_TIME)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]

@@ -1,0 +1,102 @@
+"""Bookmarks: how far a chain was verified, and what was counted on the way, signed by the one who did.
+
+Keeps this invariant: a head and a tally that come out of `verify_bookmark` went in together, over the same receipts,
+by the holder of a key in the keyring. So a verification goes on at receipt n as if it had never stopped. Whether a
+bookmark is the latest is not known here; an older one only makes the way longer.
+"""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import to_builtins
+
+from remit.claims.attestation import Tally, TallyState
+from remit.claims.chain import Head, Lineage, verifier_id
+from remit.claims.jws import BOOKMARK, sign_token, verify_token
+from remit.claims.keys import KEY_ID, Keyring, SigningKey
+from remit.claims.shapes import (
+    RUN_NONCE,
+    Claims,
+    Count,
+    IdString,
+    LowerHex,
+    NonEmpty,
+    NumericDate,
+    encode,
+    matching,
+    shape,
+)
+from remit.claims.strictjson import parse_object
+from remit.errors import FieldInvalid, InputError, KeyUseForbidden, PayloadInvalid
+
+__all__ = ["sign_bookmark", "verify_bookmark"]
+
+_RunNonce: TypeAlias = Annotated[str, matching(RUN_NONCE)]
+_KeyId: TypeAlias = Annotated[str, matching(KEY_ID.pattern)]
+
+
+class _Head(Claims, frozen=True, kw_only=True):
+    """A `Head` as it is written, apart from its `grant_id`, which is the session."""
+
+    actor: NonEmpty
+    verifier_id: NonEmpty
+    trace_id: IdString
+    run_nonce: _RunNonce
+    length: Count
+    receipt_id: IdString | None
+    receipt_hash: LowerHex | None
+    iat: NumericDate
+    kid: _KeyId | None
+
+
+class _Claims(Claims, frozen=True, kw_only=True):
+    """The claims as they are written."""
+
+    iss: NonEmpty
+    iat: NumericDate
+    session: IdString
+    head: _Head
+    tally: TallyState
+
+    def __post_init__(self) -> None:
+        """Check that the head is where the count ends."""
+        head, tally = self.head, self.tally
+        for member, agrees in (
+            ("length", head.length == tally.tree.size),
+            ("receipt_id", head.receipt_id == tally.last_receipt_id),
+            ("receipt_hash", head.receipt_hash == tally.last_receipt_hash),
+            ("kid", (head.kid is not None) == (head.length > 0)),
+        ):
+            if not agrees:
+                raise FieldInvalid("does not agree with the count", place=f"$.head.{member}")
+
+
+def sign_bookmark(head: Head, tally: Tally, key: SigningKey, *, now: int) -> str:
+    """Return the token that says: the chain was verified up to `head`, and `tally` counts what led there."""
+    members = head._asdict() | head.lineage._asdict()
+    claims = {
+        "iss": verifier_id(key.public),
+        "iat": now,
+        "session": head.lineage.grant_id,
+        "head": {name: members[name] for name in _Head.__struct_fields__},
+        "tally": tally.to_state(),
+    }
+    payload = encode(claims)
+    shape(_Claims, parse_object(payload))
+    return sign_token(BOOKMARK, payload, key)
+
+
+def verify_bookmark(token: str, keyring: Keyring) -> tuple[Head, Tally]:
+    """Return the head and the tally to go on with, if they were signed with a key that is not someone else's.
+
+    Whoever has a key in `keyring` can say that a chain was verified, so it holds the verifier's own keys and no others.
+    """
+    verified = verify_token(BOOKMARK, token, keyring)
+    if keyring.find(verified.kid).foreign:
+        raise KeyUseForbidden("how far someone else has verified is not taken over")
+    try:
+        claims = shape(_Claims, verified.claims)
+    except InputError as error:
+        raise PayloadInvalid(error) from None
+    members = to_builtins(claims.head)
+    lineage = Lineage(claims.session, *(members.pop(name) for name in Lineage._fields[1:]))
+    return Head(lineage, **members), Tally.from_state(claims.tally)
