@@ -17,7 +17,12 @@ PAGE = {
     "insufficient_evidence": "provider_side_activity target_unknown shell_unparsed",
 }
 # Codes may grow. These did, after the page was written.
-GROWN = {"session_ended": "revoked"}
+GROWN = {
+    "session_ended": "revoked",
+    "dangerous_effect": "policy_denied",
+    "secret_target": "policy_denied",
+    "denied_but_run": "policy_denied",
+}
 
 
 class Answering:

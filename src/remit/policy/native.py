@@ -35,6 +35,11 @@ _STANDING: Final = {
     "kill_switch": "the kill switch is on",
     "chain_broken": "the receipt chain of this session is broken",
     "duration_exceeded": "the session has lasted as long as the passport allows",
+    "denied_but_run": "an outcome was reported for a call that had been denied",
+}
+_NEW_SESSION: Final = "Start a new session with a new passport."
+_STANDING_ADVICE: Final = {
+    "denied_but_run": "No passport helps here: find out how the call could run although it was denied.",
 }
 
 
@@ -74,7 +79,7 @@ def _standing(case: Case) -> Iterator[_Refusal]:
     standing, mission = case.standing, case.mission
     if standing.refusal:
         reason = _STANDING.get(standing.refusal, standing.refusal.replace("_", " "))
-        yield _Refusal(standing.refusal, reason, None, "Start a new session with a new passport.")
+        yield _Refusal(standing.refusal, reason, None, _STANDING_ADVICE.get(standing.refusal, _NEW_SESSION))
         return
     budget = standing.budget
     if budget.tool_calls <= 0:

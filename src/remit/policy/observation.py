@@ -1,0 +1,214 @@
+"""What is wrong with an observed event whatever the passport says: asked before the passport's own rules.
+
+An event is reported after the fact, by a browser extension, a desktop observer or an adapter of the command line. What
+is dangerous is told by the effects of a command and not by its text; the tables are in `dangers.toml`. A session that
+has come to its end, and a command that cannot be read, are left to `native.py`, which names those reasons.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.resources import files as package_files
+from typing import Final, NamedTuple
+from unicodedata import normalize
+
+from remit.claims.strictjson import JSON
+from remit.policy.call import Action, Doubt, Effect
+from remit.policy.engines import Case, Finding, Remedy
+from remit.policy.evidence import describe
+from remit.policy.urls import parse_url
+
+__all__ = ["ObservationEngine"]
+
+_NAME: Final = "observation"
+_NOTHING: Final = Finding(_NAME, "", "nothing dangerous was observed")
+_LOOK: Final = Remedy((), "No passport permits this: have a person look at what was done.")
+_HIDDEN: Final = Finding(
+    _NAME,
+    "provider_side_activity",
+    "the provider acted on its own side, where nobody here sees what was done",
+    Remedy((), "No passport helps here: have the provider's tools called where they can be observed."),
+)
+_SHOWN: Final = 300
+_CHANGES: Final = frozenset(("write", "delete"))
+_OUTWARD: Final = frozenset(("send", "write"))
+_UNKNOWN_PROGRAM: Final = "this program is not known here"
+_HOME: Final = re.compile(r"[\"']?(?:~[\w.-]*|\$HOME|\$\{HOME\})[\"']?(?=/)")
+_SUBSTITUTED: Final = re.compile(r"\$\(|`")
+_PIECES: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+")
+_ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+_SCRIPT: Final = re.compile(r"[^.]+|.*\.(?:sh|bash|zsh|py|pl|rb|js|mjs|php|lua|run|bin|appimage)", re.IGNORECASE)
+
+
+class ObservationEngine:
+    """Objects to events that no passport excuses, and leaves all others to the passport."""
+
+    name = _NAME
+
+    def judge(self, case: Case) -> Finding:
+        """Return the first objection, or that there is none."""
+        standing, arguments = case.standing, case.call.arguments
+        if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
+            return _NOTHING
+        if arguments.get("hidden_provider_activity") not in (None, False):
+            return _HIDDEN
+        done, target = str(arguments.get("action_class")).lower(), arguments.get("target")
+        if done in _OUTWARD and _names_secret(target):
+            reason = f"it {done}s to {str(target)[:_SHOWN]!r}, which names a secret"
+            return Finding(_NAME, "secret_target", reason, _LOOK)
+        danger = next(_dangers(case.action), None)
+        return Finding(_NAME, "dangerous_effect", danger, _LOOK) if danger is not None else _NOTHING
+
+
+class _Tables(NamedTuple):
+    """The tables of `dangers.toml`, each as one pattern."""
+
+    system: re.Pattern[str]
+    free: re.Pattern[str]
+    whole: re.Pattern[str]
+    stores: re.Pattern[str]
+    public: re.Pattern[str]
+    raising: re.Pattern[str]
+    formatting: re.Pattern[str]
+    printing: re.Pattern[str]
+    fetching: re.Pattern[str]
+    running: re.Pattern[str]
+    secret_words: re.Pattern[str]
+    secret_files: re.Pattern[str]
+
+
+@lru_cache(maxsize=1)
+def _tables() -> _Tables:
+    given = tomllib.loads(package_files("remit.policy").joinpath("dangers.toml").read_text(encoding="utf-8"))
+    system, stores, secrets = given["system"], given["stores"], given["secrets"]
+    below, any_directory = "(?:/.*)?", "(?:.*/)?"
+    return _Tables(
+        system=_compiled("", system["places"], below),
+        free=_compiled("", system["free"], below),
+        whole=_compiled("", system["whole"], ""),
+        stores=re.compile(
+            f"{_alternatives(stores['places'])}{below}|.*/{_alternatives(stores['anywhere'])}{below}",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        public=_compiled(".*/", stores["public"], below),
+        raising=_compiled(any_directory, given["privileges"]["programs"], ""),
+        formatting=_compiled(any_directory, given["devices"]["programs"], ""),
+        printing=_compiled(any_directory, stores["programs"], ""),
+        fetching=_compiled(any_directory, given["downloads"]["programs"], ""),
+        running=_compiled("", given["downloads"]["runs"], ""),
+        secret_words=_compiled("(?:.* )?", secrets["words"], "(?: .*)?"),
+        secret_files=_compiled(any_directory, secrets["files"], ""),
+    )
+
+
+def _alternatives(patterns: Sequence[str]) -> str:
+    escaped = (re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for pattern in patterns)
+    return f"(?:{'|'.join(escaped)})"
+
+
+def _compiled(before: str, patterns: Sequence[str], after: str) -> re.Pattern[str]:
+    return re.compile(before + _alternatives(patterns) + after, re.IGNORECASE | re.DOTALL)
+
+
+def _dangers(action: Action) -> Iterator[str]:
+    """Yield what is dangerous in the effects of an action, in words."""
+    yield from _programs(action)
+    for effect in action.effects:
+        if why := _why(effect, action):
+            yield f"it {describe(effect._replace(resource=effect.resource[:_SHOWN]))}, {why}"
+    yield from _downloads(action)
+    for doubt in action.doubts:
+        # Where the home directory is not known, what lies in it still is.
+        path, found = _HOME.subn("/home/somebody", doubt.word, count=1)
+        if found and _is_store(path.strip("\"'")):
+            yield f"it touches {doubt.word!r}, which is a credential store"
+
+
+def _why(effect: Effect, action: Action) -> str:
+    """Return why one effect is dangerous, or nothing."""
+    if effect.verb == "read":
+        return "which is a credential store" if _is_store(effect.resource) else ""
+    if effect.verb not in _CHANGES:
+        return ""
+    path, tables = effect.resource, _tables()
+    if path == "/":
+        return "which is the root of everything"
+    if tables.system.fullmatch(path) and not tables.free.fullmatch(path):
+        return "which is a device" if path.lower().startswith("/dev/") else "which belongs to the system"
+    if tables.whole.fullmatch(path) and (effect.verb == "delete" or _is_changed(effect, action)):
+        return "which is a home or holds what many need"
+    return ""
+
+
+def _is_changed(effect: Effect, action: Action) -> bool:
+    """Tell whether a directory is changed itself: a word names it to be read and written.
+
+    A file that is put there only writes, and a program that works there is not given it as a word.
+    """
+    named = effect.source.partition(" ")[0] not in {each.resource for each in action.effects if each.verb == "run"}
+    return named and effect._replace(verb="read") in action.effects
+
+
+def _is_store(path: str) -> bool:
+    tables = _tables()
+    return tables.stores.fullmatch(path) is not None and tables.public.fullmatch(path) is None
+
+
+def _names(action: Action) -> list[str]:
+    """Return the programs that an action runs, those that no table knows included."""
+    known = [effect.resource for effect in action.effects if effect.verb == "run"]
+    return known + [doubt.word for doubt in action.doubts if doubt.reason.startswith(_UNKNOWN_PROGRAM)]
+
+
+def _programs(action: Action) -> Iterator[str]:
+    tables = _tables()
+    yield from (f"it runs {each.source}, which raises privileges" for each in action.effects if each.verb == "escalate")
+    for name in _names(action):
+        if tables.raising.fullmatch(name):
+            yield f"it runs {name[:_SHOWN]}, which raises privileges"
+        if tables.formatting.fullmatch(name):
+            yield f"it runs {name[:_SHOWN]}, which writes over a device"
+        if tables.printing.fullmatch(name):
+            yield f"it runs {name[:_SHOWN]}, which opens a credential store"
+
+
+def _downloads(action: Action) -> Iterator[str]:
+    """Yield that something is run which was downloaded just before."""
+    fetcher = next((name for name in _names(action) if _tables().fetching.fullmatch(name)), None)
+    if fetcher is None:
+        return
+    if any(_runs_unread(doubt) for doubt in action.doubts) or (action.runs_code and _runs_named(action)):
+        yield f"it runs what it has just downloaded with {fetcher[:_SHOWN]}"
+
+
+def _runs_unread(doubt: Doubt) -> bool:
+    """Tell whether a doubt is about code that nobody has read: a pipe, a substitution, a file that is new."""
+    if doubt.reason == "the program to run is not known before it runs":
+        return _SUBSTITUTED.search(doubt.word) is not None
+    return _tables().running.fullmatch(doubt.reason) is not None
+
+
+def _runs_named(action: Action) -> bool:
+    """Tell whether a script is opened whose name is the last part of a URL, in a directory that is written."""
+    urls = (effect.resource for effect in action.effects if effect.verb in ("contact", "send"))
+    fetched = {parse_url(url).path.rpartition("/")[2] for url in urls} - {""}
+    written = {effect.resource for effect in action.effects if effect.verb == "write"}
+    for effect in action.effects:
+        folder, _, name = effect.resource.rpartition("/")
+        if effect.verb == "read" and name in fetched and (folder or "/") in written and _SCRIPT.fullmatch(name):
+            return True
+    return False
+
+
+def _names_secret(target: JSON) -> bool:
+    """Tell whether a target names a secret: in words, as a file that holds one, or as a credential store."""
+    tables = _tables()
+    text = normalize("NFKC", _ENCODED.sub(lambda code: chr(int(code[1], 16)), str(target)))
+    words = " ".join(piece.lower() for piece in _PIECES.findall(text))
+    path = text.partition("?")[0].rstrip("/")
+    return (
+        tables.secret_words.fullmatch(words) is not None
+        or tables.secret_files.fullmatch(path) is not None
+        or _is_store(path if path.startswith("/") else f"/{path}")
+    )
