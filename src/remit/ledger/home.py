@@ -1,0 +1,346 @@
+"""The home: a folder of ours, held by a descriptor, where keys, marks and the ledger's file lie.
+
+Keeps these invariants: what is used belongs to its owner alone, by owner and mode; no link is followed from the home
+downwards, because every name is opened relative to the held descriptor; nobody but root and its owner can put another
+folder in its place; a file is new with its final mode, and a replaced one is old or new, never half.
+What the files say is for their readers. Access lists that do not show in the mode (macOS) are not looked at.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shlex
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Self, final
+
+from remit.errors import HomeUnsafe, LedgerUnavailable, RemitError, StateCorrupt, StateMissing, quote
+
+__all__ = ["Home", "open_home"]
+
+_FOLDER_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_OTHERS: Final = 0o077
+_OTHERS_WRITE: Final = 0o022
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK a pipe in the place of a file would hold us up.
+_FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,200}")
+# Unfinished files. A process that is killed leaves one behind; it never gets its name, and nobody reads it.
+_UNFINISHED: Final = ".unfinished-"
+
+
+def open_home(path: Path, *, create: bool = True) -> "Home":
+    """Return the home at `path`, made first if it is not there and may be.
+
+    The folder it lies in is never made. Links on the way to that one are followed once, now; then every folder of the
+    real way, from the root down, must be one that only root and we can change, so the way stays what it was.
+    """
+    label = path.name
+    if label in ("", "..") or "\0" in str(path):
+        raise HomeUnsafe("the path of the home does not end in the name of a folder")
+    with _translated(label):
+        try:
+            parent = Path(os.path.realpath(path.absolute().parent, strict=True))
+        except FileNotFoundError:
+            raise StateMissing(f"the folder that {quote(label)} belongs in does not exist: make it first") from None
+        for folder in (*reversed(parent.parents), parent):
+            _check_way(os.lstat(folder), folder.name or "/")
+        place = str(parent / label)
+        return Home(_enter(place, label, create=create), place)
+
+
+@final
+class Home:
+    """A folder that belongs to its owner alone, by what `open_home` and `folder` have checked.
+
+    Errors: `HomeUnsafe` for what is not its owner's alone or may not be touched, `LedgerUnavailable` where the disk
+    does not do it. Messages name files within the home, never where it lies.
+    """
+
+    __slots__ = ("_fd", "_path", "_prefix")
+
+    def __init__(self, fd: int, path: str, prefix: str = "") -> None:
+        """Hold an open and checked descriptor; callers use `open_home` and `folder`."""
+        self._fd = fd
+        self._path = path
+        self._prefix = prefix
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor; twice is once."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def folder(self, name: str, *, create: bool = True) -> "Home":
+        """Return a folder of the home, under the same rules, to be closed by itself."""
+        label = self._label(name)
+        with _translated(label):
+            fd = _enter(name, label, create=create, dir_fd=self._held)
+        return Home(fd, f"{self._path}/{name}", f"{label}/")
+
+    def read(self, name: str, *, max_bytes: int) -> bytes | None:
+        """Return the content of a file, or None if there is none of this name."""
+        label = self._label(name)
+        with _translated(label):
+            try:
+                fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=self._held)
+            except FileNotFoundError:
+                return None
+            with _closed(fd):
+                _check_file(os.fstat(fd), label)
+                with open(fd, "rb", closefd=False) as file:
+                    data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise StateCorrupt(f"{quote(label)} is larger than {max_bytes} bytes")
+        return data
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new file, durable on return, and raise `FileExistsError` if anything has its name already.
+
+        A crash can leave half of it; where that matters, use `replace`.
+        """
+        label = self._label(name)
+        with _translated(label):
+            self._write(name, data, label)
+            with self._discarded_on_error(name):
+                _flush(self._held)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file, new or in the place of one that is safe: whoever reads finds all of the old or all of the new.
+
+        Durable on return. After an error it may be either.
+        """
+        self.check_file(name)
+        label = self._label(name)
+        unfinished = _UNFINISHED + secrets.token_hex(16)
+        with _translated(label):
+            self._write(unfinished, data, label)
+            with self._discarded_on_error(unfinished):
+                os.rename(unfinished, name, src_dir_fd=self._held, dst_dir_fd=self._held)
+            _flush(self._held)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or the link in its place; durable on return. One that is not there is no error."""
+        with _translated(self._label(name)):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._held)
+            _flush(self._held)
+
+    def names(self) -> list[str]:
+        """Return the names of what lies in the home, sorted, without unfinished files."""
+        with _translated(self._prefix):
+            found = os.listdir(self._held)  # noqa: PTH208 - a descriptor
+        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+
+    def exists(self, name: str) -> bool:
+        """Tell whether anything has this name, safe or not."""
+        return self._look(name) is not None
+
+    def check_file(self, name: str) -> bool:
+        """Tell whether there is a file of this name, and raise if it is not its owner's alone, plain and single."""
+        found = self._look(name)
+        if found is not None:
+            _check_file(found, self._label(name))
+        return found is not None
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a safe file, for a library that opens by path.
+
+        The path of the home must still lead to what we hold; what a library opens beside the file, the caller checks.
+        """
+        if not self.check_file(name):
+            raise StateMissing(f"{quote(self._label(name))} does not exist")
+        with _translated(self._prefix):
+            if not os.path.samestat(os.lstat(self._path), os.fstat(self._held)):
+                raise HomeUnsafe("another folder was put in the place of the home")
+        return f"{self._path}/{name}"
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Hold the lock of this name: one at a time, among threads and processes. A thread that holds it must not ask.
+
+        The lock file stays; a process that dies lets go.
+        """
+        with _translated(self._label(name)):
+            fd = self._lock(name)
+        try:
+            yield
+        finally:
+            # A child that was forked meanwhile shares the descriptor, so closing ours alone would not let go.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def _lock(self, name: str) -> int:
+        while True:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | _FILE, _FILE_MODE, dir_fd=self._held)
+            try:
+                _check_file(os.fstat(fd), self._label(name))
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                found = self._look(name)
+                if found is not None and os.path.samestat(found, os.fstat(fd)):
+                    return fd
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # It was removed while we waited, and others lock the new one.
+
+    @property
+    def _held(self) -> int:
+        if self._fd < 0:  # which Python takes for the working directory, here and there
+            raise LedgerUnavailable("the home was closed")
+        return self._fd
+
+    def _label(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise HomeUnsafe(f"{quote(name)} is not a name within the home")
+        return self._prefix + name
+
+    def _look(self, name: str) -> os.stat_result | None:
+        with _translated(self._label(name)):
+            try:
+                return os.stat(name, dir_fd=self._held, follow_symlinks=False)
+            except FileNotFoundError:
+                return None
+
+    def _write(self, name: str, data: bytes, label: str) -> None:
+        """Write a new file and make its content durable, or leave nothing; its name is not durable yet."""
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, _FILE_MODE, dir_fd=self._held)
+        with self._discarded_on_error(name), _closed(fd):
+            _check_new(os.fstat(fd), label, _FILE_MODE)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            _flush(fd)
+
+    @contextmanager
+    def _discarded_on_error(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self._held)
+            raise
+
+
+def _enter(place: str, label: str, *, create: bool, dir_fd: int | None = None) -> int:
+    """Return a descriptor of a folder that is its owner's alone."""
+    made = False
+    with suppress(FileExistsError):
+        if create:
+            os.mkdir(place, _FOLDER_MODE, dir_fd=dir_fd)
+            made = True
+    try:
+        return _open_folder(place, label, made=made, dir_fd=dir_fd)
+    except FileNotFoundError:
+        raise StateMissing(f"the folder {quote(label)} does not exist") from None
+    except BaseException:
+        with suppress(OSError):
+            if made:
+                os.rmdir(place, dir_fd=dir_fd)
+        raise
+
+
+def _open_folder(place: str, label: str, *, made: bool, dir_fd: int | None) -> int:
+    fd = os.open(place, _FOLDER, dir_fd=dir_fd)
+    try:
+        found = os.fstat(fd)
+        _check_alone(found, label, _FOLDER_MODE)
+        if made:
+            _check_new(found, label, _FOLDER_MODE)
+            with _closed(os.open("..", _FOLDER, dir_fd=fd)) as above:
+                _flush(above)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_way(found: os.stat_result, label: str) -> None:
+    """Raise if anyone but root and us could put another folder in the place of what lies in this one."""
+    if not stat.S_ISDIR(found.st_mode):
+        raise HomeUnsafe(f"{quote(label)}, on the way to the home, is not a folder")
+    if found.st_uid not in (0, os.geteuid()):
+        raise HomeUnsafe(f"{quote(label)}, on the way to the home, belongs to uid {found.st_uid}: use another place")
+    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
+        fix = f"chmod go-w {shlex.quote(label)}"
+        raise HomeUnsafe(f"{quote(label)}, on the way to the home, can be written to by others: {fix}")
+
+
+def _check_file(found: os.stat_result, label: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise HomeUnsafe(f"{quote(label)} is a link, or not a plain file: remove it")
+    # None is fine: a descriptor of a file that was replaced since.
+    if found.st_nlink > 1:
+        raise HomeUnsafe(f"{quote(label)} has a second name, which may lie anywhere: copy it and remove both")
+    _check_alone(found, label, _FILE_MODE)
+
+
+def _check_alone(found: os.stat_result, label: str, right: int) -> None:
+    if found.st_uid != os.geteuid():
+        raise HomeUnsafe(f"{quote(label)} belongs to uid {found.st_uid}, not to the user who runs this")
+    if found.st_mode & _OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise HomeUnsafe(f"{quote(label)} is open to others (mode {mode:04o}): chmod {right:o} {shlex.quote(label)}")
+
+
+def _check_new(found: os.stat_result, label: str, right: int) -> None:
+    """Raise if something new has another mode than asked for: a later chmod would leave a moment in between."""
+    if found.st_mode & 0o777 != right:
+        raise HomeUnsafe(f"{quote(label)} cannot be made with mode {right:o}: set the umask to 077")
+
+
+@contextmanager
+def _closed(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _flush(fd: int) -> None:
+    """Return when the file, or the names of a folder, are on the disk."""
+    os.fsync(fd)
+    if sys.platform == "darwin":
+        # There fsync leaves data in the drive; file systems that cannot do more refuse this.
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+
+@contextmanager
+def _translated(label: str) -> Iterator[None]:
+    """Turn what the system says into an error of ours, without the path that it may hold."""
+    try:
+        yield
+    except FileExistsError:
+        raise FileExistsError(errno.EEXIST, "it exists already", label) from None
+    except OSError as error:
+        raise _ours(error, quote(label or "the home")) from None
+
+
+def _ours(error: OSError, shown: str) -> RemitError:
+    reason = errno.errorcode.get(error.errno or 0, "unknown error")
+    if error.errno in _NOT_A_FILE:
+        return HomeUnsafe(f"{shown} is a link, or of another kind than it must be: remove it ({reason})")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return HomeUnsafe(f"{shown} may not be touched by the user who runs this ({reason})")
+    if error.errno == errno.ENOENT:
+        return StateMissing(f"{shown} is gone")
+    return LedgerUnavailable(f"{shown} cannot be read or written ({reason})")
+
+
+# What systems answer for a link that may not be followed, a folder, a pipe or a socket.
+_NOT_A_FILE: Final = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EOPNOTSUPP}
