@@ -15,13 +15,13 @@ from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
+from remit.claims.draft import Draft, draft_step, sign_draft
 from remit.claims.keys import Keyring, SigningKey, VerifyingKey
 from remit.claims.receipt import (
     Digest,
     Receipt,
     SignedReceipt,
     Step,
-    sign_step,
     verify_receipt,
 )
 from remit.claims.shapes import encode
@@ -33,6 +33,7 @@ __all__ = [
     "Each",
     "Head",
     "Lineage",
+    "draft",
     "extend",
     "invocation_digest",
     "ordered_receipt_id",
@@ -142,6 +143,11 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
     """
     if head.lineage.verifier_id != _VERIFIER + key.kid:
         raise IssuerMismatch("the key is not the verifier's that the lineage names")
+    return sign_draft(draft(head, step, arguments=arguments, new_id=new_id, now=now), head.receipt_hash, key)
+
+
+def draft(head: Head, step: Step, *, arguments: object, new_id: str, now: int) -> Draft:
+    """Return the receipt of `step` that follows `head`, but for its signature and the hash of the one before."""
     form = canonicalize(arguments)
     lineage = head.lineage
     number = step_id(head.length + 1)
@@ -150,7 +156,6 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
         "receipt_id": new_id,
         "grant_id": lineage.grant_id,
         "parent_receipt_id": head.receipt_id,
-        "parent_receipt_hash": head.receipt_hash,
         "actor": lineage.actor,
         "verifier_id": lineage.verifier_id,
         "trace_id": lineage.trace_id,
@@ -163,7 +168,7 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
         "exp": issued_at + RECEIPT_LIFETIME_S,
         "jti": new_id,
     }
-    return sign_step(step, link, key)
+    return draft_step(step, link)
 
 
 _Given = TypeVar("_Given")

@@ -6,7 +6,6 @@ in any language, and a test holds the two equal. How receipts hang together is f
 """
 
 import re
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import compress
 from operator import not_
@@ -58,9 +57,11 @@ __all__ = [
     "SignedReceipt",
     "Step",
     "Verdict",
+    "check_free_members",
     "parse_receipt",
+    "read_back",
+    "seal",
     "sign_receipt",
-    "sign_step",
     "verify_receipt",
 ]
 
@@ -284,39 +285,35 @@ class SignedReceipt(Struct, frozen=True, dict=True):
         return sha256_hex(self.token.encode("ascii"))
 
 
-_read_back: Final = build_reader(Receipt, _choose_budget_delta)
+_decode: Final = build_reader(Receipt, _choose_budget_delta)
 
 
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
     """Return `receipt` signed, if it obeys the rules that a verifier will hold it to."""
-    _check_free_members(receipt)
-    return _sign(encode(receipt), key, receipt)
+    check_free_members(receipt)
+    payload = encode(receipt)
+    return seal(payload, read_back(payload, receipt), key)
 
 
-def sign_step(step: Step, link: Mapping[str, object], key: SigningKey) -> SignedReceipt:
-    """Return the receipt of `step` signed; `link` holds the members that a receipt has beyond a step's.
-
-    The two are joined as text: a receipt need not be built only to be taken apart again.
-    """
-    if isinstance(step, Receipt):
-        raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
-    _check_free_members(step)
-    return _sign(encode(link)[:-1] + b"," + encode(step)[1:], key, step)
+def seal(payload: bytes, checked: Receipt, key: SigningKey) -> SignedReceipt:
+    """Return a payload signed; `checked` is what was read back from it."""
+    return SignedReceipt(sign_token(RECEIPT, payload, key), checked, key.kid)
 
 
-def _check_free_members(step: Step) -> None:
+def check_free_members(step: Step) -> None:
     """Check the one member that may hold any JSON: that it is JSON, and nothing that turns into it."""
     if not isinstance(step.evidence_proof_ref, str | UnsetType):
         canonicalize(step.evidence_proof_ref)
 
 
-def _sign(payload: bytes, key: SigningKey, given: Step) -> SignedReceipt:
-    receipt = _checked(_read_back(payload))
+def read_back(payload: bytes, given: Step) -> Receipt:
+    """Return the receipt that a verifier will read in `payload`, if it obeys the rules."""
+    receipt = _checked(_decode(payload))
     if isinstance(receipt.evidence_proof_ref, dict):
         parse_object(payload)  # only the strict reader knows how much of free members is too much
     if len(receipt.budget_remaining) != len(given.budget_remaining):
         raise FieldInvalid("a name stands twice", place="$.budget_remaining")
-    return SignedReceipt(sign_token(RECEIPT, payload, key), receipt, key.kid)
+    return receipt
 
 
 def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:

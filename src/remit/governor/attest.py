@@ -1,0 +1,161 @@
+"""Attesting a session: its chain is verified first, from where it was verified last.
+
+Keeps this invariant: a statement says `chain_verified` only if every receipt it counts was verified, now or before, by
+the holder of the key (the bookmark is signed). A chain that is broken is attested as broken, up to the break, and its
+session is quarantined: its calls are denied from then on, and no other session's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, sign_attestation
+from remit.claims.bookmark import sign_bookmark, verify_bookmark
+from remit.claims.chain import Head, walk_chain
+from remit.claims.keys import Keyring
+from remit.errors import BrokenChain, RemitError
+from remit.governor.clock import timestamp
+from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.sessions import End, Look, found
+from remit.governor.states import QUARANTINED, duration_left_s
+from remit.ledger.port import Reader, Session, Transaction
+
+__all__ = ["Attest", "Attested", "Verified", "verify_kept"]
+
+_PAGE: Final = 1000
+
+
+class Verified(NamedTuple):
+    """What verification found: the tally up to the head that was reached, and the break, if there is one."""
+
+    head: Head | None
+    tally: Tally
+    fault: BrokenChain | None
+    # How many receipts were verified now; those before were verified earlier.
+    fresh: int
+
+
+class Attested(NamedTuple):
+    """A signed statement over a session, and why its chain is broken, if it is."""
+
+    attestation: SignedAttestation
+    fault: BrokenChain | None
+
+
+@dataclass(frozen=True)
+class Attest:
+    """Attest a session, and end it first where that is asked for."""
+
+    session_id: str
+    end: bool = False
+
+    def steps(self, means: Means) -> Steps[Attested]:
+        """End, verify, sign, keep."""
+        if self.end:
+            yield from End(self.session_id).steps(means)
+        live = yield from Look(self.session_id).steps(means)
+        session, keyring = live.session, means.keys.keyring()
+        verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, keyring))
+        summary = _summary(session, live.passport.mission.mission)
+        signed: SignedAttestation = yield Commit(
+            lambda transaction: self._keep(means, transaction, session, summary, verified)
+        )
+        means.live.pop(self.session_id, None)
+        return Attested(signed, verified.fault)
+
+    def _keep(
+        self, means: Means, transaction: Transaction, session: Session, summary: SessionSummary, verified: Verified
+    ) -> SignedAttestation:
+        now = means.clock.now()
+        signing = means.keys.signing(transaction.switches.kid)
+        signed = sign_attestation(
+            summary,
+            verified.tally,
+            signing,
+            issuer=f"remit:{signing.kid}",
+            jti=means.new_id("att"),
+            now=max(now.wall_s, session.iat),
+            chain_verified=verified.fault is None,
+        )
+        bookmark = None
+        if verified.fault is not None:
+            self._quarantine(transaction)
+        elif verified.head is not None and verified.fresh:
+            bookmark = sign_bookmark(verified.head, verified.tally, signing, now=now.wall_s)
+        transaction.put_attestation(session.id, signed.claims.jti, signed.token, bookmark)
+        return signed
+
+    def _quarantine(self, transaction: Transaction) -> None:
+        """Deny every further call of this session, and of no other."""
+        session = found(transaction, self.session_id)
+        if not session.cause:
+            transaction.put_session(structs.replace(session, cause=QUARANTINED))
+
+
+def _summary(session: Session, mission: str) -> SessionSummary:
+    return SessionSummary(
+        session_id=session.id,
+        agent_id=session.actor,
+        mission=mission,
+        state=session.state,
+        started_at=timestamp(session.started_ms),
+        ended_at=None if session.ended_ms is None else timestamp(session.ended_ms),
+        budget_used={
+            "tool_calls": session.used,
+            "duration_s": max(0, session.lifetime_ms // 1000 - duration_left_s(session)),
+        },
+    )
+
+
+def verify_kept(reader: Reader, session: Session, keyring: Keyring) -> Verified:
+    """Verify the receipts that are kept of a session, from its bookmark to the head that `session` has."""
+    head, tally = _verified_before(reader, session, keyring)
+    fresh, begun = 0, head.length if head else 0
+    try:
+        for receipt, reached in walk_chain(_tokens(reader, session, begun), keyring, start=head):
+            tally.add(receipt)
+            head = reached
+            fresh += 1
+        _check_end(session, head)
+    except BrokenChain as fault:
+        return Verified(head, tally, fault, fresh)
+    return Verified(head, tally, None, fresh)
+
+
+def _check_end(session: Session, head: Head | None) -> None:
+    """Raise unless the chain is the session's own, and ends where the session says."""
+    if head is not None and not _is_of(head, session):
+        raise BrokenChain(0, "lineage_changed", "the chain is that of another session, run or actor")
+    length, last = (head.length, head.receipt_hash) if head else (0, None)
+    if (length, last) != (session.length, session.receipt_hash):
+        raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
+
+
+def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> tuple[Head | None, Tally]:
+    """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer."""
+    token = reader.bookmark(session.id)
+    if token is None:
+        return None, Tally()
+    try:
+        head, tally = verify_bookmark(token, keyring)
+    except RemitError:
+        return None, Tally()
+    return (head, tally) if _is_of(head, session) and head.length <= session.length else (None, Tally())
+
+
+def _is_of(head: Head, session: Session) -> bool:
+    grant_id, actor, _, trace_id, run_nonce = head.lineage
+    return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
+
+
+def _tokens(reader: Reader, session: Session, after: int) -> Iterator[str]:
+    """Yield the tokens up to the head that `session` has, a page at a time."""
+    while after < session.length:
+        page = reader.receipts(session.id, after=after, limit=min(_PAGE, session.length - after))
+        if not page:
+            return
+        for kept in page:
+            yield kept.token
+        after = page[-1].seq

@@ -1,0 +1,160 @@
+"""Delegation: a narrower passport for a delegate, paid for out of the budget of the one who delegates.
+
+The calls are set aside when the passport is made, so that parent and delegates together never make more than the parent
+was allowed. A request that cannot be paid for is refused with a receipt; the same request again gets the same answer.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import UNSET, UnsetType, structs, to_builtins
+
+from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.mission import Mission, narrow
+from remit.claims.passport import Confirmation, Passport, issue_passport
+from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, SignedReceipt, Step, Verdict
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid, RequestConflict
+from remit.governor.clock import Moment
+from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.receipts import append, budget_remaining, clip, moment_of, receipt_of
+from remit.governor.sessions import Look, found
+from remit.governor.states import account_of, standing_of
+from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
+from remit.policy.budget import reserve
+from remit.policy.engines import DENIALS
+
+__all__ = ["MAX_REQUEST", "Delegate", "Delegated"]
+
+MAX_REQUEST: Final = 256
+_REASONS: Final = {
+    "": "the delegate's mission is within the parent's, and its calls are set aside",
+    "lineage_budget_exhausted": "the parent has fewer calls left than the delegate asks for",
+}
+_PERMITTED: Final[tuple[UnsetType, Verdict]] = UNSET, "compliant"
+
+
+class Delegated(NamedTuple):
+    """The passport of a delegate, or None where it was refused; and the receipt that says so."""
+
+    passport: str | None
+    child_id: str | None
+    receipt: SignedReceipt
+    repeated: bool
+
+    @property
+    def permits(self) -> bool:
+        """Tell whether there is a delegate."""
+        return self.passport is not None
+
+
+_Outcome: TypeAlias = tuple[str | None, str | None, Kept | Pending, bool]
+
+
+@dataclass(frozen=True)
+class Delegate:
+    """Make a passport for a delegate of a session; `request_id` makes the request repeatable."""
+
+    session_id: str
+    mission: Mission
+    request_id: str
+    bound_to: Confirmation | None = None
+
+    def steps(self, means: Means) -> Steps[Delegated]:
+        """Check that the mission is narrower, then set calls aside and sign the passport."""
+        if not 1 <= len(self.request_id) <= MAX_REQUEST:
+            raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
+        live = yield from Look(self.session_id).steps(means)
+        narrow(live.passport.mission, self.mission)
+        passport, child_id, found_receipt, repeated = yield Commit(
+            lambda transaction: self._work(means, transaction, live.passport)
+        )
+        return Delegated(passport, child_id, receipt_of(means, found_receipt), repeated)
+
+    def _work(self, means: Means, transaction: Transaction, parent: Passport) -> _Outcome:
+        now = means.clock.now()
+        session = looked_at(means, transaction, found(transaction, self.session_id), now)
+        asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
+        known = transaction.delegation(self.session_id, self.request_id)
+        if known is not None:
+            return _repeated(transaction, known, asked)
+        if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
+            session = settle_overdue(means, transaction, session, now)
+        refusal = standing_of(session, transaction.switches).refusal
+        account = reserve(account_of(session), self.mission.max_tool_calls)
+        if refusal or account is None:
+            step = self._step(session, now, "reject", self.session_id, refusal or "lineage_budget_exhausted")
+            _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
+            return None, None, pending, False
+        child = self._issue(means, transaction, parent, now)
+        session = structs.replace(session, reserved=account.reserved)
+        step = self._step(session, now, "reserve", child.jti, "")
+        _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
+        transaction.put_delegation(
+            Delegation(
+                parent=self.session_id,
+                request=self.request_id,
+                digest=asked,
+                child=child.jti,
+                passport=child.token,
+                amount=self.mission.max_tool_calls,
+                receipt_id=pending.draft.claims.receipt_id,
+                expires_ms=child.expires_at * 1000,
+            )
+        )
+        return child.token, child.jti, pending, False
+
+    def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment) -> Passport:
+        signing = means.keys.signing(transaction.switches.kid)
+        return issue_passport(
+            self.mission,
+            signing,
+            issuer=f"remit:{signing.kid}",
+            jti=means.new_id("pass"),
+            now=now.wall_s,
+            parent=parent,
+            bound_to=self.bound_to,
+        )
+
+    def _arguments(self) -> dict[str, JSON]:
+        return {"request": self.request_id, "mission": to_builtins(self.mission)}
+
+    def _step(
+        self, session: Session, now: Moment, operation: Literal["reserve", "reject"], target: str, code: str
+    ) -> Step:
+        remaining = budget_remaining(session)
+        reason = _REASONS.get(code, f"the session does not delegate any more ({code.replace('_', ' ')})")
+        public, verdict = DENIALS[code] if code else _PERMITTED
+        return Step(
+            tool="remit.delegate",
+            action_class="delegate",
+            target=target,
+            resource_family="passport",
+            side_effect_class="none",
+            verdict=verdict,
+            reason=clip(f"{reason}: {self.mission.agent_id}", 4096),
+            policy_decisions=(PolicyDecision(backend="governor", decision="deny" if code else "permit"),),
+            budget_remaining=remaining,
+            timestamp=moment_of(session, now),
+            public_denial_reason=public,
+            internal_denial_code=code or UNSET,
+            budget_delta=LineageBudgetDelta(
+                operation=operation,
+                resource=CALLS,
+                amount=self.mission.max_tool_calls,
+                unit=UNIT,
+                remaining_for_parent=remaining[CALLS],
+                used_total=session.used,
+                reserved_total=session.reserved,
+                delegation_request_id=self.request_id,
+            ),
+        )
+
+
+def _repeated(transaction: Transaction, known: Delegation, asked: str) -> _Outcome:
+    """Return the answer to a request that was made before, if it was the same."""
+    receipt = transaction.receipt(known.receipt_id)
+    if known.digest != asked or receipt is None:
+        raise RequestConflict("the delegation request was made before, for another mission")
+    return known.passport, known.child, receipt, True

@@ -1,0 +1,92 @@
+"""The whole evidence as one JSON document, written piece by piece.
+
+It needs no more memory for a million receipts than for one: pages are read as the document is written. Each chain is
+whole up to where it stood when its session was reached.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import orjson
+
+from remit.claims.canonical import canonicalize
+from remit.claims.keys import VerifyingKey
+from remit.claims.strictjson import JSON
+from remit.governor.clock import timestamp
+from remit.ledger.port import Kept, Reader, Session
+
+__all__ = ["export", "session_view"]
+
+_PAGE: Final = 500
+
+
+def export(reader: Reader, first: Mapping[str, JSON], session_id: str | None = None) -> Iterator[bytes]:
+    """Yield one JSON object: the members of `first`, then sessions, receipts, attestations and keys.
+
+    With `session_id`, only that session's.
+    """
+    yield b"{" + b"".join(_member(name, value) + b"," for name, value in first.items())
+    yield b'"sessions":['
+    yield from _listed(orjson.dumps(session_view(session)) for session in _sessions(reader, session_id))
+    yield b'],"receipts":['
+    yield from _listed(
+        orjson.dumps(kept.token) for session in _sessions(reader, session_id) for kept in _receipts(reader, session)
+    )
+    yield b'],"attestations":['
+    yield from _listed(
+        orjson.dumps(token) for session in _sessions(reader, session_id) for token in reader.attestations(session.id)
+    )
+    records = reader.keys()
+    keys: list[JSON] = [VerifyingKey.from_pem(record.public_pem.encode()).to_jwk() for record in records]
+    changes: list[JSON] = [record.change for record in records if record.change]
+    yield b"]," + _member("public_keys", {"keys": keys}) + b"," + _member("key_changes", changes) + b"}"
+
+
+def session_view(session: Session) -> dict[str, JSON]:
+    """Return what outsiders see of a session. The passport itself is for whoever holds it."""
+    return {
+        "session_id": session.id,
+        "agent_id": session.actor,
+        "parent_session_id": session.parent,
+        "state": session.state,
+        "started_at": timestamp(session.started_ms),
+        "ended_at": None if session.ended_ms is None else timestamp(session.ended_ms),
+        "receipts": session.length,
+        "last_receipt_id": session.receipt_id,
+        "last_receipt_hash": session.receipt_hash,
+        "verdicts": {
+            "compliant": session.compliant,
+            "violation": session.violation,
+            "insufficient_evidence": session.insufficient_evidence,
+        },
+        "tool_calls": {"limit": session.limit, "used": session.used, "reserved": session.reserved},
+    }
+
+
+def _member(name: str, value: JSON) -> bytes:
+    return orjson.dumps(name) + b":" + canonicalize(value)
+
+
+def _listed(items: Iterator[bytes]) -> Iterator[bytes]:
+    comma = b""
+    for item in items:
+        yield comma + item
+        comma = b","
+
+
+def _sessions(reader: Reader, session_id: str | None) -> Iterator[Session]:
+    if session_id is not None:
+        session = reader.session(session_id)
+        yield from () if session is None else (session,)
+        return
+    after = 0
+    while page := reader.sessions(after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].number
+
+
+def _receipts(reader: Reader, session: Session) -> Iterator[Kept]:
+    after = 0
+    while page := reader.receipts(session.id, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].seq

@@ -1,0 +1,62 @@
+"""Runs use cases: for threads, and for event loops.
+
+The steps of a use case are the same for both; only the waiting differs.
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+from remit.governor.means import Aside, Commit, Means, UseCase
+from remit.ledger.port import Ledger
+
+__all__ = ["Governor"]
+
+_T = TypeVar("_T")
+
+
+class Governor:
+    """The service: give it a use case, and get its answer once that is durable."""
+
+    def __init__(self, ledger: Ledger, means: Means) -> None:
+        self.means = means
+        self._ledger = ledger
+
+    def run(self, case: UseCase[_T]) -> _T:
+        """Return the answer of a use case. Waits; for threads."""
+        steps = case.steps(self.means)
+        answer, resume = None, steps.send
+        while True:
+            try:
+                asked = resume(answer)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            try:
+                answer, resume = self._done(asked), steps.send
+            except Exception as error:  # noqa: BLE001 - belongs to the use case
+                answer, resume = error, steps.throw
+
+    def _done(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
+        if isinstance(asked, Aside):
+            return asked.compute()
+        return self._ledger.run(asked.work, alone=asked.alone)
+
+    async def arun(self, case: UseCase[_T]) -> _T:
+        """Return the answer of a use case. For an event loop, which it never keeps waiting."""
+        steps = case.steps(self.means)
+        answer, resume = None, steps.send
+        while True:
+            try:
+                asked = resume(answer)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            try:
+                answer, resume = await self._adone(asked), steps.send
+            except Exception as error:  # noqa: BLE001 - belongs to the use case
+                answer, resume = error, steps.throw
+
+    async def _adone(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
+        if isinstance(asked, Aside):
+            return await asyncio.get_running_loop().run_in_executor(None, asked.compute)
+        return await self._ledger.arun(asked.work, alone=asked.alone)

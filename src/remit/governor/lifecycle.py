@@ -1,0 +1,103 @@
+"""How a session comes to its end, and what then becomes of calls that it had set aside or was given.
+
+Keeps this invariant: a session in a final state has no delegate that is active, and holds nothing of its parent's
+budget. What it had used is used by the parent too; the rest goes back, with a receipt in the parent's chain.
+"""
+
+from typing import Final
+
+from msgspec import structs
+
+from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
+from remit.governor.clock import Moment
+from remit.governor.means import Means
+from remit.governor.receipts import append, budget_remaining, moment_of
+from remit.governor.states import MOVES, Move, account_of, duration_left_s, touched
+from remit.ledger.port import Delegation, Session, Transaction
+from remit.policy.budget import release
+
+__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle_overdue"]
+
+CALLS: Final = "tool_calls"
+UNIT: Final = "invocations"
+
+
+def looked_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Return a session with its time counted; one whose time is over is closed."""
+    session = touched(session, now)
+    if session.state == "active" and duration_left_s(session) <= 0:
+        transaction.put_session(session)
+        return close(means, transaction, session, MOVES["expire"], now)
+    return session
+
+
+def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:
+    """Take a session out of its active state, its delegates first; a final one stays as it is."""
+    if session.state != "active":
+        return session
+    for delegation in transaction.open_delegations(session.id):
+        child = transaction.session(delegation.child)
+        if child is not None and child.state == "active":
+            close(means, transaction, touched(child, now), move, now)
+        else:
+            _settle(means, transaction, delegation, now)
+    session = touched(transaction.session(session.id) or session, now)
+    ended_ms = max(now.wall_ms, session.started_ms)
+    session = structs.replace(session, state=move.state, cause=move.code, ended_ms=ended_ms)
+    transaction.put_session(session)
+    given = transaction.delegation_to(session.id)
+    if given is not None and not given.settled:
+        _settle(means, transaction, given, now)
+    return session
+
+
+def settle_overdue(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Take back what delegates hold whose time is over, started or not."""
+    for delegation in transaction.open_delegations(session.id):
+        child = transaction.session(delegation.child)
+        if child is not None:
+            looked_at(means, transaction, child, now)
+        elif now.wall_ms >= delegation.expires_ms:
+            _settle(means, transaction, delegation, now)
+    return transaction.session(session.id) or session
+
+
+def _settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
+    """Give back to a parent what its delegate has not used."""
+    parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
+    if parent is None:
+        return
+    used = child.used if child else 0
+    account = release(account_of(parent), delegation.amount, used)
+    parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)
+    transaction.put_delegation(delegation._replace(settled=True))
+    step = _release_step(parent, delegation, used, now)
+    append(means, transaction, parent, step, now, arguments={"request": delegation.request, "used": used})
+
+
+def _release_step(parent: Session, delegation: Delegation, used: int, now: Moment) -> Step:
+    returned = delegation.amount - used
+    remaining = budget_remaining(parent)
+    reason = f"a delegate has ended; of {delegation.amount} calls set aside for it, {used} were used"
+    return Step(
+        tool="remit.release",
+        action_class="delegate",
+        target=delegation.child,
+        resource_family="passport",
+        side_effect_class="none",
+        verdict="compliant",
+        reason=reason,
+        policy_decisions=(PolicyDecision(backend="governor", decision="permit", reason=reason),),
+        budget_remaining=remaining,
+        timestamp=moment_of(parent, now),
+        budget_delta=LineageBudgetDelta(
+            operation="release",
+            resource=CALLS,
+            amount=returned,
+            unit=UNIT,
+            remaining_for_parent=remaining[CALLS],
+            used_total=parent.used,
+            reserved_total=parent.reserved,
+            delegation_request_id=delegation.request,
+        ),
+    )

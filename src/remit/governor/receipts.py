@@ -1,0 +1,98 @@
+"""Making a receipt: the one place where a step is signed and appended to a chain.
+
+Keeps this invariant: what is appended fits a token, whatever a client has sent. Text that is too long is clipped here,
+and only here.
+"""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+from msgspec import structs
+
+from remit.claims.chain import Head, draft, ordered_receipt_id
+from remit.claims.draft import Draft
+from remit.claims.receipt import SignedReceipt, Step, verify_receipt
+from remit.claims.strictjson import JSON
+from remit.errors import TokenTooLarge
+from remit.governor.clock import Moment, timestamp
+from remit.governor.means import Means
+from remit.governor.states import duration_left_s
+from remit.ledger.port import Kept, Pending, Session, Transaction
+
+__all__ = ["MAX_TOOL", "append", "budget_remaining", "clip", "moment_of", "named_tool", "receipt_of"]
+
+MAX_TOOL: Final = 256
+_SHORT: Final = 400
+
+
+def clip(text: str, length: int) -> str:
+    """Return text that has at most `length` characters, and says so where some are missing."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def named_tool(tool: str) -> str:
+    """Return the name of a tool as receipts write it: a long one is cut, and told apart by its digest."""
+    if len(tool) <= MAX_TOOL:
+        return tool
+    return f"{tool[:200]}…{sha256(tool.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def budget_remaining(session: Session) -> dict[str, int]:
+    """Return what is left, as receipts write it."""
+    return {
+        "tool_calls": max(0, session.limit - session.used - session.reserved),
+        "duration_s": duration_left_s(session) if session.state == "active" else 0,
+    }
+
+
+def moment_of(session: Session, now: Moment) -> str:
+    """Return the time of a step: that of the wall, but never before the receipt before it."""
+    return timestamp(max(now.wall_ms, session.iat * 1000))
+
+
+def receipt_of(means: Means, found: Kept | Pending) -> SignedReceipt:
+    """Return a receipt that is durable: one that is kept is verified, one of a moment ago is known."""
+    return found.receipt if isinstance(found, Pending) else verify_receipt(found.token, means.keys.keyring())
+
+
+def append(
+    means: Means,
+    transaction: Transaction,
+    session: Session,
+    step: Step,
+    now: Moment,
+    *,
+    arguments: Mapping[str, JSON],
+    key: str = "",
+    result_of: str = "",
+) -> tuple[Session, Pending]:
+    """Append a step to the chain of a session, and return the session as it then stands."""
+    session = structs.replace(session, **{step.verdict: getattr(session, step.verdict) + 1})
+    signing = means.keys.signing(transaction.switches.kid)
+    head = session.head
+    if session.verifier != f"remit:{signing.kid}":
+        head = head.handed_to(signing.public)
+    pending = Pending(_drafted(means, head, step, now, arguments), signing)
+    return transaction.append(session, pending, key=key, result_of=result_of), pending
+
+
+def _drafted(means: Means, head: Head, step: Step, now: Moment, arguments: Mapping[str, JSON]) -> Draft:
+    new_id = ordered_receipt_id(now.wall_ms, means.entropy(10))
+    try:
+        return draft(head, step, arguments=arguments, new_id=new_id, now=now.wall_s)
+    except TokenTooLarge:
+        return draft(head, _shortened(step), arguments=arguments, new_id=new_id, now=now.wall_s)
+
+
+def _shortened(step: Step) -> Step:
+    """Return a step whose texts are short in any script and with any escapes."""
+    return structs.replace(
+        step,
+        tool=clip(step.tool, MAX_TOOL),
+        target=clip(step.target, _SHORT),
+        reason=clip(step.reason, _SHORT),
+        policy_decisions=tuple(
+            structs.replace(said, reason=clip(said.reason or "", _SHORT)) for said in step.policy_decisions[:16]
+        ),
+    )

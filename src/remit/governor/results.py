@@ -1,0 +1,103 @@
+"""Recording what became of a call: the outcome is bound to its decision by digest, in the same chain.
+
+One decision has one outcome. An outcome of a call that had been denied is a finding of its own: the call was made all
+the same, and the receipt says so.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step
+from remit.errors import ReceiptNotFound, RequestConflict
+from remit.governor.clock import Moment
+from remit.governor.lifecycle import looked_at
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.receipts import append, budget_remaining, moment_of, receipt_of
+from remit.governor.sessions import found
+from remit.ledger.port import Kept, Pending, Session, Transaction
+from remit.policy.engines import DENIALS
+
+__all__ = ["RecordResult", "Recorded"]
+
+_RAN_THOUGH_DENIED: Final = "denied_but_run"
+_REASONS: Final = {
+    True: "the outcome of a call that was permitted",
+    False: "the call was denied, and made all the same",
+}
+
+
+class Recorded(NamedTuple):
+    """The receipt of an outcome, and whether it had been recorded before."""
+
+    receipt: SignedReceipt
+    repeated: bool
+
+
+@dataclass(frozen=True)
+class RecordResult:
+    """Record the digest of the outcome of a call that was decided on."""
+
+    session_id: str
+    receipt_id: str
+    result: Digest
+
+    def steps(self, means: Means) -> Steps[Recorded]:
+        """Append the outcome, or find that it is there."""
+        outcome, repeated = yield Commit(lambda transaction: self._work(means, transaction))
+        receipt = receipt_of(means, outcome)
+        if receipt.claims.result_hash != self.result:
+            raise RequestConflict("another outcome was recorded for this call")
+        return Recorded(receipt, repeated)
+
+    def _work(self, means: Means, transaction: Transaction) -> tuple[Kept | Pending, bool]:
+        session = found(transaction, self.session_id)
+        kept = transaction.receipt(self.receipt_id)
+        if not isinstance(kept, Kept) or kept.session_id != self.session_id:
+            raise ReceiptNotFound("no receipt of the session has this id")
+        known = transaction.result_of(self.receipt_id)
+        if known is not None:
+            return known, True
+        now = means.clock.now()
+        decision = receipt_of(means, kept)
+        session = looked_at(means, transaction, session, now)
+        step = self._step(session, decision, now)
+        arguments = {"receipt_id": self.receipt_id, "result": self.result.value}
+        _, pending = append(means, transaction, session, step, now, arguments=arguments, result_of=self.receipt_id)
+        return pending, False
+
+    def _step(self, session: Session, decision: SignedReceipt, now: Moment) -> Step:
+        claims = decision.claims
+        permitted = claims.verdict == "compliant"
+        verdict = "compliant" if permitted else DENIALS[_RAN_THOUGH_DENIED][1]
+        reason = (
+            "the outcome of a call that was permitted" if permitted else "the call was denied, and made all the same"
+        )
+        denial: dict[str, Any] = (
+            {}
+            if permitted
+            else {
+                "public_denial_reason": DENIALS[_RAN_THOUGH_DENIED][0],
+                "internal_denial_code": _RAN_THOUGH_DENIED,
+            }
+        )
+        return Step(
+            tool="remit.result",
+            action_class="observe",
+            target=claims.target,
+            resource_family=claims.resource_family,
+            side_effect_class="none" if permitted else claims.side_effect_class,
+            verdict=verdict,
+            reason=reason,
+            policy_decisions=(
+                PolicyDecision(backend="governor", decision="permit" if permitted else "deny", reason=reason),
+            ),
+            budget_remaining=budget_remaining(session),
+            timestamp=moment_of(session, now),
+            result_hash=self.result,
+            evidence_proof_ref={
+                "type": "remit.decision",
+                "receipt_id": claims.receipt_id,
+                "receipt_hash": decision.hash,
+            },
+            **denial,
+        )

@@ -1,0 +1,100 @@
+"""Taking authority back: a passport, a session, a whole lineage, or everything at once.
+
+Keeps this invariant: what was delegated from something that is revoked is revoked with it. A passport that is revoked
+before it was ever used cannot start a session any more.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from remit.errors import FieldInvalid, SessionNotFound
+from remit.governor.lifecycle import close, looked_at
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.sessions import found
+from remit.governor.states import MOVES
+from remit.ledger.port import Session, Transaction
+
+__all__ = ["MAX_REASON", "KillSwitch", "RevokePassport", "RevokeSession"]
+
+MAX_REASON: Final = 1024
+
+
+@dataclass(frozen=True)
+class RevokePassport:
+    """Revoke a passport by its id, used or not; returns its session as it then stands, if it has one."""
+
+    passport_id: str
+    reason: str = ""
+
+    def steps(self, means: Means) -> Steps[Session | None]:
+        """Keep the revocation, and close what runs under the passport."""
+        _check_reason(self.reason)
+
+        def work(transaction: Transaction) -> Session | None:
+            now = means.clock.now()
+            transaction.put_revocation(self.passport_id, at_ms=now.wall_ms, reason=self.reason)
+            session = transaction.session(self.passport_id)
+            if session is None:
+                return None
+            return close(means, transaction, session, MOVES["revoke_passport"], now)
+
+        session: Session | None = yield Commit(work)
+        return session
+
+
+@dataclass(frozen=True)
+class RevokeSession:
+    """Revoke a session and what it has delegated; with `lineage`, from the first passport of its lineage on."""
+
+    session_id: str
+    lineage: bool = False
+
+    def steps(self, means: Means) -> Steps[Session]:
+        """Close the session, or the one that its lineage began with."""
+
+        def work(transaction: Transaction) -> Session:
+            now = means.clock.now()
+            session = found(transaction, self.session_id)
+            first = _first_of(transaction, session) if self.lineage else session
+            close(means, transaction, looked_at(means, transaction, first, now), MOVES["revoke_session"], now)
+            return found(transaction, self.session_id)
+
+        session: Session = yield Commit(work)
+        return session
+
+
+def _first_of(transaction: Transaction, session: Session) -> Session:
+    while session.parent is not None:
+        parent = transaction.session(session.parent)
+        if parent is None:
+            raise SessionNotFound("the session that this one was delegated from is not there")
+        session = parent
+    return session
+
+
+@dataclass(frozen=True)
+class KillSwitch:
+    """Revoke every session, and let none start until the switch is released; returns how many were revoked."""
+
+    on: bool
+
+    def steps(self, means: Means) -> Steps[int]:
+        """Turn the switch, and close everything when it goes on."""
+
+        def work(transaction: Transaction) -> int:
+            now = means.clock.now()
+            transaction.put_switches(transaction.switches._replace(kill_switch=self.on))
+            closed = 0
+            for session_id in transaction.active_sessions() if self.on else ():
+                session = found(transaction, session_id)
+                closed += close(means, transaction, session, MOVES["kill"], now) is not session
+            return closed
+
+        closed: int = yield Commit(work, alone=True)
+        means.live.clear()
+        return closed
+
+
+def _check_reason(reason: str) -> None:
+    if len(reason) > MAX_REASON:
+        raise FieldInvalid(f"has at most {MAX_REASON} characters", place="$.reason")

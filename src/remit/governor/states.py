@@ -1,0 +1,80 @@
+"""The states of a session and the moves between them, and how a session stands at a moment.
+
+`active` is the only state that can be left; the others are final. Nothing here writes: `lifecycle.py` does.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from remit.claims.attestation import SessionState
+from remit.governor.clock import Moment, elapsed_between
+from remit.ledger.port import Session, Switches
+from remit.policy.budget import Account, Budget
+from remit.policy.engines import Standing
+
+__all__ = ["MOVES", "QUARANTINED", "Move", "account_of", "duration_left_s", "same_answer", "standing_of", "touched"]
+
+
+class Move(NamedTuple):
+    """What takes a session out of its active state: the state it leads to, and the code that calls then get."""
+
+    state: SessionState
+    code: str
+
+
+MOVES: Final[Mapping[str, Move]] = {
+    "end": Move("ended", "session_ended"),
+    "expire": Move("expired", "duration_exceeded"),
+    "revoke_passport": Move("revoked", "passport_revoked"),
+    "revoke_session": Move("revoked", "session_revoked"),
+    "kill": Move("revoked", "kill_switch"),
+}
+# Not a move: the session stays active, and all its calls are denied.
+QUARANTINED: Final = "chain_broken"
+
+
+def touched(session: Session, now: Moment) -> Session:
+    """Return the session with its time counted up to `now`. Whether that is too long, `duration_left_s` tells."""
+    if session.state != "active":
+        return session
+    passed = elapsed_between(session.seen_boot, session.seen_mono_ms, session.seen_wall_ms, now)
+    return structs.replace(
+        session,
+        elapsed_ms=session.elapsed_ms + passed,
+        seen_boot=now.boot,
+        seen_mono_ms=now.mono_ms,
+        seen_wall_ms=max(session.seen_wall_ms, now.wall_ms),
+    )
+
+
+def duration_left_s(session: Session) -> int:
+    """Return the whole seconds that are left, rounded down, so that a limit is never overstayed."""
+    return max(0, session.lifetime_ms - session.elapsed_ms) // 1000
+
+
+def account_of(session: Session) -> Account:
+    """Return the account of tool calls."""
+    return Account(session.limit, session.used, session.reserved)
+
+
+def standing_of(session: Session, switches: Switches) -> Standing:
+    """Return how a session stands that was touched just now."""
+    calls = max(0, session.limit - session.used - session.reserved)
+    left = duration_left_s(session)
+    refusal = session.cause
+    if not refusal and session.state == "active" and switches.kill_switch:
+        refusal = MOVES["kill"].code
+    if not refusal and left <= 0:
+        refusal = MOVES["expire"].code
+    return Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
+
+
+def same_answer(judged: Standing, actual: Standing) -> bool:
+    """Tell whether a call judged under one standing would be answered alike under the other."""
+    return (
+        judged.refusal == actual.refusal
+        and (judged.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)
+        and (actual.budget.tool_calls > 0 or judged.budget.own_calls == actual.budget.own_calls)
+    )

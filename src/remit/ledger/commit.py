@@ -1,0 +1,205 @@
+"""Group commit: one thread runs the work of all callers, and one sync makes a whole group durable.
+
+Keeps these invariants. Nobody gets an answer before the group that holds it is on disk. A commit that fails leaves
+nothing behind in memory: the store is closed, and everything is read again before the next signature. Work runs first
+without holding the database, so that several processes sign at the same time; if another process has changed what the
+work has read, it is run again with the database held.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+from remit.errors import HeadMoved, LedgerUnavailable, StateError
+from remit.ledger.port import Reader, Session, Switches, Work
+from remit.ledger.post import Item, LoopPost, wait_for
+from remit.ledger.transaction import Buffer, Changes, Store
+
+__all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
+
+DEADLINE_S: Final = 1.5
+MAX_GROUP: Final = 256
+_MAX_KNOWN: Final = 4096
+
+_T = TypeVar("_T")
+
+
+class Observer:
+    """What wants to know of the writer's doings: how large groups are, and that a commit failed."""
+
+    def committed(self, store: Store, size: int) -> None:
+        """A group of `size` pieces of work is durable."""
+
+    def failed(self, error: Exception) -> None:
+        """A group was not committed, or it is unknown whether it was."""
+
+    def stopping(self, store: Store) -> None:
+        """Everything that was asked for is done, and the store is let go of."""
+
+
+class GroupCommit:
+    """A ledger over any store."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        reader: Reader,
+        *,
+        deadline_s: float = DEADLINE_S,
+        observer: Observer | None = None,
+    ) -> None:
+        self._open_store = open_store
+        self._reader = reader
+        self._deadline_s = deadline_s
+        self._observer = observer or Observer()
+        self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
+        self._posts: dict[int, LoopPost] = {}
+        self._store: Store | None = None
+        self._known: dict[str, Session] = {}
+        self._switches: Switches | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Work[_T], *, alone: bool = False) -> _T:
+        """Return what `work` answers, once everything it wrote is durable."""
+        answer: _T = wait_for(work, self._submit, self._deadline_s, alone=alone)
+        return answer
+
+    async def arun(self, work: Work[_T], *, alone: bool = False) -> _T:
+        """Return what `work` answers, once everything it wrote is durable."""
+        post = LoopPost.of_running_loop(self._posts, self._submit, self._deadline_s)
+        answer: _T = await post.send(work, alone=alone)
+        return answer
+
+    def read(self) -> Reader:
+        """Return a reader."""
+        return self._reader
+
+    def close(self) -> None:
+        """Finish what was asked for and let go of the store."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _submit(self, items: Sequence[Item]) -> None:
+        if self._closed:
+            raise LedgerUnavailable("the ledger is closed")
+        self._queue.put(items)
+
+    def _work_through(self) -> None:
+        """Take groups until there is nothing more to come. This is the writer's thread."""
+        waiting: list[Item] = []
+        more = True
+        while more or waiting:
+            if not waiting:
+                more = self._take(waiting, wait=True)
+            while more and len(waiting) < MAX_GROUP and not self._queue.empty():
+                more = self._take(waiting, wait=False)
+            self._settle(_next_group(waiting))
+        if self._store is not None:
+            with suppress(Exception):
+                self._observer.stopping(self._store)
+        self._forget()
+
+    def _take(self, waiting: list[Item], *, wait: bool) -> bool:
+        """Add the next items to `waiting`; tell whether more may come."""
+        with suppress(Empty):
+            items = self._queue.get(block=wait)
+            if items is None:
+                return False
+            waiting += items
+        return True
+
+    def _settle(self, group: list[Item]) -> None:
+        """Run a group and answer each of its callers."""
+        group = [item for item in group if not item.withdrawn]
+        if not group:
+            return
+        try:
+            self._commit(group)
+        except Exception as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
+            self._forget()
+            self._observer.failed(error)
+            failure = error if isinstance(error, LedgerUnavailable | StateError) else LedgerUnavailable(_UNEXPECTED)
+            for item in group:
+                item.failure = failure
+        for item in group:
+            item.done()
+
+    def _commit(self, group: list[Item]) -> None:
+        store = self._store = self._store or self._open_store()
+        try:
+            self._attempt(store, group, hold=any(item.alone for item in group))
+        except HeadMoved:
+            store.rollback()
+            self._attempt(store, group, hold=True)
+        self._observer.committed(store, len(group))
+
+    def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
+        if hold:
+            store.begin()
+            self._known.clear()
+            self._switches = None
+        switches = self._switches = self._switches or store.switches()
+        changes, seen = Changes(), dict[str, Session]()
+        for item in group:
+            _run_one(item, Buffer(store, self._known, seen, switches, changes), changes)
+        if not changes:
+            return store.rollback()
+        changes.sign(seen)
+        if not hold:
+            store.begin()
+            self._check_undisturbed(store, seen, switches)
+        self._remember(store.commit(changes), changes)
+        return None
+
+    def _check_undisturbed(self, store: Store, seen: dict[str, Session], switches: Switches) -> None:
+        if store.disturbed():
+            self._known.clear()
+            self._switches = None
+            if not store.unchanged(seen, switches):
+                raise HeadMoved("another process was faster")
+
+    def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
+        """Keep what is durable now, so that the next group need not read it."""
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+        self._known.update(sessions)
+        if changes.switches or changes.revocations or changes.keys:
+            self._switches = None
+
+    def _forget(self) -> None:
+        """Let go of everything that is known: the next group starts from what is on disk."""
+        store, self._store, self._switches = self._store, None, None
+        self._known.clear()
+        if store is not None:
+            with suppress(Exception):
+                store.close()
+
+
+_UNEXPECTED: Final = "the ledger failed in a way that is not foreseen"
+
+
+def _next_group(waiting: list[Item]) -> list[Item]:
+    """Take the next group off what waits: as much as can share a commit."""
+    size = next((index for index, item in enumerate(waiting) if item.alone), len(waiting))
+    group = waiting[: min(size, MAX_GROUP) or 1]
+    del waiting[: len(group)]
+    return group
+
+
+def _run_one(item: Item, buffer: Buffer, changes: Changes) -> None:
+    """Run one piece of work; what it wrote counts only if it comes to its end."""
+    item.failure = None
+    try:
+        item.answer = item.work(buffer)
+    except (LedgerUnavailable, StateError):
+        raise  # the store failed, and with it the group
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the group
+        item.failure = error
+    else:
+        changes.take(buffer.own)

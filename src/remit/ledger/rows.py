@@ -1,0 +1,174 @@
+"""Reading the tables of the embedded ledger: each question is one look-up by key.
+
+The same questions are asked by the writer, inside its transaction, and by readers, each thread over a connection of its
+own that cannot write.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import apsw
+
+from remit.claims.canonical import sha256_hex
+from remit.errors import LedgerUnavailable, StateCorrupt
+from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Session, Switches
+
+__all__ = ["SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
+
+SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
+_SESSION: Final = "SELECT " + ", ".join(f'"{name}"' for name in SESSION_COLUMNS) + " FROM sessions "  # noqa: S608
+_KEPT: Final = "SELECT s.id, r.seq, r.id, r.token FROM receipts r JOIN sessions s ON s.number = r.session "
+_DELEGATION: Final = "SELECT " + ", ".join(Delegation._fields) + " FROM delegations "  # noqa: S608
+_CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Say what SQLite says in our words: the ledger is damaged, or it cannot be reached just now."""
+    try:
+        yield
+    except _CORRUPT as error:
+        raise StateCorrupt("the ledger file is damaged; restore a backup of it") from error
+    except apsw.Error as error:
+        raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
+
+
+class Rows:
+    """The questions. `connection` gives the connection to ask on."""
+
+    def __init__(self, connection: Callable[[], apsw.Connection]) -> None:
+        self._connection = connection
+
+    def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
+        with translated():
+            found: tuple[Any, ...] | None = self._connection().execute(sql, values).fetchone()
+            return found
+
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with translated():
+            found: list[tuple[Any, ...]] = self._connection().execute(sql, values).fetchall()
+            return found
+
+    def session(self, session_id: str) -> Session | None:
+        """Return the session of this id."""
+        row = self._one(_SESSION + "WHERE id = ?", session_id)
+        return _session(row) if row else None
+
+    def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
+        """Return sessions in the order they were started."""
+        rows = self._all(_SESSION + "WHERE number > ? ORDER BY number LIMIT ?", after, limit)
+        return [_session(row) for row in rows]
+
+    def receipt(self, receipt_id: str) -> Kept | None:
+        """Return the receipt of this id."""
+        row = self._one(_KEPT + "WHERE r.id = ?", receipt_id)
+        return Kept(*row) if row else None
+
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+        """Return receipts of a session in the order of the chain."""
+        sql = _KEPT + "WHERE s.id = ? AND r.seq > ? ORDER BY r.seq LIMIT ?"
+        return [Kept(*row) for row in self._all(sql, session_id, after, limit)]
+
+    def attestations(self, session_id: str) -> list[str]:
+        """Return the attestations over a session, oldest first."""
+        of_session = "(SELECT number FROM sessions WHERE id = ?)"
+        sql = f"SELECT token FROM attestations WHERE session = {of_session} ORDER BY number"  # noqa: S608
+        return [row[0] for row in self._all(sql, session_id)]
+
+    def bookmark(self, session_id: str) -> str | None:
+        """Return the signed note of how far the chain was verified."""
+        row = self._one(
+            "SELECT b.token FROM bookmarks b JOIN sessions s ON s.number = b.session WHERE s.id = ?", session_id
+        )
+        return row[0] if row else None
+
+    def keys(self) -> list[KeyRecord]:
+        """Return every key that has signed here, oldest first."""
+        return [
+            KeyRecord(*row) for row in self._all("SELECT kid, public_pem, change, created_ms FROM keys ORDER BY number")
+        ]
+
+    def overview(self) -> Overview:
+        """Return how much there is."""
+        ledger_id, sessions = self._one("SELECT id, sessions FROM ledger") or ("", 0)
+        last = self._one("SELECT number, id, token FROM receipts ORDER BY number DESC LIMIT 1")
+        if last is None:
+            return Overview(ledger_id, sessions, 0, None, None)
+        number, receipt_id, token = last
+        return Overview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()))
+
+    def hash_at(self, number: int) -> str | None:
+        """Return the hash of the receipt that was the n-th of the whole ledger."""
+        row = self._one("SELECT token FROM receipts WHERE number = ?", number)
+        return sha256_hex(row[0].encode()) if row else None
+
+    def switches(self) -> Switches:
+        """Return what holds for the whole ledger."""
+        row = self._one("SELECT kid, kill_switch, epoch FROM ledger")
+        if row is None:
+            raise StateCorrupt("the ledger file has lost its first row; restore a backup of it")
+        return Switches(row[0], bool(row[1]), row[2])
+
+    def repeated(self, session_id: str, key: str) -> Kept | None:
+        """Return the receipt that was appended under this key."""
+        sql = _KEPT + "JOIN repeats p ON p.receipt = r.number WHERE p.session = s.number AND p.key = ? AND s.id = ?"
+        row = self._one(sql, key, session_id)
+        return Kept(*row) if row else None
+
+    def result_of(self, receipt_id: str) -> Kept | None:
+        """Return the receipt that holds the result of this one."""
+        sql = _KEPT + "JOIN results o ON o.receipt = r.number JOIN receipts d ON d.number = o.decision WHERE d.id = ?"
+        row = self._one(sql, receipt_id)
+        return Kept(*row) if row else None
+
+    def delegation(self, parent: str, request: str) -> Delegation | None:
+        """Return what was delegated upon this request."""
+        row = self._one(_DELEGATION + "WHERE parent = ? AND request = ?", parent, request)
+        return _delegation(row) if row else None
+
+    def delegation_to(self, child: str) -> Delegation | None:
+        """Return the delegation that made this passport."""
+        row = self._one(_DELEGATION + "WHERE child = ?", child)
+        return _delegation(row) if row else None
+
+    def open_delegations(self, parent: str) -> list[Delegation]:
+        """Return the delegations of a session that are not settled."""
+        return [_delegation(row) for row in self._all(_DELEGATION + "WHERE settled = 0 AND parent = ?", parent)]
+
+    def active_sessions(self) -> Iterator[str]:
+        """Go through the ids of all active sessions, a page at a time."""
+        after, page = 0, list[tuple[Any, ...]]()
+        sql = "SELECT number, id FROM sessions WHERE state = 'active' AND number > ? ORDER BY number LIMIT 500"
+        while page := self._all(sql, after):
+            after = page[-1][0]
+            yield from (session_id for _, session_id in page)
+
+    def revoked(self, passport_id: str) -> bool:
+        """Tell whether a passport was revoked."""
+        return self._one("SELECT 1 FROM revocations WHERE passport = ?", passport_id) is not None
+
+
+def _session(row: tuple[Any, ...]) -> Session:
+    return Session(**dict(zip(SESSION_COLUMNS, row, strict=True)))
+
+
+def _delegation(row: tuple[Any, ...]) -> Delegation:
+    found = Delegation(*row)
+    return found._replace(settled=bool(found.settled))
+
+
+class SqliteReader(Rows):
+    """Reading from any thread, each over its own connection, without ever waiting for the writer."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._mine = threading.local()
+        super().__init__(self._of_this_thread)
+
+    def _of_this_thread(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            connection = self._mine.connection = self._connect()
+        return connection

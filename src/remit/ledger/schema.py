@@ -1,0 +1,127 @@
+"""The tables of the embedded ledger, and how an older file becomes a newer one.
+
+Forward only: a migration is never changed once it was released, and a file of a newer version is refused. Every index
+on the way of a receipt grows at its end, so that the millionth costs what the first did: sequence numbers count, a
+parent is named by its row, and receipt ids begin with their time.
+"""
+
+from typing import Final
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "PAGE_SIZE"]
+
+APPLICATION_ID: Final = int.from_bytes(b"Rmit", "big")
+PAGE_SIZE: Final = 8192
+
+_FIRST: Final = """
+CREATE TABLE ledger (
+  one         INTEGER PRIMARY KEY CHECK (one = 1),
+  id          TEXT    NOT NULL,
+  created_ms  INTEGER NOT NULL,
+  kid         TEXT    NOT NULL,
+  kill_switch INTEGER NOT NULL CHECK (kill_switch IN (0, 1)),
+  epoch       INTEGER NOT NULL,
+  sessions    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE keys (
+  number     INTEGER PRIMARY KEY,
+  kid        TEXT    NOT NULL UNIQUE,
+  public_pem TEXT    NOT NULL,
+  change     TEXT,
+  created_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE sessions (
+  number       INTEGER PRIMARY KEY,
+  id           TEXT    NOT NULL UNIQUE,
+  passport     TEXT    NOT NULL,
+  actor        TEXT    NOT NULL,
+  parent       TEXT,
+  trace_id     TEXT    NOT NULL,
+  run_nonce    TEXT    NOT NULL,
+  started_ms   INTEGER NOT NULL,
+  lifetime_ms  INTEGER NOT NULL,
+  "limit"      INTEGER NOT NULL,
+  state        TEXT    NOT NULL CHECK (state IN ('active', 'ended', 'expired', 'revoked')),
+  cause        TEXT    NOT NULL,
+  ended_ms     INTEGER CHECK ((ended_ms IS NULL) = (state = 'active')),
+  verifier     TEXT    NOT NULL,
+  length       INTEGER NOT NULL,
+  receipt_id   TEXT,
+  receipt_hash TEXT,
+  iat          INTEGER NOT NULL,
+  kid          TEXT,
+  used         INTEGER NOT NULL CHECK (used >= 0),
+  reserved     INTEGER NOT NULL CHECK (reserved >= 0),
+  compliant    INTEGER NOT NULL,
+  violation    INTEGER NOT NULL,
+  insufficient_evidence INTEGER NOT NULL,
+  elapsed_ms   INTEGER NOT NULL,
+  seen_boot    TEXT    NOT NULL,
+  seen_mono_ms INTEGER NOT NULL,
+  seen_wall_ms INTEGER NOT NULL,
+  last_number  INTEGER REFERENCES receipts (number),
+  version      INTEGER NOT NULL,
+  CHECK (used + reserved <= "limit")
+) STRICT;
+CREATE INDEX active_sessions ON sessions (number) WHERE state = 'active';
+
+CREATE TABLE receipts (
+  number  INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL REFERENCES sessions (number),
+  seq     INTEGER NOT NULL,
+  parent  INTEGER REFERENCES receipts (number),
+  id      TEXT    NOT NULL UNIQUE,
+  token   TEXT    NOT NULL,
+  UNIQUE (session, seq),
+  UNIQUE (session, parent),
+  CHECK ((seq = 1) = (parent IS NULL))
+) STRICT;
+
+CREATE TABLE repeats (
+  session INTEGER NOT NULL REFERENCES sessions (number),
+  key     TEXT    NOT NULL,
+  receipt INTEGER NOT NULL REFERENCES receipts (number),
+  PRIMARY KEY (session, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE results (
+  decision INTEGER PRIMARY KEY REFERENCES receipts (number),
+  receipt  INTEGER NOT NULL REFERENCES receipts (number)
+) STRICT;
+
+CREATE TABLE delegations (
+  parent     TEXT    NOT NULL REFERENCES sessions (id),
+  request    TEXT    NOT NULL,
+  digest     TEXT    NOT NULL,
+  child      TEXT    NOT NULL UNIQUE,
+  passport   TEXT    NOT NULL,
+  amount     INTEGER NOT NULL,
+  receipt_id TEXT    NOT NULL REFERENCES receipts (id),
+  expires_ms INTEGER NOT NULL,
+  settled    INTEGER NOT NULL CHECK (settled IN (0, 1)),
+  PRIMARY KEY (parent, request)
+) STRICT;
+CREATE INDEX open_delegations ON delegations (parent) WHERE settled = 0;
+
+CREATE TABLE revocations (
+  passport TEXT    PRIMARY KEY,
+  at_ms    INTEGER NOT NULL,
+  reason   TEXT    NOT NULL
+) STRICT;
+
+CREATE TABLE attestations (
+  number  INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL REFERENCES sessions (number),
+  id      TEXT    NOT NULL UNIQUE,
+  token   TEXT    NOT NULL
+) STRICT;
+CREATE INDEX attestations_by_session ON attestations (session);
+
+CREATE TABLE bookmarks (
+  session INTEGER PRIMARY KEY REFERENCES sessions (number),
+  token   TEXT    NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: Final = (_FIRST,)

@@ -1,0 +1,254 @@
+"""The embedded ledger: one SQLite file, in write-ahead mode, durable at every commit.
+
+Keeps this invariant: `commit` returns when everything is on disk, and raises otherwise; after it has raised, the
+connection is not used again. Work and groups are not known here.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import apsw
+from msgspec import structs
+
+from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
+from remit.ledger.port import KeyRecord, Session, Switches
+from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
+from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
+from remit.ledger.transaction import Appended, Attested, Changes
+
+__all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "prepare"]
+
+BUSY_MS: Final = 2000
+# A log that has grown under a long reader shrinks again to this.
+_LOG_LIMIT: Final = 32 * 1024 * 1024
+_CACHE_KIB: Final = 8 * 1024
+_REPAIRED: Final = 3_051_003
+_WITHDRAWN: Final = range(3_052_000, 3_053_000)
+
+
+def check_library(version: int) -> None:
+    """Raise unless this SQLite has the repair of the bug that corrupts a log when it is reset."""
+    if version < _REPAIRED or version in _WITHDRAWN:
+        raise SqliteUnsafe(f"SQLite {version} can lose data in write-ahead mode; 3.51.3 or 3.53.0 has the repair")
+
+
+def connect(path: str, *, vfs: str | None = None) -> apsw.Connection:
+    """Return a connection that writes, set up so that a commit is durable when it returns."""
+    check_library(apsw.SQLITE_VERSION_NUMBER)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+    with translated():
+        connection = apsw.Connection(path, flags=flags, vfs=vfs)
+        connection.set_busy_timeout(BUSY_MS)
+        for name, value in _PRAGMAS.items():
+            connection.pragma(name, value)
+        if connection.pragma("journal_mode") != "wal":
+            raise LedgerUnavailable("the ledger file cannot be used in write-ahead mode on this file system")
+    return connection
+
+
+_PRAGMAS: Final = {
+    "page_size": PAGE_SIZE,
+    "journal_mode": "wal",
+    "synchronous": "full",
+    "fullfsync": 1,  # on macOS a plain fsync does not reach the disk; elsewhere it means nothing
+    "foreign_keys": 1,
+    "trusted_schema": 0,
+    "cell_size_check": 1,
+    "journal_size_limit": _LOG_LIMIT,
+    "cache_size": -_CACHE_KIB,
+}
+
+
+def connect_reader(path: str, *, vfs: str | None = None) -> apsw.Connection:
+    """Return a connection that cannot write."""
+    with translated():
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW
+        connection = apsw.Connection(path, flags=flags, vfs=vfs)
+        connection.set_busy_timeout(BUSY_MS)
+        connection.pragma("trusted_schema", 0)
+        connection.pragma("query_only", 1)
+    return connection
+
+
+def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[], KeyRecord]) -> None:
+    """Make the tables of a new file, bring an older one up to date, and refuse what is not ours.
+
+    Only a new file asks for its first key.
+    """
+    with translated():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _migrate(connection):
+                key = first_key()
+                values = (ledger_id, key.created_ms, key.kid)
+                connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0)", values)
+                connection.execute(_KEY, key)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _migrate(connection: apsw.Connection) -> bool:
+    """Run the scripts that the file has not seen; tell whether it was empty."""
+    version = connection.pragma("user_version")
+    new = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    if not new and connection.pragma("application_id") != APPLICATION_ID:
+        raise LedgerForeign("the file is a database, but not a ledger of ours")
+    if version > len(MIGRATIONS):
+        raise LedgerForeign(f"the ledger is of version {version}, and this one reads up to {len(MIGRATIONS)}")
+    for script in MIGRATIONS[version:]:
+        connection.execute(script)
+    connection.pragma("user_version", len(MIGRATIONS))
+    connection.pragma("application_id", APPLICATION_ID)
+    return new
+
+
+_KEY: Final = "INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)"
+_FIXED: Final = "number id passport actor parent trace_id run_nonce started_ms lifetime_ms limit".split()
+_UPDATED: Final = tuple(name for name in SESSION_COLUMNS if name not in _FIXED)
+_SET: Final = ", ".join(f"{name} = ?" for name in _UPDATED)
+_UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE number = ? AND version = ?"  # noqa: S608
+_INSERTED: Final = tuple(name for name in SESSION_COLUMNS if name != "number")
+_NAMES: Final = ", ".join(f'"{name}"' for name in _INSERTED)
+_INSERT: Final = f"INSERT INTO sessions ({_NAMES}) VALUES ({', '.join('?' * len(_INSERTED))})"  # noqa: S608
+_DELEGATE: Final = (
+    "INSERT INTO delegations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (parent, request) DO UPDATE SET settled = excluded.settled"
+)
+_APPEND: Final = "INSERT INTO receipts (number, session, seq, parent, id, token) VALUES "
+_ROW: Final = "(?, ?, ?, ?, ?, ?)"
+_NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
+
+
+class SqliteStore(Rows):
+    """The writer's connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._db = connection
+        super().__init__(lambda: connection)
+        with translated():
+            self._seen_version = connection.pragma("data_version")
+
+    @classmethod
+    def open(cls, path: str | Path, *, vfs: str | None = None) -> "SqliteStore":
+        """Return a store over a file that was prepared."""
+        return cls(connect(str(path), vfs=vfs))
+
+    def begin(self) -> None:
+        """Take the right to write."""
+        with translated():
+            self._db.execute("BEGIN IMMEDIATE")
+
+    def rollback(self) -> None:
+        """Give the right to write back."""
+        with translated():
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
+
+    def disturbed(self) -> bool:
+        """Tell whether another connection has committed since this was last asked."""
+        with translated():
+            version = self._db.pragma("data_version")
+        before, self._seen_version = self._seen_version, version
+        return bool(before != version)
+
+    def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
+        """Tell whether what was read before still holds."""
+        if self.switches() != switches:
+            return False
+        return all(
+            self._one("SELECT version FROM sessions WHERE number = ?", session.number) == (session.version,)
+            for session in sessions.values()
+        )
+
+    def commit(self, changes: Changes) -> dict[str, Session]:
+        """Make the changes durable and return the sessions as they are now kept."""
+        with translated():
+            try:
+                sessions = self._write(changes)
+            except apsw.ConstraintError as error:
+                raise HeadMoved("another has written what this would write") from error
+            self._db.execute("COMMIT")
+        return sessions
+
+    def _write(self, changes: Changes) -> dict[str, Session]:
+        sessions = {name: self._placed(session) for name, session in changes.sessions.items()}
+        lasts = self._append(changes.receipts, sessions)
+        kept = {name: self._moved(session, lasts.get(name)) for name, session in sessions.items()}
+        for delegation in changes.delegations.values():
+            self._db.execute(_DELEGATE, delegation)
+        for passport, (at_ms, reason) in changes.revocations.items():
+            self._db.execute("INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)", (passport, at_ms, reason))
+        for record in changes.keys:
+            self._db.execute(_KEY, record)
+        for attested in changes.attestations:
+            self._attest(attested)
+        if changes.switches:
+            kid, kill_switch, _ = changes.switches
+            self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?", (kid, int(kill_switch)))
+        if changes.switches or changes.revocations or changes.keys:
+            self._db.execute("UPDATE ledger SET epoch = epoch + 1")
+        return kept
+
+    def _placed(self, session: Session) -> Session:
+        """Return the session with its row: receipts hang on it, so a new one comes first."""
+        if session.number:
+            return session
+        values = structs.asdict(session)
+        self._db.execute(_INSERT, [values[name] for name in _INSERTED])
+        self._db.execute("UPDATE ledger SET sessions = sessions + 1")
+        return structs.replace(session, number=self._db.last_insert_rowid())
+
+    def _append(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> dict[str, int]:
+        """Write the receipts and return the row of each session's last."""
+        lasts: dict[str, int] = {}
+        if not receipts:
+            return lasts
+        (last,) = self._db.execute("SELECT coalesce(max(number), 0) FROM receipts").fetchone() or (0,)
+        numbers, values = count(last + 1), list[object]()
+        for session_id, seq, pending, _, _ in receipts:
+            session, number, receipt = sessions[session_id], next(numbers), pending.receipt
+            parent = lasts.get(session_id, session.last_number)
+            values += (number, session.number, seq, parent, receipt.claims.receipt_id, receipt.token)
+            lasts[session_id] = number
+        # One statement for all: each would let go of the interpreter's lock, and queue for it again.
+        self._db.execute(_APPEND + ", ".join([_ROW] * len(receipts)), values)
+        self._connect_receipts(receipts, sessions)
+        return lasts
+
+    def _connect_receipts(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> None:
+        """Write which key or decision a receipt answers."""
+        for session_id, _, pending, key, result_of in receipts:
+            receipt_id = pending.draft.claims.receipt_id
+            if key:
+                sql = f"INSERT INTO repeats VALUES (?, ?, ({_NUMBER_OF}))"  # noqa: S608
+                self._db.execute(sql, (sessions[session_id].number, key, receipt_id))
+            if result_of:
+                sql = f"INSERT INTO results VALUES (({_NUMBER_OF}), ({_NUMBER_OF}))"  # noqa: S608
+                self._db.execute(sql, (result_of, receipt_id))
+
+    def _moved(self, session: Session, last_number: int | None) -> Session:
+        """Write where a session stands, if nobody else has."""
+        after = structs.replace(session, last_number=last_number or session.last_number, version=session.version + 1)
+        values = [getattr(after, name) for name in _UPDATED]
+        self._db.execute(_UPDATE, [*values, session.number, session.version])
+        if self._db.changes() != 1:
+            raise HeadMoved("another has changed the session")
+        return after
+
+    def _attest(self, attested: Attested) -> None:
+        row = self._db.execute("SELECT number FROM sessions WHERE id = ?", (attested.session_id,)).fetchone()
+        if row is None:
+            raise StateCorrupt("an attestation of a session that is not there")
+        sql = "INSERT INTO attestations (session, id, token) VALUES (?, ?, ?)"
+        self._db.execute(sql, (row[0], attested.attestation_id, attested.token))
+        if attested.bookmark:
+            sql = "INSERT INTO bookmarks VALUES (?, ?) ON CONFLICT (session) DO UPDATE SET token = excluded.token"
+            self._db.execute(sql, (row[0], attested.bookmark))

@@ -1,0 +1,255 @@
+"""Work reads through here and writes into a buffer: a store sees only whole pieces of work.
+
+Keeps this invariant: work that fails leaves nothing behind, because what it wrote is thrown away before a store has
+seen it. So one bad piece of work in a group harms no other, and nothing has to be undone in a database.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from msgspec import structs
+
+from remit.claims.draft import sign_draft
+from remit.errors import HeadMoved
+from remit.ledger.port import Delegation, Kept, KeyRecord, Pending, Reader, Session, Switches
+
+__all__ = ["Appended", "Attested", "Buffer", "Changes", "Store"]
+
+
+class Appended(NamedTuple):
+    """A receipt to be appended, the key that makes it repeatable, and the receipt whose result it holds."""
+
+    session_id: str
+    seq: int
+    pending: Pending
+    key: str
+    result_of: str
+
+
+class Attested(NamedTuple):
+    """An attestation to be kept."""
+
+    session_id: str
+    attestation_id: str
+    token: str
+    bookmark: str | None
+
+
+@dataclass(slots=True)
+class Changes:
+    """What work has written, and which versions of sessions it has read."""
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    receipts: list[Appended] = field(default_factory=list)
+    repeats: dict[tuple[str, str], Pending] = field(default_factory=dict)
+    delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
+    revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
+    keys: list[KeyRecord] = field(default_factory=list)
+    attestations: list[Attested] = field(default_factory=list)
+    switches: Switches | None = None
+
+    def take(self, other: "Changes") -> None:
+        """Add what a piece of work has written."""
+        self.sessions.update(other.sessions)
+        self.receipts += other.receipts
+        self.repeats.update(other.repeats)
+        self.delegations.update(other.delegations)
+        self.revocations.update(other.revocations)
+        self.keys += other.keys
+        self.attestations += other.attestations
+        self.switches = other.switches or self.switches
+
+    def sign(self, before: dict[str, Session]) -> None:
+        """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
+        hashes = {name: session.receipt_hash for name, session in before.items()}
+        for session_id, _, pending, _, _ in self.receipts:
+            signed = pending.signed = sign_draft(pending.draft, hashes.get(session_id), pending.key)
+            hashes[session_id] = signed.hash
+        for name in {appended.session_id for appended in self.receipts}:
+            self.sessions[name] = structs.replace(self.sessions[name], receipt_hash=hashes[name])
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to write."""
+        return bool(
+            self.sessions
+            or self.receipts
+            or self.delegations
+            or self.revocations
+            or self.keys
+            or self.attestations
+            or self.switches
+        )
+
+
+class Store(Reader, Protocol):
+    """What a database has to do for a ledger. Used by one thread; every failure is `LedgerUnavailable`."""
+
+    def begin(self) -> None:
+        """Take the right to write; nothing that others write is seen until `commit` or `rollback`."""
+
+    def disturbed(self) -> bool:
+        """Tell whether another has committed since this was last asked. Asked after `begin`."""
+
+    def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
+        """Tell whether what was read before `begin` still holds."""
+
+    def commit(self, changes: Changes) -> dict[str, Session]:
+        """Make the changes durable and return the sessions as they are now kept."""
+
+    def rollback(self) -> None:
+        """Give the right to write back."""
+
+    def close(self) -> None:
+        """Let go of the database, whatever state it is in."""
+
+    def switches(self) -> Switches:
+        """Return what holds for the whole ledger."""
+
+    def repeated(self, session_id: str, key: str) -> Kept | None:
+        """Return the receipt that was appended under this key."""
+
+    def result_of(self, receipt_id: str) -> Kept | None:
+        """Return the receipt that holds the result of this one."""
+
+    def delegation(self, parent: str, request: str) -> Delegation | None:
+        """Return what was delegated upon this request."""
+
+    def delegation_to(self, child: str) -> Delegation | None:
+        """Return the delegation that made this passport."""
+
+    def open_delegations(self, parent: str) -> list[Delegation]:
+        """Return the delegations of a session that are not settled."""
+
+    def active_sessions(self) -> Iterator[str]:
+        """Go through the ids of all active sessions."""
+
+    def revoked(self, passport_id: str) -> bool:
+        """Tell whether a passport was revoked."""
+
+
+class Buffer:
+    """The transaction of one piece of work: its own writes, over those of its group, over the store.
+
+    `known` are sessions as they were when last read or written; `seen` gathers those that work has relied on, for the
+    store to compare before it commits.
+    """
+
+    __slots__ = ("_group", "_known", "_seen", "_store", "_switches", "own")
+
+    def __init__(
+        self,
+        store: Store,
+        known: dict[str, Session],
+        seen: dict[str, Session],
+        switches: Switches,
+        group: Changes,
+    ) -> None:
+        self._store = store
+        self._known = known
+        self._seen = seen
+        self._switches = switches
+        self._group = group
+        self.own = Changes()
+
+    @property
+    def switches(self) -> Switches:
+        """Return what holds for the whole ledger."""
+        return self.own.switches or self._group.switches or self._switches
+
+    def session(self, session_id: str) -> Session | None:
+        """Return the session of this id."""
+        found = self.own.sessions.get(session_id) or self._group.sessions.get(session_id)
+        if found is None:
+            found = self._known.get(session_id) or self._store.session(session_id)
+            if found is not None:
+                self._known[session_id] = self._seen[session_id] = found
+        return found
+
+    def receipt(self, receipt_id: str) -> Kept | Pending | None:
+        """Return the receipt of this id."""
+        written = self._written(lambda it: it.pending.draft.claims.receipt_id == receipt_id)
+        return written or self._store.receipt(receipt_id)
+
+    def repeated(self, session_id: str, key: str) -> Kept | Pending | None:
+        """Return the receipt that was appended under this key."""
+        place = session_id, key
+        found = self.own.repeats.get(place) or self._group.repeats.get(place)
+        return found or self._store.repeated(session_id, key)
+
+    def result_of(self, receipt_id: str) -> Kept | Pending | None:
+        """Return the receipt that holds the result of this one."""
+        return self._written(lambda it: it.result_of == receipt_id) or self._store.result_of(receipt_id)
+
+    def _written(self, fits: Callable[[Appended], bool]) -> Pending | None:
+        for appended in (*self.own.receipts, *self._group.receipts):
+            if fits(appended):
+                return appended.pending
+        return None
+
+    def delegation(self, parent: str, request: str) -> Delegation | None:
+        """Return what was delegated upon this request."""
+        place = parent, request
+        found = self.own.delegations.get(place) or self._group.delegations.get(place)
+        return found or self._store.delegation(parent, request)
+
+    def delegation_to(self, child: str) -> Delegation | None:
+        """Return the delegation that made this passport."""
+        for changes in (self.own, self._group):
+            for delegation in changes.delegations.values():
+                if delegation.child == child:
+                    return delegation
+        return self._store.delegation_to(child)
+
+    def open_delegations(self, parent: str) -> list[Delegation]:
+        """Return the delegations of a session that are not settled."""
+        found = {(it.parent, it.request): it for it in self._store.open_delegations(parent)}
+        for changes in (self._group, self.own):
+            found |= {place: it for place, it in changes.delegations.items() if it.parent == parent}
+        return [it for it in found.values() if not it.settled]
+
+    def active_sessions(self) -> Iterator[str]:
+        """Go through the ids of all active sessions."""
+        return self._store.active_sessions()
+
+    def revoked(self, passport_id: str) -> bool:
+        """Tell whether a passport was revoked."""
+        written = passport_id in self.own.revocations or passport_id in self._group.revocations
+        return written or self._store.revoked(passport_id)
+
+    def put_session(self, session: Session) -> None:
+        """Keep a session."""
+        self.own.sessions[session.id] = session
+
+    def append(self, session: Session, pending: Pending, *, key: str = "", result_of: str = "") -> Session:
+        """Append a receipt on the head that `session` has."""
+        there = self.session(session.id)
+        if there is not None and (there.length, there.receipt_id) != (session.length, session.receipt_id):
+            raise HeadMoved("the chain has grown since its head was read")
+        if pending.draft.claims.parent_receipt_id != session.receipt_id:
+            raise HeadMoved("the receipt was drafted on another head")
+        after = self.own.sessions[session.id] = session.after(pending)
+        self.own.receipts.append(Appended(session.id, after.length, pending, key, result_of))
+        if key:
+            self.own.repeats[session.id, key] = pending
+        return after
+
+    def put_delegation(self, delegation: Delegation) -> None:
+        """Keep a delegation."""
+        self.own.delegations[delegation.parent, delegation.request] = delegation
+
+    def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
+        """Keep that a passport was revoked."""
+        self.own.revocations.setdefault(passport_id, (at_ms, reason))
+
+    def put_switches(self, switches: Switches) -> None:
+        """Keep what holds for the whole ledger."""
+        self.own.switches = switches
+
+    def put_key(self, record: KeyRecord) -> None:
+        """Keep a public key."""
+        self.own.keys.append(record)
+
+    def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:
+        """Keep an attestation."""
+        self.own.attestations.append(Attested(session_id, attestation_id, token, bookmark))
