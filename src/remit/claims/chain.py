@@ -247,11 +247,9 @@ def _verify_batch(keyring: Keyring, tokens: list[str]) -> list[SignedReceipt | T
 
 def _verify_one(keyring: Keyring, token: str) -> SignedReceipt | TokenError:
     try:
-        receipt = verify_receipt(token, keyring)
+        return verify_receipt(token, keyring)
     except TokenError as error:
         return error
-    receipt.hash  # noqa: B018  # hashed here, where it can run beside others
-    return receipt
 
 
 def _lineage_of(claims: Receipt) -> Lineage:

@@ -6,7 +6,6 @@ in any language, and a test holds the two equal. How receipts hang together is f
 """
 
 import re
-from functools import cached_property
 from itertools import compress
 from operator import not_
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -272,17 +271,16 @@ def parse_receipt(value: object) -> Receipt:
     return _checked(shape(Receipt, value, _choose_budget_delta))
 
 
-class SignedReceipt(Struct, frozen=True, dict=True):
-    """A receipt with the token that proves it, and the id of the key that signed it."""
+class SignedReceipt(Struct, frozen=True):
+    """A receipt with the token that proves it, and the id of the key that signed it.
+
+    `hash` is the hex SHA-256 of the token, by which the next receipt names this one.
+    """
 
     token: str
     claims: Receipt
     kid: str
-
-    @cached_property
-    def hash(self) -> str:
-        """Hex SHA-256 of the token, by which the next receipt names this one."""
-        return sha256_hex(self.token.encode("ascii"))
+    hash: str
 
 
 _decode: Final = build_reader(Receipt, _choose_budget_delta)
@@ -297,7 +295,11 @@ def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
 
 def seal(payload: bytes, checked: Receipt, key: SigningKey) -> SignedReceipt:
     """Return a payload signed; `checked` is what was read back from it."""
-    return SignedReceipt(sign_token(RECEIPT, payload, key), checked, key.kid)
+    return _with_hash(sign_token(RECEIPT, payload, key), checked, key.kid)
+
+
+def _with_hash(token: str, claims: Receipt, kid: str) -> SignedReceipt:
+    return SignedReceipt(token, claims, kid, sha256_hex(token.encode("ascii")))
 
 
 def check_free_members(step: Step) -> None:
@@ -323,6 +325,6 @@ def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
     """
     verified = verify_token(RECEIPT, token, keyring)
     try:
-        return SignedReceipt(token, parse_receipt(verified.claims), verified.kid)
+        return _with_hash(token, parse_receipt(verified.claims), verified.kid)
     except InputError as error:
         raise PayloadInvalid(error) from None
