@@ -1,7 +1,6 @@
 """`remit demo`: a tour in a minute, for a terminal, a pipe or a program."""
 
 import json
-import time
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ __all__ = ["demo"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def demo(*, as_json: bool) -> None:
     """Take a tour: a passport, a chain of receipts, and what becomes of a forgery."""
-    tour = take_tour(int(time.time()))
+    tour = take_tour()
     if as_json:
         click.echo(json.dumps(_as_data(tour), indent=2))
     else:
@@ -73,7 +72,7 @@ def _facts(**facts: str) -> list[str]:
 
 
 def _receipt_lines(index: int, tour: Tour) -> list[str]:
-    receipt, call, remedy = tour.receipts[index], tour.calls[index], tour.decisions[index].remedy
+    receipt, call, remedy = tour.receipts[index], tour.calls[index], tour.remedies[index]
     claims = receipt.claims
     asked = next(iter(call.arguments.values()))
     decision = "[green]PERMIT[/]" if claims.verdict == "compliant" else "[red]DENY[/]  "
