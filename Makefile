@@ -1,10 +1,10 @@
-# Few words: up, test, lint, bench, docs, demo. Each prepares its own virtual environment.
+# Few words: up, test, test-faults, lint, bench, docs, demo. Each prepares its own virtual environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: up demo test lint bench docs lock clean
+.PHONY: up demo test test-faults lint bench docs lock clean
 .DEFAULT_GOAL := up
 
 # Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
@@ -23,6 +23,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+
+# Everything that can break is broken, everywhere; takes some minutes, and root for some of it.
+test-faults: $(READY)
+	$(BIN)/python -m pytest tests/faults --full -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .
