@@ -3,6 +3,7 @@
 import click
 
 from remit.cli.demo import demo
+from remit.cli.ledger import ledger
 from remit.version import __version__
 
 __all__ = ["main"]
@@ -15,3 +16,4 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(ledger)

@@ -1,0 +1,114 @@
+"""What a program sees when a command fails: an exit code by the kind of error, and what to do about it.
+
+Both are tables over the error tree: a class without an entry of its own has that of the class above it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import click
+
+from remit.errors import (
+    EvidenceError,
+    FieldInvalid,
+    HomeUnsafe,
+    InputError,
+    KeyMaterialError,
+    LedgerError,
+    LedgerForeign,
+    LedgerInUse,
+    LedgerRolledBack,
+    LedgerUnavailable,
+    PassportError,
+    RemitError,
+    RequestError,
+    SqliteUnsafe,
+    StateCorrupt,
+    StateError,
+    StateMissing,
+    TokenError,
+)
+
+__all__ = ["ADVICE", "DONE", "EXIT_CODES", "NO", "OUR_FAULT", "USAGE", "advice_for", "exit_code", "reported"]
+
+_T = TypeVar("_T")
+
+DONE: Final = 0
+NO: Final = 1
+USAGE: Final = 2
+OUR_FAULT: Final = 70
+_PERMISSION: Final = 77
+_STATE: Final = 78
+
+EXIT_CODES: Final[Mapping[type[RemitError], int]] = {
+    RemitError: OUR_FAULT,
+    InputError: USAGE,
+    KeyMaterialError: _STATE,
+    TokenError: NO,
+    PassportError: NO,
+    EvidenceError: NO,
+    RequestError: NO,
+    LedgerError: _STATE,
+    StateError: _STATE,
+    HomeUnsafe: _PERMISSION,
+}
+ADVICE: Final[Mapping[type[RemitError], str]] = {
+    RemitError: "This should not happen: please report it.",
+    InputError: "Check what was given to the command; --help shows an example.",
+    FieldInvalid: "Check what was given to the command; --help shows an example.",
+    KeyMaterialError: "Name a file that holds a P-256 key.",
+    TokenError: "Take the token again from where it was issued.",
+    PassportError: "Ask for a new passport.",
+    EvidenceError: "Keep the evidence as it is, and look at the first place that does not fit.",
+    RequestError: "Look at what is there with: remit ledger show",
+    LedgerError: "Look whether the disk is full or failing, then try again.",
+    LedgerUnavailable: "Look whether the disk is full or failing, then try again.",
+    StateError: "Nothing was changed. Put it right, then try again.",
+    HomeUnsafe: "Make the home, and everything in it, its owner's alone.",
+    StateCorrupt: "Restore a copy with: remit ledger restore FILE",
+    StateMissing: "Look whether --home or REMIT_HOME names the right folder, or restore a copy of what is gone.",
+    LedgerForeign: "Look whether --home and FILE belong together.",
+    LedgerRolledBack: "Restore a newer copy, or accept the loss: remit ledger restore FILE --accept-loss",
+    LedgerInUse: "Stop the Hub and the proxy, then try again.",
+    SqliteUnsafe: "Install a current apsw.",
+}
+
+
+def exit_code(error: RemitError) -> int:
+    """Return the exit code for an error."""
+    return _nearest(EXIT_CODES, type(error))
+
+
+def advice_for(error: RemitError) -> str:
+    """Return what to do about an error, as one sentence."""
+    return _nearest(ADVICE, type(error))
+
+
+def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T:
+    return next(table[above] for above in kind.__mro__ if above in table)
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn an error into two lines on stderr, or one document on stdout, and the exit code."""
+    try:
+        yield
+    except RemitError as error:
+        _tell(str(error), error.code, advice_for(error), as_json=as_json)
+        raise SystemExit(exit_code(error)) from error
+    except (click.exceptions.Exit, click.ClickException, click.Abort):
+        raise
+    except Exception as error:  # the edge of the program: whatever it is, it is our fault
+        kind = type(error).__name__
+        _tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
+        raise SystemExit(OUR_FAULT) from error
+
+
+def _tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"ok": False, "error": message, "error_code": code}))
+    else:
+        click.echo(f"remit: {message}", err=True)
+        click.echo(f"       {advice}", err=True)

@@ -1,0 +1,165 @@
+"""`remit ledger`: look at the ledger, copy it, put a copy back, and check all of it."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from remit.cli.errors import DONE, NO, reported
+from remit.cli.render import bar, show_data, show_facts, waiting
+from remit.config import home_path
+from remit.ledger.backup import backup
+from remit.ledger.check import Finding, Report, check_ledger
+from remit.ledger.embedded import open_rows
+from remit.ledger.home import Home, open_home
+from remit.ledger.port import Overview
+from remit.ledger.restore import restore
+from remit.ledger.rows import Rows
+
+__all__ = ["ledger"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SHOWN: Final = 20
+_FILE: Final = click.Path(path_type=Path)
+
+
+def _common(command: _Command) -> _Command:
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
+    return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)
+
+
+@contextmanager
+def _home(option: str | None, *, as_json: bool) -> Iterator[Home]:
+    with reported(as_json=as_json), open_home(home_path(option), create=False) as home:
+        yield home
+
+
+@click.group()
+def ledger() -> None:
+    """Look at the ledger, copy it, restore it, check it."""
+
+
+@ledger.command("show")
+@_common
+def _show_command(*, home: str | None, as_json: bool) -> None:
+    """Show how much the ledger holds, and the last of it.
+
+    Example: remit ledger show --json
+    """
+    with _home(home, as_json=as_json) as opened, open_rows(opened) as (_, rows):
+        data = _overview_data(rows.overview()) | _keys_data(rows)
+    if as_json:
+        return show_data({"ok": True} | data)
+    return show_facts(
+        {
+            "ledger": data["ledger_id"],
+            "receipts": f"{data['receipts']:,}",
+            "sessions": f"{data['sessions']:,}",
+            "last": data["last_receipt_id"] or "no receipt yet",
+            "hash": data["last_receipt_hash"] or "-",
+            "keys": f"{len(data['keys'])}, first {data['keys'][0]}, signing {data['keys'][-1]}",
+            "switch": "the kill switch is on" if data["kill_switch"] else "the kill switch is off",
+        }
+    )
+
+
+def _overview_data(overview: Overview) -> dict[str, Any]:
+    return overview._asdict()
+
+
+def _keys_data(rows: Rows) -> dict[str, Any]:
+    return {"keys": [record.kid for record in rows.keys()], "kill_switch": rows.switches().kill_switch}  # noqa: SIM118
+
+
+@ledger.command("backup")
+@click.argument("file", type=_FILE)
+@_common
+def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
+    """Copy the ledger to FILE, which must not exist, while others go on writing.
+
+    The copy is verified. It holds no private key: keep a copy of keys/ too, elsewhere.
+
+    Example: remit ledger backup ~/remit-2026-01-31.db
+    """
+    with _home(home, as_json=as_json) as opened, waiting("copying the ledger"):
+        overview = backup(opened, file)
+    if as_json:
+        return show_data({"ok": True, "file": str(file)} | _overview_data(overview))
+    return show_facts({"file": str(file), "receipts": f"{overview.receipts:,}", "sessions": f"{overview.sessions:,}"})
+
+
+@ledger.command("restore")
+@click.argument("file", type=_FILE)
+@click.option("--accept-loss", is_flag=True, help="Restore even if receipts that came later are lost by it.")
+@_common
+def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json: bool) -> None:
+    """Put the copy in FILE in the place of the ledger. Stop the Hub and the proxy first.
+
+    Sessions of the copy are closed, because their chains may have gone on since. The ledger of before is kept.
+
+    Example: remit ledger restore ~/remit-2026-01-31.db
+    """
+    with _home(home, as_json=as_json) as opened, waiting("restoring the ledger"):
+        restored = restore(opened, file, accept_loss=accept_loss)
+    if as_json:
+        rest = {name: value for name, value in restored._asdict().items() if name != "overview"}
+        return show_data({"ok": True} | _overview_data(restored.overview) | rest)
+    return show_facts(
+        {
+            "receipts": f"{restored.overview.receipts:,}",
+            "lost": f"{restored.lost_receipts:,} receipts are known to be lost",
+            "closed": f"{restored.closed_sessions:,} active sessions",
+            "kept": restored.replaced or "there was no ledger before",
+            "next": "remit ledger check",
+        }
+    )
+
+
+@ledger.command("check")
+@_common
+def _check_command(*, home: str | None, as_json: bool) -> None:
+    """Verify every chain from its root, and hold every row against what is signed.
+
+    Exit code 0 if all is well, 1 if something is not.
+
+    Example: remit ledger check --json
+    """
+    with (
+        _home(home, as_json=as_json) as opened,
+        bar("checking receipts") as tell,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        report = check_ledger(opened, each=pool.map, progress=tell)
+    if as_json:
+        show_data(_report_data(report))
+    else:
+        _show_report(report)
+    raise SystemExit(NO if report.found else DONE)
+
+
+def _report_data(report: Report) -> dict[str, Any]:
+    findings = [finding._asdict() for finding in report.findings]
+    return {"ok": not report.found} | report._asdict() | {"findings": findings}
+
+
+def _show_report(report: Report) -> None:
+    facts = {name: f"{getattr(report, name):,}" for name in ("receipts", "sessions", "attestations", "keys")}
+    mark, style = (f"BROKEN {report.found:,} findings", "red") if report.found else ("VERIFIED", "green")
+    show_facts(facts, mark=mark, style=style)
+    for finding in report.findings[:_SHOWN]:
+        click.echo(_line(finding))
+    if report.found > _SHOWN:
+        click.echo(f"... and {report.found - _SHOWN:,} more: remit ledger check --json")
+
+
+def _line(finding: Finding) -> str:
+    place = finding.session_id or "ledger"
+    number = f" receipt {finding.receipt}" if finding.receipt else ""
+    return f"{place}{number}: {finding.sentence} ({finding.fault})"
+
+
+ledger.add_command(_check_command, "fsck")

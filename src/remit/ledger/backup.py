@@ -1,0 +1,120 @@
+"""Copies of the ledger, taken while others write.
+
+Keeps these invariants: a copy is the ledger at one moment; one that is there after `backup` has returned was verified
+and is durable; nothing is ever overwritten. A copy holds no private key. How one is put back: `restore.py`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerUnavailable, StateCorrupt
+from remit.ledger.embedded import check_ours, open_rows
+from remit.ledger.home import Home
+from remit.ledger.port import Overview
+from remit.ledger.rows import Rows, translated
+from remit.ledger.sqlite import connect_reader
+
+__all__ = ["BESIDE", "backup", "copy_database", "examined", "flush_names", "named_file"]
+
+# What SQLite puts beside a database, by the ending of its name.
+BESIDE: Final = ("-wal", "-shm", "-journal")
+_OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ALL_PAGES: Final = -1
+
+
+def backup(home: Home, destination: Path) -> Overview:
+    """Write a verified copy of the ledger to a new file, for its owner alone, and return what is in it.
+
+    After an error there is no file. A process that is killed may leave half of one, which no restore accepts.
+    """
+    with named_file(destination), open_rows(home) as (source, rows):
+        place = Path(os.path.realpath(destination.parent, strict=True)) / destination.name
+        fd = os.open(place, _NEW, 0o600)
+        try:
+            with _removed_on_error(place):
+                copy_database(source, str(place))
+                overview = _verified(str(place), rows.overview().ledger_id)
+                os.fsync(fd)
+                flush_names(place.parent)
+        finally:
+            os.close(fd)
+    return overview
+
+
+@contextmanager
+def named_file(file: Path) -> Iterator[None]:
+    """Say what is wrong with a file that a person has named."""
+    if file.name in ("", "..") or "\0" in str(file):
+        raise FieldInvalid("not the name of a file", place="FILE")
+    try:
+        yield
+    except FileExistsError:
+        raise FieldInvalid("it exists already, and nothing is overwritten", place="FILE") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise FieldInvalid("there is no such file, or no folder for it", place="FILE") from None
+    except PermissionError:
+        raise HomeUnsafe("FILE may not be read or written by the user who runs this") from None
+    except OSError as error:
+        raise LedgerUnavailable(f"FILE cannot be read or written ({type(error).__name__})") from None
+
+
+def copy_database(source: apsw.Connection, path: str) -> None:
+    """Copy a database into an empty file, in one step: what others write meanwhile is neither seen nor held up."""
+    with translated():
+        target = apsw.Connection(path, flags=_OPEN)
+        try:
+            with target.backup("main", source, "main") as work:
+                while not work.done:
+                    work.step(_ALL_PAGES)
+            # A copy is one file: with a write-ahead log it would be two.
+            target.pragma("journal_mode", "delete")
+        except apsw.FullError:
+            raise LedgerUnavailable("there is no room for the copy") from None
+        finally:
+            target.close()
+
+
+def _verified(path: str, ledger_id: str) -> Overview:
+    """Return what a copy holds, once it is known to be whole and of this ledger."""
+    connection = connect_reader(path)
+    try:
+        overview = examined(connection).overview()
+    finally:
+        connection.close()
+    if overview.ledger_id != ledger_id:
+        raise LedgerForeign("the copy is of another ledger")
+    return overview
+
+
+def examined(connection: apsw.Connection) -> Rows:
+    """Return the rows of a file that is a ledger of ours, and whole as a database."""
+    check_ours(connection)
+    with translated():
+        if connection.pragma("integrity_check") != "ok" or connection.execute("PRAGMA foreign_key_check").fetchone():
+            raise StateCorrupt("the copy is damaged; take another one")
+    return Rows(lambda: connection)
+
+
+@contextmanager
+def _removed_on_error(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for ending in ("", *BESIDE):
+            place.with_name(place.name + ending).unlink(missing_ok=True)
+        raise
+
+
+def flush_names(folder: Path) -> None:
+    """Return when the names in a folder are on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,291 @@
+"""Putting a copy in the place of the ledger, while nobody has it open.
+
+Keeps these invariants. A restore never hides that something is lost: whoever wants that has to say so. No chain goes on
+from a head that may be older than one that was given away: unless the copy is the very ledger that is there, all its
+sessions are closed for good. What was revoked stays revoked, as far as the ledger that is there can still be read. That
+one is kept, under another name.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from remit.errors import LedgerForeign, LedgerInUse, LedgerRolledBack, RemitError, StateCorrupt, StateMissing
+from remit.ledger.anchor import Anchor, Mark, check_mark
+from remit.ledger.backup import BESIDE, copy_database, examined, flush_names, named_file
+from remit.ledger.embedded import FILE, USE, check_ours, mark_of, place_of
+from remit.ledger.home import Home
+from remit.ledger.keyfiles import KeyFiles
+from remit.ledger.keys import keyring_of
+from remit.ledger.port import RESTORED, KeyRecord, Overview, Switches
+from remit.ledger.rows import Rows, translated
+from remit.ledger.sqlite import connect, connect_reader
+
+__all__ = ["Restored", "restore"]
+
+
+class Restored(NamedTuple):
+    """What a restore has done: the ledger as it stands, receipts known to be lost, active sessions that were closed.
+
+    `replaced` is the name under which the ledger of before is kept, in the home.
+    """
+
+    overview: Overview
+    lost_receipts: int
+    closed_sessions: int
+    replaced: str | None
+
+
+class _Known(NamedTuple):
+    """What the ledger that is there can still tell."""
+
+    connection: apsw.Connection
+    overview: Overview
+    switches: Switches
+    keys: list[KeyRecord]
+    growth: tuple[int, ...]
+
+
+def restore(home: Home, source: Path, *, accept_loss: bool = False) -> Restored:
+    """Put a copy in the place of the ledger, and return what that meant.
+
+    Refused: while anyone has the ledger open (`LedgerInUse`), what is not a ledger of ours or is of another one
+    (`LedgerForeign`), a damaged copy (`StateCorrupt`), one whose key is not there (`StateMissing`), and one that lacks
+    what was there already (`LedgerRolledBack`), unless `accept_loss`.
+    """
+    with _alone(home), _brought(home, source) as name:
+        with _connected(home.path_of(name)) as copy, _known(home) as known:
+            restored = _reconciled(home, copy, known, accept_loss=accept_loss)
+            replaced = _next_name(home) if home.check_file(FILE) else None
+            copied = known is not None and replaced is not None and _copied_aside(home, known.connection, replaced)
+        if replaced is not None and not copied:
+            _move_aside(home, replaced)
+        _put(home, name)
+        Anchor(home).reset(mark_of(restored.overview))
+    return restored._replace(replaced=replaced)
+
+
+@contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    with ExitStack() as held:
+        try:
+            held.enter_context(home.locked(USE, wait=False))
+        except LedgerInUse:
+            raise LedgerInUse("the ledger is in use: stop the Hub and the proxy first") from None
+        yield
+
+
+@contextmanager
+def _brought(home: Home, source: Path) -> Iterator[str]:
+    """Give the name of a file in the home that holds what `source` holds; it is gone afterwards, unless it was used."""
+    name = f".unfinished-{secrets.token_hex(16)}"
+    home.create(name, b"")
+    try:
+        with named_file(source):
+            place = os.path.realpath(source, strict=True)
+            os.close(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        with _connected(place, read_only=True) as given:
+            check_ours(given)
+            copy_database(given, home.path_of(name))
+        yield name
+    finally:
+        for ending in ("", *BESIDE):
+            home.remove(name + ending)
+
+
+@contextmanager
+def _connected(path: str, *, read_only: bool = False) -> Iterator[apsw.Connection]:
+    if read_only:
+        connection = connect_reader(path)
+    else:
+        with translated():
+            connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+            connection.pragma("synchronous", "full")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _known(home: Home) -> Iterator[_Known | None]:
+    """Give what the ledger that is there can tell, or None if there is none that can be read."""
+    if not home.check_file(FILE):
+        yield None
+        return
+    with _connected(place_of(home), read_only=True) as connection:
+        found = None
+        with suppress(RemitError):
+            check_ours(connection)
+            rows = Rows(lambda: connection)
+            found = _Known(connection, rows.overview(), rows.switches(), rows.keys(), _growth(connection))
+        yield found
+
+
+# All that only grows as a ledger is used: one that has less of anything is older.
+_GROWTH: Final = """
+SELECT (SELECT coalesce(max(number), 0) FROM receipts),
+       (SELECT count(*) FROM sessions), (SELECT coalesce(sum(version), 0) FROM sessions),
+       (SELECT epoch FROM ledger), (SELECT count(*) FROM attestations), (SELECT count(*) FROM keys)
+"""
+
+
+def _growth(connection: apsw.Connection) -> tuple[int, ...]:
+    with translated():
+        return tuple(connection.execute(_GROWTH).fetchone() or ())
+
+
+def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> Restored:
+    """Make the copy fit to take the place of what is there, and say what that meant."""
+    rows, mark = examined(copy), _mark(home, accept_loss=accept_loss)
+    overview = rows.overview()
+    if known is not None and mark is not None and known.overview.ledger_id != mark.ledger:
+        known = None  # a stranger in the place of the ledger
+    _check_id(overview, mark, known)
+    if not accept_loss:
+        _check_nothing_lost(rows, copy, mark, known)
+    before = max(mark.receipts if mark else 0, known.overview.receipts if known else 0)
+    same = known is not None and (known.growth, known.overview) == (_growth(copy), overview)
+    closed = 0 if same else _reconcile(copy, rows.switches(), rows.keys(), known)
+    _check_key(home, rows.switches().kid)
+    return Restored(overview, max(0, before - overview.receipts), closed, None)
+
+
+def _mark(home: Home, *, accept_loss: bool) -> Mark | None:
+    """Return the mark of the anchor; a damaged one stands in nobody's way who accepts a loss."""
+    try:
+        return Anchor(home).read()
+    except StateCorrupt:
+        if accept_loss:
+            return None
+        raise
+
+
+def _check_id(overview: Overview, mark: Mark | None, known: _Known | None) -> None:
+    expected = {mark.ledger} if mark else {known.overview.ledger_id} if known else set()
+    if expected and overview.ledger_id not in expected:
+        raise LedgerForeign("the copy is of another ledger than the one of this home")
+
+
+def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: Mark | None, known: _Known | None) -> None:
+    """Raise `LedgerRolledBack` if the copy lacks anything that is known to have been there."""
+    present = mark_of(rows.overview())
+    check_mark(mark, present, rows.hash_at)
+    if known is not None:
+        check_mark(mark_of(known.overview), present, rows.hash_at)
+        if any(less < more for less, more in zip(_growth(copy), known.growth, strict=True)):
+            raise LedgerRolledBack("the copy is older than the ledger that is there")
+
+
+def _check_key(home: Home, kid: str) -> None:
+    with home.folder("keys", create=False) as folder:
+        try:
+            KeyFiles(folder).load(kid)
+        except StateMissing:
+            raise StateMissing("the key that the copy signs with is not in keys/: bring it back first") from None
+
+
+_CLOSE: Final = f"""
+UPDATE sessions SET
+  cause = '{RESTORED}',
+  ended_ms = CASE state WHEN 'active' THEN max(?, started_ms) ELSE ended_ms END,
+  state = CASE state WHEN 'active' THEN 'revoked' ELSE state END,
+  version = version + 1
+"""  # noqa: S608
+_REVOKE: Final = "INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)"
+# Delegates that were not started yet, here; they may have been since.
+_DELEGATES: Final = "INSERT OR IGNORE INTO revocations SELECT child, ?, ? FROM delegations WHERE settled = 0"
+# Sessions that began after the copy was taken: their passports must not begin again, with all their calls.
+_LATER: Final = "INSERT OR IGNORE INTO revocations SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT id FROM sessions)"
+
+
+def _reconcile(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord], known: _Known | None) -> int:
+    """Close all sessions of the copy, take over what must not be lost, and return how many sessions were active."""
+    now_ms = time.time_ns() // 1_000_000
+    with translated(), copy:
+        (closed,) = copy.execute("SELECT count(*) FROM sessions WHERE state = 'active'").fetchone() or (0,)
+        copy.execute(_CLOSE, (now_ms,))
+        copy.execute(_DELEGATES, (now_ms, RESTORED))
+        if known is not None:
+            _take_over(copy, known, now_ms)
+            switches = _later_key(copy, switches, keys, known)
+        copy.execute(
+            "UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?",
+            (
+                switches.kid,
+                switches.kill_switch or (known is not None and known.switches.kill_switch),
+                max(switches.epoch, known.switches.epoch if known else 0) + 1,
+            ),
+        )
+    return int(closed)
+
+
+def _take_over(copy: apsw.Connection, known: _Known, now_ms: int) -> None:
+    """Revoke what was revoked, and what began later; where the old ledger is damaged, as much as it still tells."""
+    for sql, question, more in (
+        (_REVOKE, "SELECT passport, at_ms, reason FROM revocations", ()),
+        (_LATER, "SELECT id FROM sessions", (now_ms, RESTORED)),
+    ):
+        with suppress(apsw.CorruptError):
+            for row in known.connection.execute(question):
+                copy.execute(sql, (*row, *more))
+
+
+def _later_key(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord], known: _Known) -> Switches:
+    """Go on with the key that the old ledger has come to, if those of the copy have led to it."""
+    later = known.keys[len(keys) :]
+    if not later or known.keys[: len(keys)] != keys or known.switches.kid != later[-1].kid:
+        return switches
+    with suppress(RemitError):
+        keyring_of(known.keys)
+        copy.executemany("INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)", later)
+        return switches._replace(kid=known.switches.kid)
+    return switches
+
+
+def _next_name(home: Home) -> str:
+    names = (f"ledger.replaced-{number}.db" for number in count(1))
+    return next(name for name in names if not home.exists(name))
+
+
+def _copied_aside(home: Home, ledger: apsw.Connection, replaced: str) -> bool:
+    """Keep a copy of a ledger that can be read, and tell whether that worked."""
+    home.create(replaced, b"")
+    try:
+        copy_database(ledger, home.path_of(replaced))
+    except StateCorrupt:
+        home.remove(replaced)
+        return False
+    return True
+
+
+def _move_aside(home: Home, replaced: str) -> None:
+    """Keep a ledger that cannot be read, with its log: somebody may still get something out of it."""
+    place = home.path_of(FILE)
+    aside = Path(place).with_name(replaced)
+    Path(place).rename(aside)
+    for ending in BESIDE:
+        with suppress(FileNotFoundError):
+            Path(place + ending).rename(f"{aside}{ending}")
+
+
+def _put(home: Home, name: str) -> None:
+    """Let the copy be the ledger: at every moment there is the old one, whole, or the new one, or none to be opened."""
+    if home.check_file(FILE):
+        with suppress(RemitError):
+            connection = connect(home.path_of(FILE))
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            connection.close()
+    # A log of the old ledger would be played into the new one.
+    for ending in BESIDE:
+        home.remove(FILE + ending)
+    place = Path(home.path_of(name))
+    place.rename(place.with_name(FILE))
+    flush_names(place.parent)

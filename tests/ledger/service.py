@@ -1,0 +1,65 @@
+"""A whole service over a home of its own: the clocks and the entropy are those of the machine."""
+
+import secrets
+import time
+from pathlib import Path
+
+from remit import Mission, issue_passport, verifier_id
+from remit.claims.receipt import SignedReceipt
+from remit.governor.clock import SystemClock
+from remit.governor.evaluate import Evaluate
+from remit.governor.governor import Governor
+from remit.governor.means import Means
+from remit.governor.sessions import Start
+from remit.ledger.embedded import Embedded, open_embedded
+from remit.policy.call import ToolCall
+from remit.policy.files import TextFiles
+from remit.policy.native import NativeEngine
+
+__all__ = ["MISSION", "Service"]
+
+MISSION = Mission(
+    agent_id="agent:tester",
+    mission="Read what is there",
+    allowed_tools=("Read",),
+    resource_scope=("/srv/project",),
+    max_tool_calls=100,
+    max_duration_s=3600,
+)
+
+
+class Service:
+    """A ledger in `place`, a governor over it, and passports signed with its key."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.open: Embedded = open_embedded(place)
+        means = Means(
+            keys=self.open.keys,
+            engines=[NativeEngine()],
+            observers=[NativeEngine()],
+            files=TextFiles(),
+            clock=SystemClock(),
+            stopwatch=time.perf_counter,
+            entropy=secrets.token_bytes,
+            reader=self.open.ledger.read(),
+        )
+        self.governor = Governor(self.open.ledger, means)
+
+    def passport(self, mission: Mission = MISSION) -> str:
+        """Return the token of a new passport."""
+        key = self.open.keys.signing(self.open.ledger.read().keys()[-1].kid)
+        jti = f"pass:{secrets.token_hex(16)}"
+        return issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time())).token
+
+    def start(self, token: str = "") -> str:
+        """Start a session and return its id."""
+        return self.governor.run(Start(token or self.passport())).session.id
+
+    def call(self, session_id: str, path: str = "/srv/project/a") -> SignedReceipt:
+        """Let the agent read a file, and return the receipt."""
+        return self.governor.run(Evaluate(session_id, ToolCall("Read", {"file_path": path}))).receipt
+
+    def close(self) -> None:
+        """Stop the service."""
+        self.open.close()
