@@ -54,6 +54,7 @@ is not quoted and clipped.
     ├── RequestError                a request does not fit what is there
     │   ├── SessionNotFound         no session has this id
     │   ├── ReceiptNotFound         no receipt of the session has this id
+    │   ├── SessionSealed           the session comes from an older copy, and takes no receipt any more
     │   ├── RequestConflict         a key or id used before, for something else
     │   └── KillSwitchOn            no session starts until it is released
     ├── LedgerError                 the ledger does not do what was asked
@@ -65,6 +66,7 @@ is not quoted and clipped.
         ├── StateMissing            something that must be there is gone: a key, a ledger
         ├── LedgerForeign           a database that is not a ledger of ours, or of a newer version
         ├── LedgerRolledBack        an older copy of the ledger was put in the place of a newer one
+        ├── LedgerInUse             others have the ledger open, and this needs it for itself
         └── SqliteUnsafe            the SQLite library has a known bug that loses data
 """
 
@@ -101,6 +103,7 @@ __all__ = [
     "KillSwitchOn",
     "LedgerError",
     "LedgerForeign",
+    "LedgerInUse",
     "LedgerRolledBack",
     "LedgerUnavailable",
     "LineageUnknown",
@@ -118,6 +121,7 @@ __all__ = [
     "RequestConflict",
     "RequestError",
     "SessionNotFound",
+    "SessionSealed",
     "ShellUnparsed",
     "SignatureInvalid",
     "SignatureNotLowS",
@@ -487,6 +491,12 @@ class ReceiptNotFound(RequestError):
     code = "receipt_not_found"
 
 
+class SessionSealed(RequestError):
+    """The session was brought back from an older copy of the ledger: a further receipt could only fork its chain."""
+
+    code = "session_sealed"
+
+
 class RequestConflict(RequestError):
     """A key or id that makes a request repeatable was used before, for something else."""
 
@@ -551,6 +561,12 @@ class LedgerRolledBack(StateError):
     """An older copy of the ledger was put in the place of a newer one."""
 
     code = "ledger_rolled_back"
+
+
+class LedgerInUse(StateError):
+    """Others have the ledger open, and what was asked needs it for itself; or the other way round."""
+
+    code = "ledger_in_use"
 
 
 class SqliteUnsafe(StateError):

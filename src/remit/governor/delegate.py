@@ -1,7 +1,8 @@
 """Delegation: a narrower passport for a delegate, paid for out of the budget of the one who delegates.
 
 The calls are set aside when the passport is made, so that parent and delegates together never make more than the parent
-was allowed. A request that cannot be paid for is refused with a receipt; the same request again gets the same answer.
+was allowed. A request that cannot be paid for is refused with a receipt; one that was granted gets the same answer when
+it is made again.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from remit.errors import FieldInvalid, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
 from remit.governor.means import Commit, Means, Steps
-from remit.governor.receipts import append, budget_remaining, clip, moment_of, receipt_of
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import account_of, standing_of
 from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
@@ -65,10 +66,10 @@ class Delegate:
         """Check that the mission is narrower, then set calls aside and sign the passport."""
         if not 1 <= len(self.request_id) <= MAX_REQUEST:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
-        live = yield from Look(self.session_id).steps(means)
-        narrow(live.passport.mission, self.mission)
+        looked = yield from Look(self.session_id).steps(means)
+        narrow(looked.passport.mission, self.mission)
         passport, child_id, found_receipt, repeated = yield Commit(
-            lambda transaction: self._work(means, transaction, live.passport)
+            lambda transaction: self._work(means, transaction, looked.passport)
         )
         return Delegated(passport, child_id, receipt_of(means, found_receipt), repeated)
 
@@ -87,7 +88,7 @@ class Delegate:
             step = self._step(session, now, "reject", self.session_id, refusal or "lineage_budget_exhausted")
             _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
             return None, None, pending, False
-        child = self._issue(means, transaction, parent, now)
+        child = self._issue(means, transaction, parent, now, session.iat)
         session = structs.replace(session, reserved=account.reserved)
         step = self._step(session, now, "reserve", child.jti, "")
         _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
@@ -105,14 +106,15 @@ class Delegate:
         )
         return child.token, child.jti, pending, False
 
-    def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment) -> Passport:
+    def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
         signing = means.keys.signing(transaction.switches.kid)
         return issue_passport(
             self.mission,
             signing,
             issuer=f"remit:{signing.kid}",
             jti=means.new_id("pass"),
-            now=now.wall_s,
+            # Where the clock was set back, time goes on from where the chain stands.
+            now=max(now.wall_s, iat, parent.not_before),
             parent=parent,
             bound_to=self.bound_to,
         )
@@ -134,7 +136,7 @@ class Delegate:
             side_effect_class="none",
             verdict=verdict,
             reason=clip(f"{reason}: {self.mission.agent_id}", 4096),
-            policy_decisions=(PolicyDecision(backend="governor", decision="deny" if code else "permit"),),
+            policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny" if code else "permit"),),
             budget_remaining=remaining,
             timestamp=moment_of(session, now),
             public_denial_reason=public,

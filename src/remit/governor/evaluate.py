@@ -1,18 +1,19 @@
 """The one path of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. A call
-is judged before it comes to the ledger, by what was last known of its session; if that has changed in a way that could
-change the answer, it is judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
+Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. The
+calls of a group are judged first, by how their sessions stand before it; a call whose session stands otherwise when its
+turn comes is judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, structs, to_builtins
 
 from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.mission import Mission
+from remit.claims.passport import Passport
 from remit.claims.receipt import (
     ContentProvenance,
     Digest,
@@ -21,14 +22,14 @@ from remit.claims.receipt import (
     SignedReceipt,
     Step,
 )
-from remit.errors import FieldInvalid, LedgerUnavailable, RequestConflict
+from remit.errors import FieldInvalid, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
-from remit.governor.means import Commit, Live, Means, Steps
+from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import append, budget_remaining, clip, moment_of, named_tool, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
-from remit.ledger.port import Kept, Pending, Session, Switches, Transaction
+from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Transaction
 from remit.policy.call import MAX_TARGET, ToolCall
 from remit.policy.decide import Decision, judge, policy_decisions
 from remit.policy.engines import Remedy, Standing
@@ -38,8 +39,8 @@ __all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "judged"]
 
 MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
-# A session that changes faster than a call can be judged, so often in a row, is not a session but an attack.
-_MAX_TURNS: Final = 50
+_MAX_CLASS: Final = 256
+_MAX_REFS: Final = 100
 
 
 class Evidence(NamedTuple):
@@ -65,18 +66,6 @@ class Answer(NamedTuple):
         return self.receipt.claims.verdict == "compliant"
 
 
-class _Appended(NamedTuple):
-    session: Session
-    pending: Pending
-
-
-class _Changed(NamedTuple):
-    """The session does not stand as it did when the call was judged."""
-
-    session: Session
-    switches: Switches
-
-
 @dataclass(frozen=True)
 class Evaluate:
     """Decide on a tool call, or on one that was observed where there is evidence."""
@@ -87,72 +76,105 @@ class Evaluate:
     evidence: Evidence | None = None
 
     def steps(self, means: Means) -> Steps[Answer]:
-        """Judge, append, and judge again while the session changes under way."""
+        """Judge, append, answer."""
         self._check()
-        live = means.live.get(self.session_id) or (yield from Look(self.session_id).steps(means))
-        for _ in range(_MAX_TURNS):
-            session = touched(live.session, means.clock.now())
-            standing = standing_of(session, live.switches)
-            decision = judged(means, self, live, standing)
-            outcome = yield Commit(partial(self._work, means, standing, decision))
-            if isinstance(outcome, Kept | Pending):
-                return self._repeated(receipt_of(means, outcome))
-            session = outcome.session
-            live = means.remember(session, live.passport, getattr(outcome, "switches", live.switches))
-            if isinstance(outcome, _Appended):
-                return Answer(outcome.pending.receipt, decision.remedy, repeated=False)
-        raise LedgerUnavailable("the session changes faster than the call can be judged")
+        passport = means.passports.get(self.session_id) or (yield from Look(self.session_id).steps(means)).passport
+        case = _Case(means, self, passport)
+        outcome: Kept | Pending = yield Commit(case.append, prepare=case.judge)
+        repeated = outcome is not case.pending
+        return Answer(receipt_of(means, outcome), None if repeated else case.remedy, repeated)
 
     def _check(self) -> None:
         if not self.call.tool_name:
             raise FieldInvalid("must not be empty", place="$.tool_name")
         if len(self.idempotency_key) > MAX_KEY:
             raise FieldInvalid(f"has at most {MAX_KEY} characters", place="$.idempotency_key")
+        provenance = self.evidence and self.evidence.provenance
+        if provenance and len(provenance.evidence_refs or ()) > _MAX_REFS:
+            raise FieldInvalid(f"has at most {_MAX_REFS} entries", place="$.content_provenance.evidence_refs")
 
-    def _work(
-        self, means: Means, judged_by: Standing, decision: Decision, transaction: Transaction
-    ) -> "_Appended | _Changed | Kept | Pending":
-        session = found(transaction, self.session_id)
-        if self.idempotency_key:
-            kept = transaction.repeated(self.session_id, self.idempotency_key)
-            if kept is not None:
-                return kept
+    def once(self) -> Once | None:
+        """Return what makes the request repeatable, if it comes with a key.
+
+        The digest is over all that was asked: the same call from another folder is another call.
+        """
+        if not self.idempotency_key:
+            return None
+        asked = to_builtins({"call": self.call, "evidence": self.evidence}, enc_hook=_read_only)
+        return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
+
+
+def _read_only(value: object) -> object:
+    """Return arguments as a plain object, whatever kind of mapping they are."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotCanonicalizable("has no canonical form")
+
+
+class _Case:
+    """One call on its way through the ledger: judged with others first, then appended."""
+
+    __slots__ = ("_means", "_once", "_passport", "_request", "_standing", "decision", "pending")
+
+    def __init__(self, means: Means, request: Evaluate, passport: Passport) -> None:
+        self._means = means
+        self._request = request
+        self._passport = passport
+        self._once = request.once()
+        self._standing: Standing | None = None
+        self.decision: Decision | None = None
+        self.pending: Pending | None = None
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """Return what would have permitted the call."""
+        return self.decision.remedy if self.decision else None
+
+    def judge(self, transaction: Transaction) -> None:
+        """Judge the call by how its session stands before the group it is in."""
+        session = touched(found(transaction, self._request.session_id), self._means.clock.now())
+        self._judge(standing_of(session, transaction.switches))
+
+    def _judge(self, standing: Standing) -> Decision:
+        """Return the decision under a standing: the one there is, if it would be the same."""
+        if self.decision is None or self._standing is None or not same_answer(self._standing, standing):
+            self.decision = judged(self._means, self._request, self._passport.mission, standing)
+            self._standing = standing
+        return self.decision
+
+    def append(self, transaction: Transaction) -> Kept | Pending:
+        """Append the receipt of the decision, or find the one that the same call has got before."""
+        request, means = self._request, self._means
+        session = found(transaction, request.session_id)
+        if self._once is not None:
+            before = transaction.repeated(session.id, self._once.key)
+            if before is not None:
+                return _same(before, self._once)
         now = means.clock.now()
         session = looked_at(means, transaction, session, now)
         if session.reserved and session.used + session.reserved >= session.limit:
+            # Delegates hold what is missing; some may be over, and have to give it back.
             session = touched(settle_overdue(means, transaction, session, now), now)
-        if not same_answer(judged_by, standing_of(session, transaction.switches)):
-            return _Changed(session, transaction.switches)
-        return self._append(means, transaction, session, decision, now)
-
-    def _append(
-        self, means: Means, transaction: Transaction, session: Session, decision: Decision, now: Moment
-    ) -> _Appended:
+        decision = self._judge(standing_of(session, transaction.switches))
         if decision.permits:
             session = structs.replace(session, used=session.used + 1)
-        step = _step(session, decision, self.evidence, now)
-        arguments = self.call.arguments
-        return _Appended(*append(means, transaction, session, step, now, arguments=arguments, key=self.idempotency_key))
-
-    def _repeated(self, receipt: SignedReceipt) -> Answer:
-        """Return the receipt of the first call under this key, if it was the same call."""
-        same = receipt.claims.arguments_hash == sha256_hex(canonicalize(self.call.arguments))
-        if not same or receipt.claims.tool != named_tool(self.call.tool_name):
-            raise RequestConflict("the idempotency key was used for another call")
-        return Answer(receipt, None, repeated=True)
+        step = _step(session, decision, request.evidence, now)
+        arguments = request.call.arguments
+        _, self.pending = append(means, transaction, session, step, now, arguments=arguments, once=self._once)
+        return self.pending
 
 
-def judged(means: Means, request: Evaluate, live: Live, standing: Standing) -> Decision:
+def _same(before: Repeated, asked: Once) -> Kept | Pending:
+    """Return the receipt that a key has got before, if it was for the same."""
+    if before.digest != asked.digest:
+        raise RequestConflict("the idempotency key was used for another call")
+    return before.found
+
+
+def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing) -> Decision:
     """Return the decision on a call under a standing. Nothing is kept of it."""
     engines = means.engines if request.evidence is None else means.observers
-    return judge(
-        request.call,
-        live.passport.mission,
-        standing,
-        engines=engines,
-        files=means.files,
-        clock=means.stopwatch,
-    )
+    return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
 
 
 def _step(session: Session, decision: Decision, evidence: Evidence | None, now: Moment) -> Step:
@@ -176,7 +198,7 @@ def _step(session: Session, decision: Decision, evidence: Evidence | None, now: 
         measurements=measurements(action) or UNSET,
         budget_delta=_consumed(session, remaining) if decision.permits else UNSET,
         result_hash=given.content or UNSET,
-        content_class=given.content_class or UNSET,
+        content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,
         content_provenance=given.provenance or UNSET,
         sensitivity=given.sensitivity or UNSET,
         instruction_bearing=UNSET if given.instruction_bearing is None else given.instruction_bearing,

@@ -39,7 +39,7 @@ class Governor:
     def _done(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
         if isinstance(asked, Aside):
             return asked.compute()
-        return self._ledger.run(asked.work, alone=asked.alone)
+        return self._ledger.run(asked.work, alone=asked.alone, prepare=asked.prepare)
 
     async def arun(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
@@ -59,4 +59,4 @@ class Governor:
     async def _adone(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
         if isinstance(asked, Aside):
             return await asyncio.get_running_loop().run_in_executor(None, asked.compute)
-        return await self._ledger.arun(asked.work, alone=asked.alone)
+        return await self._ledger.arun(asked.work, alone=asked.alone, prepare=asked.prepare)

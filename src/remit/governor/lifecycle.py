@@ -11,12 +11,12 @@ from msgspec import structs
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.governor.clock import Moment
 from remit.governor.means import Means
-from remit.governor.receipts import append, budget_remaining, moment_of
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
 from remit.governor.states import MOVES, Move, account_of, duration_left_s, touched
 from remit.ledger.port import Delegation, Session, Transaction
 from remit.policy.budget import release
 
-__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle_overdue"]
+__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle", "settle_overdue"]
 
 CALLS: Final = "tool_calls"
 UNIT: Final = "invocations"
@@ -40,14 +40,14 @@ def close(means: Means, transaction: Transaction, session: Session, move: Move, 
         if child is not None and child.state == "active":
             close(means, transaction, touched(child, now), move, now)
         else:
-            _settle(means, transaction, delegation, now)
+            settle(means, transaction, delegation, now)
     session = touched(transaction.session(session.id) or session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
     session = structs.replace(session, state=move.state, cause=move.code, ended_ms=ended_ms)
     transaction.put_session(session)
     given = transaction.delegation_to(session.id)
     if given is not None and not given.settled:
-        _settle(means, transaction, given, now)
+        settle(means, transaction, given, now)
     return session
 
 
@@ -58,11 +58,11 @@ def settle_overdue(means: Means, transaction: Transaction, session: Session, now
         if child is not None:
             looked_at(means, transaction, child, now)
         elif now.wall_ms >= delegation.expires_ms:
-            _settle(means, transaction, delegation, now)
+            settle(means, transaction, delegation, now)
     return transaction.session(session.id) or session
 
 
-def _settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
+def settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
     """Give back to a parent what its delegate has not used."""
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
     if parent is None:
@@ -87,7 +87,7 @@ def _release_step(parent: Session, delegation: Delegation, used: int, now: Momen
         side_effect_class="none",
         verdict="compliant",
         reason=reason,
-        policy_decisions=(PolicyDecision(backend="governor", decision="permit", reason=reason),),
+        policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="permit", reason=reason),),
         budget_remaining=remaining,
         timestamp=moment_of(parent, now),
         budget_delta=LineageBudgetDelta(

@@ -10,14 +10,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import Passport, verify_passport
+from remit.claims.receipt import SignedReceipt, verify_receipt
+from remit.errors import KeyUnknown
 from remit.governor.clock import Clock
-from remit.ledger.port import Reader, Session, Switches, Work
+from remit.ledger.port import Prepare, Reader, Session, Work
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
-__all__ = ["Aside", "Commit", "Keys", "Live", "Means", "Steps", "UseCase"]
+__all__ = ["Aside", "Commit", "Keys", "Means", "Steps", "UseCase"]
 
-_MAX_LIVE: Final = 4096
+_MAX_PASSPORTS: Final = 4096
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -28,6 +30,7 @@ class Commit(NamedTuple):
 
     work: Work[Any]
     alone: bool = False
+    prepare: Prepare | None = None
 
 
 class Aside(NamedTuple):
@@ -55,13 +58,8 @@ class Keys(Protocol):
     def keyring(self) -> Keyring:
         """Return the keys that are believed."""
 
-
-class Live(NamedTuple):
-    """A session as it was last seen, with its passport read."""
-
-    session: Session
-    passport: Passport
-    switches: Switches
+    def refresh(self) -> Keyring:
+        """Read again which keys are believed, and return them."""
 
 
 @dataclass
@@ -76,24 +74,32 @@ class Means:
     stopwatch: Callable[[], float]
     entropy: Callable[[int], bytes]
     reader: Reader
-    live: dict[str, Live] = field(default_factory=dict)
+    # Of the sessions that this process has looked at. A passport never changes, so neither does what is kept here.
+    passports: dict[str, Passport] = field(default_factory=dict)
 
-    def remember(self, session: Session, passport: Passport, switches: Switches) -> Live:
-        """Keep how a session stands, for the next call to be judged by; the ledger compares before it counts."""
-        known = self.live.get(session.id)
-        if known is not None and known.session.length > session.length:
-            return known  # an answer that was overtaken by a later one
-        if known is None and len(self.live) >= _MAX_LIVE:
-            del self.live[next(iter(self.live))]
-        found = self.live[session.id] = Live(session, passport, switches)
-        return found
+    def verified(self, token: str, now_s: int) -> Passport:
+        """Return the passport of a token; a key that is not known may have come in by another process."""
+        try:
+            return verify_passport(token, self.keys.keyring(), now=now_s)
+        except KeyUnknown:
+            return verify_passport(token, self.keys.refresh(), now=now_s)
+
+    def receipt(self, token: str) -> SignedReceipt:
+        """Return the receipt of a token that was kept, verified."""
+        try:
+            return verify_receipt(token, self.keys.keyring())
+        except KeyUnknown:
+            return verify_receipt(token, self.keys.refresh())
 
     def passport_of(self, session: Session) -> Passport:
         """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""
-        known = self.live.get(session.id)
-        if known is not None:
-            return known.passport
-        return verify_passport(session.passport, self.keys.keyring(), now=session.started_ms // 1000)
+        known = self.passports.get(session.id)
+        if known is None:
+            known = self.verified(session.passport, session.started_ms // 1000)
+            if len(self.passports) >= _MAX_PASSPORTS:
+                del self.passports[next(iter(self.passports))]
+            self.passports[session.id] = known
+        return known
 
     def new_id(self, kind: str) -> str:
         """Return an id that nobody has used."""

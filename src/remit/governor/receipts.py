@@ -12,17 +12,19 @@ from msgspec import structs
 
 from remit.claims.chain import Head, draft, ordered_receipt_id
 from remit.claims.draft import Draft
-from remit.claims.receipt import SignedReceipt, Step, verify_receipt
+from remit.claims.receipt import SignedReceipt, Step
 from remit.claims.strictjson import JSON
 from remit.errors import TokenTooLarge
 from remit.governor.clock import Moment, timestamp
 from remit.governor.means import Means
 from remit.governor.states import duration_left_s
-from remit.ledger.port import Kept, Pending, Session, Transaction
+from remit.ledger.port import Kept, Once, Pending, Session, Transaction
 
-__all__ = ["MAX_TOOL", "append", "budget_remaining", "clip", "moment_of", "named_tool", "receipt_of"]
+__all__ = ["GOVERNOR", "MAX_TOOL", "append", "budget_remaining", "clip", "moment_of", "named_tool", "receipt_of"]
 
 MAX_TOOL: Final = 256
+# Who speaks in receipts that are not about a call.
+GOVERNOR: Final = "governor"
 _SHORT: Final = 400
 
 
@@ -53,7 +55,7 @@ def moment_of(session: Session, now: Moment) -> str:
 
 def receipt_of(means: Means, found: Kept | Pending) -> SignedReceipt:
     """Return a receipt that is durable: one that is kept is verified, one of a moment ago is known."""
-    return found.receipt if isinstance(found, Pending) else verify_receipt(found.token, means.keys.keyring())
+    return found.receipt if isinstance(found, Pending) else means.receipt(found.token)
 
 
 def append(
@@ -64,7 +66,7 @@ def append(
     now: Moment,
     *,
     arguments: Mapping[str, JSON],
-    key: str = "",
+    once: Once | None = None,
     result_of: str = "",
 ) -> tuple[Session, Pending]:
     """Append a step to the chain of a session, and return the session as it then stands."""
@@ -74,7 +76,7 @@ def append(
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)
     pending = Pending(_drafted(means, head, step, now, arguments), signing)
-    return transaction.append(session, pending, key=key, result_of=result_of), pending
+    return transaction.append(session, pending, once=once, result_of=result_of), pending
 
 
 def _drafted(means: Means, head: Head, step: Step, now: Moment, arguments: Mapping[str, JSON]) -> Draft:

@@ -12,7 +12,7 @@ from remit.errors import ReceiptNotFound, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import looked_at
 from remit.governor.means import Commit, Means, Steps
-from remit.governor.receipts import append, budget_remaining, moment_of, receipt_of
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of, receipt_of
 from remit.governor.sessions import found
 from remit.ledger.port import Kept, Pending, Session, Transaction
 from remit.policy.engines import DENIALS
@@ -59,6 +59,8 @@ class RecordResult:
             return known, True
         now = means.clock.now()
         decision = receipt_of(means, kept)
+        if any(said.backend == GOVERNOR for said in decision.claims.policy_decisions):
+            raise ReceiptNotFound("the receipt of this id is not a decision on a call")
         session = looked_at(means, transaction, session, now)
         step = self._step(session, decision, now)
         arguments = {"receipt_id": self.receipt_id, "result": self.result.value}
@@ -89,7 +91,7 @@ class RecordResult:
             verdict=verdict,
             reason=reason,
             policy_decisions=(
-                PolicyDecision(backend="governor", decision="permit" if permitted else "deny", reason=reason),
+                PolicyDecision(backend=GOVERNOR, decision="permit" if permitted else "deny", reason=reason),
             ),
             budget_remaining=budget_remaining(session),
             timestamp=moment_of(session, now),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from remit.errors import FieldInvalid, SessionNotFound
-from remit.governor.lifecycle import close, looked_at
+from remit.governor.lifecycle import close, looked_at, settle
 from remit.governor.means import Commit, Means, Steps
-from remit.governor.sessions import found
+from remit.governor.sessions import as_kept, found
 from remit.governor.states import MOVES
 from remit.ledger.port import Session, Transaction
 
@@ -35,11 +35,15 @@ class RevokePassport:
             transaction.put_revocation(self.passport_id, at_ms=now.wall_ms, reason=self.reason)
             session = transaction.session(self.passport_id)
             if session is None:
+                # Nobody will use what was set aside for it.
+                given = transaction.delegation_to(self.passport_id)
+                if given is not None and not given.settled:
+                    settle(means, transaction, given, now)
                 return None
             return close(means, transaction, session, MOVES["revoke_passport"], now)
 
         session: Session | None = yield Commit(work)
-        return session
+        return None if session is None else (yield from as_kept(session))
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class RevokeSession:
             return found(transaction, self.session_id)
 
         session: Session = yield Commit(work)
-        return session
+        return (yield from as_kept(session))
 
 
 def _first_of(transaction: Transaction, session: Session) -> Session:
@@ -86,12 +90,12 @@ class KillSwitch:
             transaction.put_switches(transaction.switches._replace(kill_switch=self.on))
             closed = 0
             for session_id in transaction.active_sessions() if self.on else ():
-                session = found(transaction, session_id)
-                closed += close(means, transaction, session, MOVES["kill"], now) is not session
+                # A delegate may be closed by now, with its parent: it was revoked all the same.
+                close(means, transaction, found(transaction, session_id), MOVES["kill"], now)
+                closed += 1
             return closed
 
         closed: int = yield Commit(work, alone=True)
-        means.live.clear()
         return closed
 
 

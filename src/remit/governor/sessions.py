@@ -6,23 +6,22 @@ from typing import NamedTuple
 from msgspec import structs
 
 from remit.claims.canonical import encode_base64url
-from remit.claims.passport import Passport, verify_passport
-from remit.claims.receipt import verify_receipt
+from remit.claims.passport import Passport
 from remit.errors import (
     KillSwitchOn,
-    LedgerRolledBack,
     LineageUnknown,
     PassportRevoked,
     SessionNotFound,
+    SessionSealed,
     TokenError,
 )
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import close, looked_at
-from remit.governor.means import Commit, Live, Means, Steps
-from remit.governor.states import MOVES, QUARANTINED
-from remit.ledger.port import RESTORED, Kept, Session, Switches, Transaction
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.states import MOVES, QUARANTINED, touched
+from remit.ledger.port import RESTORED, Kept, Session, Transaction
 
-__all__ = ["End", "Look", "Start", "Started", "found"]
+__all__ = ["End", "Look", "Looked", "Start", "Started", "as_kept", "found"]
 
 
 class Started(NamedTuple):
@@ -33,13 +32,27 @@ class Started(NamedTuple):
     existing: bool
 
 
+class Looked(NamedTuple):
+    """A session as it stands, with its passport."""
+
+    session: Session
+    passport: Passport
+
+
 def found(transaction: Transaction, session_id: str) -> Session:
     """Return the session of this id, or raise `SessionNotFound`."""
     session = transaction.session(session_id)
     if session is None:
         raise SessionNotFound("no session has this id")
     if session.cause == RESTORED:
-        raise LedgerRolledBack("the session comes from an older copy of the ledger; start one with a new passport")
+        raise SessionSealed("the session comes from an older copy of the ledger; start one with a new passport")
+    return session
+
+
+def as_kept(session: Session) -> Steps[Session]:
+    """Return a session with the hash of its head, which work that has appended to it did not know yet."""
+    if session.length and session.receipt_hash is None:
+        session = yield Commit(lambda transaction: found(transaction, session.id))
     return session
 
 
@@ -51,23 +64,25 @@ class Start:
 
     def steps(self, means: Means) -> Steps[Started]:
         """Verify the passport, then keep the session if there is none."""
-        passport = verify_passport(self.token, means.keys.keyring(), now=means.clock.now().wall_s)
+        passport = means.verified(self.token, means.clock.now().wall_s)
         started: Started = yield Commit(lambda transaction: _start(means, transaction, passport))
-        return started
+        return started._replace(session=(yield from as_kept(started.session)))
 
 
 def _start(means: Means, transaction: Transaction, passport: Passport) -> Started:
     now = means.clock.now()
-    session = transaction.session(passport.jti)
-    if session is not None:
+    if transaction.session(passport.jti) is not None:
+        session = found(transaction, passport.jti)
         return Started(_kept(means, transaction, session, now), passport, existing=True)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
-    if passport.parent_jti is not None:
-        _check_delegated(transaction, passport)
     session = _new_session(means, transaction, passport, now)
+    if passport.parent_jti is not None:
+        parent = touched(_delegating(transaction, passport), now)
+        left_ms = max(0, parent.lifetime_ms - parent.elapsed_ms)
+        session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms))
     transaction.put_session(session)
     return Started(session, passport, existing=False)
 
@@ -80,13 +95,17 @@ def _kept(means: Means, transaction: Transaction, session: Session, now: Moment)
     return looked
 
 
-def _check_delegated(transaction: Transaction, passport: Passport) -> None:
-    """Raise unless calls are set aside for this delegate."""
+def _delegating(transaction: Transaction, passport: Passport) -> Session:
+    """Return the session that has set calls aside for this delegate."""
     delegation = transaction.delegation_to(passport.jti)
     if delegation is None or delegation.parent != passport.parent_jti:
         raise LineageUnknown("the passport is a delegate's, and nothing here was delegated to it")
     if delegation.settled:
         raise PassportRevoked("the session that the passport was delegated from has ended")
+    parent = found(transaction, delegation.parent)
+    # Where another process ends the parent at the same moment, one of the two must see the other: both write its row.
+    transaction.put_session(parent)
+    return parent
 
 
 def _new_session(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
@@ -114,19 +133,21 @@ class Look:
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[Live]:
+    def steps(self, means: Means) -> Steps[Looked]:
         """Read the session; where this process sees it for the first time, its passport and its last receipt too."""
-        first = self.session_id not in means.live
+        first = self.session_id not in means.passports
 
-        def work(transaction: Transaction) -> tuple[Session, Switches]:
+        def work(transaction: Transaction) -> Session:
+            # Another process may have changed the key; its receipts are no breach, once the keys are read again.
+            means.keys.signing(transaction.switches.kid)
             session = _kept(means, transaction, found(transaction, self.session_id), means.clock.now())
             if first and not session.cause and not _head_is_genuine(means, transaction, session):
                 session = structs.replace(session, cause=QUARANTINED)
                 transaction.put_session(session)
-            return session, transaction.switches
+            return session
 
-        session, switches = yield Commit(work)
-        return means.remember(session, means.passport_of(session), switches)
+        session: Session = yield Commit(work)
+        return Looked(session, means.passport_of(session))
 
 
 def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
@@ -137,7 +158,7 @@ def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -
     if not isinstance(kept, Kept) or (kept.session_id, kept.seq) != (session.id, session.length):
         return False
     try:
-        return verify_receipt(kept.token, means.keys.keyring()).hash == session.receipt_hash
+        return means.receipt(kept.token).hash == session.receipt_hash
     except TokenError:
         return False
 
@@ -157,4 +178,4 @@ class End:
             return close(means, transaction, session, MOVES["end"], now)
 
         session: Session = yield Commit(work)
-        return session
+        return (yield from as_kept(session))

@@ -50,8 +50,8 @@ def touched(session: Session, now: Moment) -> Session:
 
 
 def duration_left_s(session: Session) -> int:
-    """Return the whole seconds that are left, rounded down, so that a limit is never overstayed."""
-    return max(0, session.lifetime_ms - session.elapsed_ms) // 1000
+    """Return the seconds that are left, the last one begun counted whole: none are left when the time is over."""
+    return max(0, -((session.elapsed_ms - session.lifetime_ms) // 1000))
 
 
 def account_of(session: Session) -> Account:

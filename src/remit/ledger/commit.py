@@ -12,8 +12,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
-from remit.errors import HeadMoved, LedgerUnavailable, StateError
-from remit.ledger.port import Reader, Session, Switches, Work
+from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
+from remit.ledger.port import Prepare, Reader, Session, Switches, Work
 from remit.ledger.post import Item, LoopPost, wait_for
 from remit.ledger.transaction import Buffer, Changes, Store
 
@@ -22,6 +22,7 @@ __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 _MAX_KNOWN: Final = 4096
+_PATIENCE: Final = 40
 
 _T = TypeVar("_T")
 
@@ -63,16 +64,20 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
         self._thread.start()
 
-    def run(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def run(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers, once everything it wrote is durable."""
-        answer: _T = wait_for(work, self._submit, self._deadline_s, alone=alone)
+        answer: _T = wait_for(work, self._submit, self._deadline(alone=alone), alone=alone, prepare=prepare)
         return answer
 
-    async def arun(self, work: Work[_T], *, alone: bool = False) -> _T:
+    async def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers, once everything it wrote is durable."""
-        post = LoopPost.of_running_loop(self._posts, self._submit, self._deadline_s)
-        answer: _T = await post.send(work, alone=alone)
+        post = LoopPost.of_running_loop(self._posts, self._submit)
+        answer: _T = await post.send(work, self._deadline(alone=alone), alone=alone, prepare=prepare)
         return answer
+
+    def _deadline(self, *, alone: bool) -> float:
+        """Return how long to wait: what needs the ledger for itself may have much to do."""
+        return self._deadline_s * (_PATIENCE if alone else 1)
 
     def read(self) -> Reader:
         """Return a reader."""
@@ -123,21 +128,45 @@ class GroupCommit:
             self._commit(group)
         except Exception as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
             self._forget()
-            self._observer.failed(error)
-            failure = error if isinstance(error, LedgerUnavailable | StateError) else LedgerUnavailable(_UNEXPECTED)
+            with suppress(Exception):
+                self._observer.failed(error)
             for item in group:
-                item.failure = failure
+                item.failure = _failure(error)
         for item in group:
             item.done()
 
     def _commit(self, group: list[Item]) -> None:
         store = self._store = self._store or self._open_store()
+        if store.disturbed():
+            self._known.clear()
+            self._switches = None
+        self._prepare(store, group)
         try:
             self._attempt(store, group, hold=any(item.alone for item in group))
         except HeadMoved:
             store.rollback()
+            self._attempt_held(store, group)
+        with suppress(Exception):
+            self._observer.committed(store, len(group))
+
+    def _attempt_held(self, store: Store, group: list[Item]) -> None:
+        """Run a group again while the store is held; if it still refuses, one by one, to find out whose work it is."""
+        try:
             self._attempt(store, group, hold=True)
-        self._observer.committed(store, len(group))
+        except HeadMoved:
+            store.rollback()
+            if len(group) > 1:
+                for item in group:
+                    self._attempt_held(store, [item])
+            else:
+                group[0].failure = LedgerUnavailable("the ledger refuses what would be written")
+
+    def _prepare(self, store: Store, group: list[Item]) -> None:
+        """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
+        switches = self._switches = self._switches or store.switches()
+        for item in group:
+            if item.prepare is not None:
+                _prepare_one(item.prepare, item, Buffer(store, self._known, {}, switches, Changes()))
 
     def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
         if hold:
@@ -147,7 +176,8 @@ class GroupCommit:
         switches = self._switches = self._switches or store.switches()
         changes, seen = Changes(), dict[str, Session]()
         for item in group:
-            _run_one(item, Buffer(store, self._known, seen, switches, changes), changes)
+            if not item.spoilt:
+                _run_one(item, Buffer(store, self._known, seen, switches, changes), changes)
         if not changes:
             return store.rollback()
         changes.sign(seen)
@@ -181,7 +211,11 @@ class GroupCommit:
                 store.close()
 
 
-_UNEXPECTED: Final = "the ledger failed in a way that is not foreseen"
+def _failure(error: Exception) -> Exception:
+    """Return what one caller is told: an error of its own, because each will add its own way to it."""
+    if isinstance(error, LedgerUnavailable | StateError):
+        return type(error)(str(error))
+    return LedgerUnavailable(f"the ledger failed in a way that is not foreseen ({type(error).__name__})")
 
 
 def _next_group(waiting: list[Item]) -> list[Item]:
@@ -192,12 +226,22 @@ def _next_group(waiting: list[Item]) -> list[Item]:
     return group
 
 
+def _prepare_one(prepare: Prepare, item: Item, buffer: Buffer) -> None:
+    """Run what comes before the work; if that fails, there is no work."""
+    try:
+        prepare(buffer)
+    except (LedgerUnavailable, StateCorrupt):
+        raise  # the store failed, and with it the group
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the group
+        item.failure, item.spoilt = error, True
+
+
 def _run_one(item: Item, buffer: Buffer, changes: Changes) -> None:
     """Run one piece of work; what it wrote counts only if it comes to its end."""
     item.failure = None
     try:
         item.answer = item.work(buffer)
-    except (LedgerUnavailable, StateError):
+    except (LedgerUnavailable, StateCorrupt):
         raise  # the store failed, and with it the group
     except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the group
         item.failure = error

@@ -6,26 +6,42 @@ is gone, a ledger that is gone, and an older copy in the place of a newer one.
 
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.errors import RemitError, StateMissing
+import apsw
+
+from remit.errors import LedgerForeign, LedgerInUse, RemitError, StateCorrupt, StateMissing
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.commit import DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.port import Overview
-from remit.ledger.rows import Rows, SqliteReader
-from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
+from remit.ledger.rows import Rows, SqliteReader, translated
+from remit.ledger.schema import APPLICATION_ID, MIGRATIONS
+from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare
 from remit.ledger.transaction import Store
 
-__all__ = ["FILE", "LOCK", "AnchorKeeper", "Embedded", "mark_of", "open_embedded"]
+__all__ = [
+    "FILE",
+    "LOCK",
+    "USE",
+    "AnchorKeeper",
+    "Embedded",
+    "check_ours",
+    "mark_of",
+    "open_embedded",
+    "open_rows",
+    "place_of",
+]
 
 FILE: Final = "ledger.db"
 LOCK: Final = "home.lock"
+# Shared by all who have the ledger open; who puts another file in its place holds it alone.
+USE: Final = "ledger.use"
 _ANCHOR_EVERY_S: Final = 1.0
 
 
@@ -34,47 +50,92 @@ class Embedded(NamedTuple):
 
     home: Home
     ledger: GroupCommit
+    reader: SqliteReader
     keys: LedgerKeys
     key_files: KeyFiles
     path: str
     watch: "AnchorKeeper"
+    held: ExitStack
 
     def close(self) -> None:
         """Finish, and let go of everything."""
+        self.reader.close()  # first: the last to leave must be the writer, who brings all into one file
         self.ledger.close()
-        self.home.close()
+        self.held.close()
 
 
 def open_embedded(
     path: Path, *, deadline_s: float = DEADLINE_S, vfs: str | None = None, observer: Observer | None = None
 ) -> Embedded:
     """Return the ledger of the home at `path`, made first where there is none."""
-    home = open_home(path)
-    try:
-        files = KeyFiles(home.folder("keys"))
+    with ExitStack() as held:
+        home = held.enter_context(open_home(path))
+        held.enter_context(_in_use(home))
+        files = KeyFiles(held.enter_context(home.folder("keys")))
         anchor = Anchor(home)
         with home.locked(LOCK):
             place = _prepared(home, files, anchor, vfs)
         reader = SqliteReader(lambda: connect_reader(place, vfs=vfs))
+        held.callback(reader.close)
         keys = LedgerKeys(files, reader)
         watch = AnchorKeeper(anchor, observer or Observer())
         ledger = GroupCommit(lambda: SqliteStore.open(place, vfs=vfs), reader, deadline_s=deadline_s, observer=watch)
-    except BaseException:
-        home.close()
-        raise
-    return Embedded(home, ledger, keys, files, place, watch)
+        return Embedded(home, ledger, reader, keys, files, place, watch, held.pop_all())
+
+
+@contextmanager
+def _in_use(home: Home) -> Iterator[None]:
+    """Keep others from putting another file in the place of the ledger."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(home.locked(USE, shared=True, wait=False))
+        except LedgerInUse:
+            raise LedgerInUse("the ledger is being restored: wait until that is done") from None
+        yield
+
+
+@contextmanager
+def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
+    """Give the ledger of a home for reading, while others write: a connection that cannot write, and its rows."""
+    with _in_use(home):
+        connection = connect_reader(place_of(home))
+        try:
+            check_ours(connection)
+            yield connection, Rows(lambda: connection)
+        finally:
+            connection.close()
+
+
+def place_of(home: Home) -> str:
+    """Return the path of the ledger's file, once it and what lies beside it are known to be safe."""
+    for beside in ("-wal", "-shm"):
+        home.check_file(FILE + beside)
+    return home.path_of(FILE)
+
+
+def check_ours(connection: apsw.Connection) -> None:
+    """Raise `LedgerForeign` unless this is a ledger of ours, of a version that we read."""
+    try:
+        found, version = connection.pragma("application_id"), connection.pragma("user_version")
+    except apsw.NotADBError:
+        raise LedgerForeign("the file is not a database") from None
+    except apsw.CorruptError:
+        raise StateCorrupt("the file is damaged; take another copy of it") from None
+    if found != APPLICATION_ID:
+        raise LedgerForeign("the file is not a ledger of ours")
+    if version not in range(1, len(MIGRATIONS) + 1):
+        raise LedgerForeign(f"the ledger is of version {version}, and this one reads up to {len(MIGRATIONS)}")
 
 
 def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> str:
     """Return the path of the ledger's file, once it is known to be what it must be."""
     mark = anchor.read()
     if not home.check_file(FILE):
-        if mark is not None:
-            raise StateMissing(f"{FILE} is gone, and it has held {mark.receipts} receipts: restore a backup of it")
-        if len(files.kids()) > 1:
-            raise StateMissing(f"{FILE} is gone, and there are keys of it: restore a backup of it")
+        _check_nothing_lost(mark, files)
         home.create(FILE, b"")
-    place = home.path_of(FILE)
+    place = place_of(home)
+    if _is_new(place, vfs):
+        _check_nothing_lost(mark, files)
     connection = connect(place, vfs=vfs)
     try:
         now_ms = time.time_ns() // 1_000_000
@@ -88,6 +149,34 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> s
     if mark is None:
         anchor.advance(present)
     return place
+
+
+def _check_nothing_lost(mark: Mark | None, files: KeyFiles) -> None:
+    """Raise if there has been a ledger already: a new one in its place would hide that."""
+    if mark is not None:
+        raise StateMissing(f"{FILE} is gone, and it has held {mark.receipts} receipts: restore a backup of it")
+    if len(files.kids()) > 1:
+        raise StateMissing(f"{FILE} is gone, and there are keys of it: restore a backup of it")
+
+
+def _is_new(place: str, vfs: str | None) -> bool:
+    """Tell whether nothing was ever kept in the file, and raise if it is not ours; it is only read.
+
+    Setting up a connection as the ledger's would change a foreign file before anyone could see whose it is. One that
+    could not write at all would be kept out by what a crash has left to be undone.
+    """
+    with translated():
+        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
+    try:
+        with translated():
+            connection.set_busy_timeout(BUSY_MS)
+            marked = connection.pragma("application_id") or connection.pragma("user_version")
+            new = not marked and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+        if not new:
+            check_ours(connection)
+        return new
+    finally:
+        connection.close()
 
 
 def mark_of(overview: Overview) -> Mark:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self, final
 
-from remit.errors import HomeUnsafe, LedgerUnavailable, RemitError, StateCorrupt, StateMissing, quote
+from remit.errors import HomeUnsafe, LedgerInUse, LedgerUnavailable, RemitError, StateCorrupt, StateMissing, quote
 
 __all__ = ["Home", "open_home"]
 
@@ -170,13 +170,14 @@ class Home:
         return f"{self._path}/{name}"
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        """Hold the lock of this name: one at a time, among threads and processes. A thread that holds it must not ask.
+    def locked(self, name: str, *, shared: bool = False, wait: bool = True) -> Iterator[None]:
+        """Hold the lock of this name, among threads and processes: alone, or with others who share it.
 
-        The lock file stays; a process that dies lets go.
+        A thread that holds it must not wait for it again. Without `wait`, `LedgerInUse` tells that others hold it. The
+        lock file stays; a process that dies lets go.
         """
         with _translated(self._label(name)):
-            fd = self._lock(name)
+            fd = self._lock(name, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         try:
             yield
         finally:
@@ -184,12 +185,12 @@ class Home:
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def _lock(self, name: str) -> int:
+    def _lock(self, name: str, how: int) -> int:
         while True:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | _FILE, _FILE_MODE, dir_fd=self._held)
             try:
                 _check_file(os.fstat(fd), self._label(name))
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                fcntl.flock(fd, how)
                 found = self._look(name)
                 if found is not None and os.path.samestat(found, os.fstat(fd)):
                     return fd
@@ -339,6 +340,8 @@ def _ours(error: OSError, shown: str) -> RemitError:
         return HomeUnsafe(f"{shown} may not be touched by the user who runs this ({reason})")
     if error.errno == errno.ENOENT:
         return StateMissing(f"{shown} is gone")
+    if error.errno == errno.EWOULDBLOCK:
+        return LedgerInUse(f"{shown} is held by others")
     return LedgerUnavailable(f"{shown} cannot be read or written ({reason})")
 
 

@@ -6,12 +6,13 @@ It keeps every promise of the port but the one that gives a ledger its name: it 
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from msgspec import structs
 
 from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
-from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Session, Switches
+from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Repeated, Session, Switches
 from remit.ledger.transaction import Changes
 
 __all__ = ["MemoryStore", "Shelf"]
@@ -28,7 +29,7 @@ class Shelf:
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: dict[str, Kept] = field(default_factory=dict)
     chains: dict[str, list[Kept]] = field(default_factory=dict)
-    repeats: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
     results: dict[str, Kept] = field(default_factory=dict)
     delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -75,15 +76,16 @@ class MemoryStore:
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Keep the changes, and return the sessions as they are now kept."""
         shelf = self._shelf
-        sessions = {name: self._moved(session) for name, session in changes.sessions.items()}
+        numbers = count(len(shelf.sessions) + 1)
+        sessions = {name: self._moved(session, numbers) for name, session in changes.sessions.items()}
         shelf.sessions.update(sessions)
-        for session_id, seq, pending, key, result_of in changes.receipts:
+        for session_id, seq, pending, once, result_of in changes.receipts:
             receipt = pending.receipt
             kept = Kept(session_id, seq, receipt.claims.receipt_id, receipt.token)
             shelf.receipts[kept.receipt_id] = kept
             shelf.chains.setdefault(kept.session_id, []).append(kept)
-            if key:
-                shelf.repeats[kept.session_id, key] = kept
+            if once is not None:
+                shelf.repeats[session_id, once.key] = Repeated(kept, once.digest)
             if result_of:
                 shelf.results[result_of] = kept
         shelf.delegations.update(changes.delegations)
@@ -100,12 +102,11 @@ class MemoryStore:
         self.rollback()
         return sessions
 
-    def _moved(self, session: Session) -> Session:
+    def _moved(self, session: Session, numbers: Iterator[int]) -> Session:
         there = self._shelf.sessions.get(session.id)
         if (there.version if there else 0) != session.version:
             raise HeadMoved("another has changed the session")
-        number = session.number or len(self._shelf.sessions) + 1
-        return structs.replace(session, number=number, version=session.version + 1)
+        return structs.replace(session, number=session.number or next(numbers), version=session.version + 1)
 
     def session(self, session_id: str) -> Session | None:
         """Return the session of this id."""
@@ -147,7 +148,7 @@ class MemoryStore:
         """Return what holds for the whole ledger."""
         return self._shelf.switches
 
-    def repeated(self, session_id: str, key: str) -> Kept | None:
+    def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""
         return self._shelf.repeats.get((session_id, key))
 

@@ -30,9 +30,12 @@ __all__ = [
     "Kept",
     "KeyRecord",
     "Ledger",
+    "Once",
     "Overview",
     "Pending",
+    "Prepare",
     "Reader",
+    "Repeated",
     "Session",
     "Switches",
     "Transaction",
@@ -139,6 +142,20 @@ class Kept(NamedTuple):
     token: str
 
 
+class Once(NamedTuple):
+    """What makes a request repeatable: the key it comes with, and a digest of all that was asked."""
+
+    key: str
+    digest: str
+
+
+class Repeated(NamedTuple):
+    """The receipt of a request that was made before, and the digest of what was asked then."""
+
+    found: "Kept | Pending"
+    digest: str
+
+
 class Delegation(NamedTuple):
     """Calls that a session has set aside for a delegate, and the passport that the delegate got."""
 
@@ -225,7 +242,7 @@ class Transaction(Protocol):
     def receipt(self, receipt_id: str) -> "Kept | Pending | None":
         """Return the receipt of this id."""
 
-    def repeated(self, session_id: str, key: str) -> "Kept | Pending | None":
+    def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this idempotency key."""
 
     def result_of(self, receipt_id: str) -> "Kept | Pending | None":
@@ -249,7 +266,7 @@ class Transaction(Protocol):
     def put_session(self, session: Session) -> None:
         """Keep a session: a new one, or one that was read here with changes."""
 
-    def append(self, session: Session, pending: Pending, *, key: str = "", result_of: str = "") -> Session:
+    def append(self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "") -> Session:
         """Append a receipt and keep what `session` says, or raise `HeadMoved`; return the session as it now stands.
 
         The head of `session` is the one that the receipt was drafted on.
@@ -273,19 +290,22 @@ class Transaction(Protocol):
 
 _T = TypeVar("_T")
 Work: TypeAlias = Callable[[Transaction], _T]
+# What can be done before anything of a group is written: it only reads, and what it does takes its time.
+Prepare: TypeAlias = Callable[[Transaction], None]
 
 
 class Ledger(Protocol):
     """Where evidence is kept."""
 
-    def run(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def run(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers, once everything it wrote is durable. Waits; for threads.
 
         Work may be run more than once before it counts, so it must do nothing but through its transaction. Work that
-        runs alone shares its commit with no other.
+        runs alone shares its commit with no other. `prepare` is run once before the work, and never while the ledger
+        is held; all work of a group is prepared first.
         """
 
-    async def arun(self, work: Work[_T], *, alone: bool = False) -> _T:
+    async def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers, once everything it wrote is durable. For an event loop."""
 
     def read(self) -> Reader:

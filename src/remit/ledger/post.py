@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from remit.errors import LedgerUnavailable
-from remit.ledger.port import Work
+from remit.ledger.port import Prepare, Work
 
 __all__ = ["Item", "LoopPost", "Submit", "wait_for"]
 
@@ -19,31 +19,34 @@ _T = TypeVar("_T")
 
 _LATE: Final = "the ledger did not answer in time"
 # Handed over together: enough that the writer has something to group, few enough that it starts while more are made.
-_BUNDLE: Final = 8
+_BUNDLE: Final = 64
 
 
 class Item:
     """One piece of work, and what becomes of it."""
 
-    __slots__ = ("alone", "answer", "done", "failure", "withdrawn", "work")
+    __slots__ = ("alone", "answer", "done", "failure", "prepare", "spoilt", "withdrawn", "work")
 
-    def __init__(self, work: Work[Any], done: Callable[[], None], *, alone: bool) -> None:
+    def __init__(self, work: Work[Any], done: Callable[[], None], *, alone: bool, prepare: Prepare | None) -> None:
         self.work = work
+        self.prepare = prepare
         self.done = done
         self.alone = alone
         self.answer: Any = None
         self.failure: Exception | None = None
+        # Its preparation has failed.
+        self.spoilt = False
         self.withdrawn = False
 
 
 Submit: TypeAlias = Callable[[Sequence[Item]], None]
 
 
-def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool) -> _T:
+def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, prepare: Prepare | None) -> _T:
     """Hand over work and wait for its answer."""
     ready = threading.Lock()
     ready.acquire()
-    item = Item(work, ready.release, alone=alone)
+    item = Item(work, ready.release, alone=alone, prepare=prepare)
     submit([item])
     if not ready.acquire(timeout=deadline_s):
         item.withdrawn = True
@@ -57,33 +60,34 @@ def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool) 
 class LoopPost:
     """The post of one event loop: bundles go out, answers come back together, one alarm watches over all."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, deadline_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit) -> None:
         self.loop = loop
         self._submit = submit
-        self._deadline_s = deadline_s
         self._out: list[Item] = []
         self._back: deque[tuple[Item, asyncio.Future[Any]]] = deque()
         self._waking = False
-        # By the time they were sent, oldest first.
+        # With the time when they are given up.
         self._pending: dict[asyncio.Future[Any], tuple[Item, float]] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of_running_loop(cls, posts: dict[int, "LoopPost"], submit: Submit, deadline_s: float) -> "LoopPost":
+    def of_running_loop(cls, posts: dict[int, "LoopPost"], submit: Submit) -> "LoopPost":
         """Return the post of the loop that is running, out of `posts`."""
         loop = asyncio.get_running_loop()
         post = posts.get(id(loop))
         if post is None or post.loop is not loop:
-            post = posts[id(loop)] = cls(loop, submit, deadline_s)
+            for number in [number for number, other in posts.items() if other.loop.is_closed()]:
+                del posts[number]
+            post = posts[id(loop)] = cls(loop, submit)
         return post
 
-    def send(self, work: Work[_T], *, alone: bool) -> "asyncio.Future[_T]":
+    def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
         """Hand over work; the future holds its answer."""
         future: asyncio.Future[_T] = self.loop.create_future()
-        item = Item(work, lambda: self._arrive(item, future), alone=alone)
-        self._pending[future] = item, self.loop.time()
+        item = Item(work, lambda: self._arrive(item, future), alone=alone, prepare=prepare)
+        self._pending[future] = item, self.loop.time() + deadline_s
         if self._alarm is None:
-            self._alarm = self.loop.call_later(self._deadline_s, self._sweep)
+            self._alarm = self.loop.call_later(deadline_s, self._sweep)
         self._out.append(item)
         if len(self._out) == 1:
             self.loop.call_soon(self._flush)
@@ -127,12 +131,12 @@ class LoopPost:
         """Give up what has waited too long, and look again when the next one is due."""
         self._alarm = None
         now = self.loop.time()
-        while self._pending:
-            future, (item, sent) = next(iter(self._pending.items()))
-            if sent + self._deadline_s > now:
-                self._alarm = self.loop.call_at(sent + self._deadline_s, self._sweep)
-                return
-            del self._pending[future]
-            item.withdrawn = True
-            if not future.done():
-                future.set_exception(LedgerUnavailable(_LATE))
+        for future, (item, due) in list(self._pending.items()):
+            if due <= now:
+                del self._pending[future]
+                item.withdrawn = True
+                if not future.done():
+                    future.set_exception(LedgerUnavailable(_LATE))
+        if self._pending:
+            next_due = min(due for _, due in self._pending.values())
+            self._alarm = self.loop.call_at(next_due, self._sweep)

@@ -5,15 +5,16 @@ own that cannot write.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import apsw
 
 from remit.claims.canonical import sha256_hex
-from remit.errors import LedgerUnavailable, StateCorrupt
-from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Session, Switches
+from remit.errors import FieldInvalid, LedgerUnavailable, StateCorrupt
+from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Repeated, Session, Switches
 
 __all__ = ["SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
 
@@ -31,6 +32,8 @@ def translated() -> Iterator[None]:
         yield
     except _CORRUPT as error:
         raise StateCorrupt("the ledger file is damaged; restore a backup of it") from error
+    except UnicodeEncodeError:
+        raise FieldInvalid("a text holds half a character") from None
     except apsw.Error as error:
         raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
 
@@ -111,11 +114,14 @@ class Rows:
             raise StateCorrupt("the ledger file has lost its first row; restore a backup of it")
         return Switches(row[0], bool(row[1]), row[2])
 
-    def repeated(self, session_id: str, key: str) -> Kept | None:
+    def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""
-        sql = _KEPT + "JOIN repeats p ON p.receipt = r.number WHERE p.session = s.number AND p.key = ? AND s.id = ?"
-        row = self._one(sql, key, session_id)
-        return Kept(*row) if row else None
+        sql = (
+            "SELECT p.digest, s.id, r.seq, r.id, r.token FROM repeats p JOIN sessions s ON s.number = p.session "
+            "JOIN receipts r ON r.number = p.receipt WHERE s.id = ? AND p.key = ?"
+        )
+        row = self._one(sql, session_id, key)
+        return Repeated(Kept(*row[1:]), row[0]) if row else None
 
     def result_of(self, receipt_id: str) -> Kept | None:
         """Return the receipt that holds the result of this one."""
@@ -165,10 +171,19 @@ class SqliteReader(Rows):
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
         self._mine = threading.local()
+        self._open: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         super().__init__(self._of_this_thread)
 
     def _of_this_thread(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._mine, "connection", None)
         if connection is None:
             connection = self._mine.connection = self._connect()
+            self._open.add(connection)
         return connection
+
+    def close(self) -> None:
+        """Let go of the file, once nobody reads; whoever reads again opens it again."""
+        self._mine = threading.local()
+        for connection in list(self._open):
+            with suppress(apsw.Error):  # a thread that reads all the same keeps its own until it is done
+                connection.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in

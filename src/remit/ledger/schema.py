@@ -81,6 +81,7 @@ CREATE TABLE receipts (
 CREATE TABLE repeats (
   session INTEGER NOT NULL REFERENCES sessions (number),
   key     TEXT    NOT NULL,
+  digest  TEXT    NOT NULL,
   receipt INTEGER NOT NULL REFERENCES receipts (number),
   PRIMARY KEY (session, key)
 ) STRICT, WITHOUT ROWID;

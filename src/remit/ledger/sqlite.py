@@ -4,7 +4,7 @@ Keeps this invariant: `commit` returns when everything is on disk, and raises ot
 connection is not used again. Work and groups are not known here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -24,31 +24,46 @@ BUSY_MS: Final = 2000
 # A log that has grown under a long reader shrinks again to this.
 _LOG_LIMIT: Final = 32 * 1024 * 1024
 _CACHE_KIB: Final = 8 * 1024
-_REPAIRED: Final = 3_051_003
-_WITHDRAWN: Final = range(3_052_000, 3_053_000)
+_REPAIRED: Final = (3, 51, 3)
+_WITHDRAWN: Final = (3, 52)
 
 
-def check_library(version: int) -> None:
+def check_library(version: str) -> None:
     """Raise unless this SQLite has the repair of the bug that corrupts a log when it is reset."""
-    if version < _REPAIRED or version in _WITHDRAWN:
+    number = tuple(int(part) for part in version.split("."))
+    if number < _REPAIRED or number[:2] == _WITHDRAWN:
         raise SqliteUnsafe(f"SQLite {version} can lose data in write-ahead mode; 3.51.3 or 3.53.0 has the repair")
 
 
 def connect(path: str, *, vfs: str | None = None) -> apsw.Connection:
     """Return a connection that writes, set up so that a commit is durable when it returns."""
-    check_library(apsw.SQLITE_VERSION_NUMBER)
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
-    with translated():
-        connection = apsw.Connection(path, flags=flags, vfs=vfs)
-        connection.set_busy_timeout(BUSY_MS)
-        for name, value in _PRAGMAS.items():
-            connection.pragma(name, value)
-        if connection.pragma("journal_mode") != "wal":
-            raise LedgerUnavailable("the ledger file cannot be used in write-ahead mode on this file system")
+    check_library(apsw.sqlite_lib_version())
+    connection = _connected(path, apsw.SQLITE_OPEN_READWRITE, vfs, _PRAGMAS)
+    if connection.pragma("journal_mode") != "wal":
+        connection.close()
+        raise LedgerUnavailable("the ledger file cannot be used in write-ahead mode on this file system")
     return connection
 
 
-_PRAGMAS: Final = {
+def connect_reader(path: str, *, vfs: str | None = None) -> apsw.Connection:
+    """Return a connection that cannot write."""
+    return _connected(path, apsw.SQLITE_OPEN_READONLY, vfs, {"trusted_schema": 0, "query_only": 1})
+
+
+def _connected(path: str, mode: int, vfs: str | None, pragmas: Mapping[str, str | int]) -> apsw.Connection:
+    with translated():
+        connection = apsw.Connection(path, flags=mode | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            for name, value in pragmas.items():
+                connection.pragma(name, value)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+_PRAGMAS: Final[Mapping[str, str | int]] = {
     "page_size": PAGE_SIZE,
     "journal_mode": "wal",
     "synchronous": "full",
@@ -59,17 +74,6 @@ _PRAGMAS: Final = {
     "journal_size_limit": _LOG_LIMIT,
     "cache_size": -_CACHE_KIB,
 }
-
-
-def connect_reader(path: str, *, vfs: str | None = None) -> apsw.Connection:
-    """Return a connection that cannot write."""
-    with translated():
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW
-        connection = apsw.Connection(path, flags=flags, vfs=vfs)
-        connection.set_busy_timeout(BUSY_MS)
-        connection.pragma("trusted_schema", 0)
-        connection.pragma("query_only", 1)
-    return connection
 
 
 def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[], KeyRecord]) -> None:
@@ -225,11 +229,11 @@ class SqliteStore(Rows):
 
     def _connect_receipts(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> None:
         """Write which key or decision a receipt answers."""
-        for session_id, _, pending, key, result_of in receipts:
+        for session_id, _, pending, once, result_of in receipts:
             receipt_id = pending.draft.claims.receipt_id
-            if key:
-                sql = f"INSERT INTO repeats VALUES (?, ?, ({_NUMBER_OF}))"  # noqa: S608
-                self._db.execute(sql, (sessions[session_id].number, key, receipt_id))
+            if once is not None:
+                sql = f"INSERT INTO repeats VALUES (?, ?, ?, ({_NUMBER_OF}))"  # noqa: S608
+                self._db.execute(sql, (sessions[session_id].number, *once, receipt_id))
             if result_of:
                 sql = f"INSERT INTO results VALUES (({_NUMBER_OF}), ({_NUMBER_OF}))"  # noqa: S608
                 self._db.execute(sql, (result_of, receipt_id))

@@ -10,20 +10,21 @@ from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
+from remit.claims.chain import step_id
 from remit.claims.draft import sign_draft
 from remit.errors import HeadMoved
-from remit.ledger.port import Delegation, Kept, KeyRecord, Pending, Reader, Session, Switches
+from remit.ledger.port import Delegation, Kept, KeyRecord, Once, Pending, Reader, Repeated, Session, Switches
 
 __all__ = ["Appended", "Attested", "Buffer", "Changes", "Store"]
 
 
 class Appended(NamedTuple):
-    """A receipt to be appended, the key that makes it repeatable, and the receipt whose result it holds."""
+    """A receipt to be appended, what makes it repeatable, and the receipt whose result it holds."""
 
     session_id: str
     seq: int
     pending: Pending
-    key: str
+    once: Once | None
     result_of: str
 
 
@@ -42,7 +43,7 @@ class Changes:
 
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: list[Appended] = field(default_factory=list)
-    repeats: dict[tuple[str, str], Pending] = field(default_factory=dict)
+    repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
     delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
@@ -89,7 +90,7 @@ class Store(Reader, Protocol):
         """Take the right to write; nothing that others write is seen until `commit` or `rollback`."""
 
     def disturbed(self) -> bool:
-        """Tell whether another has committed since this was last asked. Asked after `begin`."""
+        """Tell whether another has committed since this was last asked."""
 
     def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
         """Tell whether what was read before `begin` still holds."""
@@ -106,7 +107,7 @@ class Store(Reader, Protocol):
     def switches(self) -> Switches:
         """Return what holds for the whole ledger."""
 
-    def repeated(self, session_id: str, key: str) -> Kept | None:
+    def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""
 
     def result_of(self, receipt_id: str) -> Kept | None:
@@ -171,7 +172,7 @@ class Buffer:
         written = self._written(lambda it: it.pending.draft.claims.receipt_id == receipt_id)
         return written or self._store.receipt(receipt_id)
 
-    def repeated(self, session_id: str, key: str) -> Kept | Pending | None:
+    def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""
         place = session_id, key
         found = self.own.repeats.get(place) or self._group.repeats.get(place)
@@ -191,7 +192,7 @@ class Buffer:
         """Return what was delegated upon this request."""
         place = parent, request
         found = self.own.delegations.get(place) or self._group.delegations.get(place)
-        return found or self._store.delegation(parent, request)
+        return found or self._relied_on(self._store.delegation(parent, request))
 
     def delegation_to(self, child: str) -> Delegation | None:
         """Return the delegation that made this passport."""
@@ -199,7 +200,13 @@ class Buffer:
             for delegation in changes.delegations.values():
                 if delegation.child == child:
                     return delegation
-        return self._store.delegation_to(child)
+        return self._relied_on(self._store.delegation_to(child))
+
+    def _relied_on(self, delegation: Delegation | None) -> Delegation | None:
+        """Return a delegation that was read: whoever settles it writes its parent, so that is what to watch."""
+        if delegation is not None:
+            self.session(delegation.parent)
+        return delegation
 
     def open_delegations(self, parent: str) -> list[Delegation]:
         """Return the delegations of a session that are not settled."""
@@ -221,17 +228,19 @@ class Buffer:
         """Keep a session."""
         self.own.sessions[session.id] = session
 
-    def append(self, session: Session, pending: Pending, *, key: str = "", result_of: str = "") -> Session:
+    def append(self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "") -> Session:
         """Append a receipt on the head that `session` has."""
         there = self.session(session.id)
         if there is not None and (there.length, there.receipt_id) != (session.length, session.receipt_id):
             raise HeadMoved("the chain has grown since its head was read")
-        if pending.draft.claims.parent_receipt_id != session.receipt_id:
+        claims = pending.draft.claims
+        drafted_on = claims.grant_id, claims.parent_receipt_id, claims.step_id
+        if drafted_on != (session.id, session.receipt_id, step_id(session.length + 1)):
             raise HeadMoved("the receipt was drafted on another head")
         after = self.own.sessions[session.id] = session.after(pending)
-        self.own.receipts.append(Appended(session.id, after.length, pending, key, result_of))
-        if key:
-            self.own.repeats[session.id, key] = pending
+        self.own.receipts.append(Appended(session.id, after.length, pending, once, result_of))
+        if once is not None:
+            self.own.repeats[session.id, once.key] = Repeated(pending, once.digest)
         return after
 
     def put_delegation(self, delegation: Delegation) -> None:

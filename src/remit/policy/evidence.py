@@ -4,7 +4,6 @@ A receipt carries the digest of the effects and a short description; whoever kee
 that these were the ones. Where static policy does not bound what runs, the receipt says so.
 """
 
-from collections import Counter
 from typing import Final
 
 from remit.claims.canonical import canonicalize, sha256_base64url
@@ -63,7 +62,9 @@ def measurements(action: Action) -> dict[str, Measurement]:
 
 
 def _summary(action: Action) -> str:
-    counts = Counter(effect.verb for effect in action.effects)
+    counts: dict[str, int] = {}
+    for effect in action.effects:
+        counts[effect.verb] = counts.get(effect.verb, 0) + 1
     parts = [f"{_SAID[verb]} {count}" for verb, count in counts.items()]
     parts += [f"cannot tell {len(action.doubts)}"] if action.doubts else []
     return ", ".join(parts)[:_MAX_DESCRIPTION]

@@ -1,0 +1,250 @@
+"""Where the evidence of a test is kept: in memory or in a home, with a weather that makes commits fail."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from remit.claims.keys import SigningKey
+from remit.claims.succession import sign_key_change
+from remit.errors import LedgerUnavailable
+from remit.governor.clock import Moment
+from remit.governor.means import Keys
+from remit.ledger.commit import GroupCommit
+from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.keys import LedgerKeys, rotate
+from remit.ledger.memory import MemoryStore, Shelf
+from remit.ledger.port import Kept, KeyRecord, Overview, Reader, Session, Switches, Transaction
+from remit.ledger.sqlite import SqliteStore
+from remit.ledger.transaction import Changes, Store
+from tests.world import NOW, key_named
+
+__all__ = ["DEADLINE_S", "CountingReader", "MemoryPlace", "Place", "SqlitePlace", "Weather"]
+
+# Long enough that no test ever waits for it: nothing is timed here.
+DEADLINE_S = 60.0
+
+
+@dataclass
+class Weather:
+    """What happens to the next commit: it is `lost` before it is written, or written and then `unknown`.
+
+    `meanwhile` is done after work has read and before it is written, as by another process.
+    """
+
+    lost: bool = False
+    unknown: bool = False
+    meanwhile: Callable[[], object] | None = None
+
+    def before_begin(self) -> None:
+        """Let another process do what it does."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+
+    def before_commit(self) -> None:
+        """Fail if the commit is to be lost."""
+        if self.lost:
+            self.lost = False
+            raise LedgerUnavailable("the disk is full")
+
+    def after_commit(self) -> None:
+        """Fail although everything is written."""
+        if self.unknown:
+            self.unknown = False
+            raise LedgerUnavailable("the connection broke after the commit")
+
+
+class _WeatheredMemory(MemoryStore):
+    def __init__(self, shelf: Shelf, weather: Weather) -> None:
+        super().__init__(shelf)
+        self._weather = weather
+
+    def begin(self) -> None:
+        self._weather.before_begin()
+        super().begin()
+
+    def commit(self, changes: Changes) -> dict[str, Session]:
+        self._weather.before_commit()
+        kept = super().commit(changes)
+        self._weather.after_commit()
+        return kept
+
+
+class _WeatheredSqlite(SqliteStore):
+    weather: Weather
+
+    def begin(self) -> None:
+        self.weather.before_begin()
+        super().begin()
+
+    def commit(self, changes: Changes) -> dict[str, Session]:
+        self.weather.before_commit()
+        kept = super().commit(changes)
+        self.weather.after_commit()
+        return kept
+
+
+class Place(Protocol):
+    """Where evidence is kept, and what outlives a process."""
+
+    def open_store(self, weather: Weather) -> Store:
+        """Return a store for a writer."""
+
+    def reader(self) -> Reader:
+        """Return a reader."""
+
+    def keys(self) -> Keys:
+        """Return the keys, as a new process reads them."""
+
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
+        """Change the key that signs."""
+
+    def restart(self) -> None:
+        """Forget whatever a process has in memory."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+def _numbered_key(number: int) -> SigningKey:
+    return key_named(f"governor: key {number}")
+
+
+class _NumberedFiles:
+    """Stands for the files of private keys: each follows from its number."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def load(self, kid: str) -> SigningKey:
+        return next(key for key in map(_numbered_key, range(len(self._reader.keys()))) if key.kid == kid)
+
+
+class MemoryPlace:
+    """A shelf, which outlives its stores."""
+
+    def __init__(self) -> None:
+        first = _numbered_key(0)
+        self.shelf = Shelf("ledger:test", Switches(first.kid))
+        self.shelf.keys.append(_key_record(first, None, NOW * 1000))
+
+    def open_store(self, weather: Weather) -> Store:
+        """Return a store for a writer."""
+        return _WeatheredMemory(self.shelf, weather)
+
+    def reader(self) -> Reader:
+        """Return a reader."""
+        return MemoryStore(self.shelf)
+
+    def keys(self) -> Keys:
+        """Return the keys, as a new process reads them."""
+        reader = self.reader()
+        return LedgerKeys(_NumberedFiles(reader), reader)  # type: ignore[arg-type]  # it only loads
+
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
+        """Change the key that signs."""
+
+        def work(transaction: Transaction) -> KeyRecord:
+            number = len(self.shelf.keys)
+            old, new = keys.signing(transaction.switches.kid), _numbered_key(number)
+            change = sign_key_change(old, new.public, jti=f"key:change:{number}", now=now.wall_s)
+            record = _key_record(new, change, now.wall_ms)
+            transaction.put_key(record)
+            transaction.put_switches(transaction.switches._replace(kid=new.kid))
+            return record
+
+        ledger.run(work, alone=True)
+        assert isinstance(keys, LedgerKeys)
+        keys.refresh()
+
+    def restart(self) -> None:
+        """Forget nothing: it is all on the shelf."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+def _key_record(key: SigningKey, change: str | None, now_ms: int) -> KeyRecord:
+    return KeyRecord(key.kid, key.public.to_pem().decode("ascii"), change, now_ms)
+
+
+class SqlitePlace:
+    """A home with the embedded ledger."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve() / "home"
+        self._embedded: Embedded = open_embedded(self._path, deadline_s=DEADLINE_S)
+
+    def open_store(self, weather: Weather) -> Store:
+        """Return a store for a writer."""
+        store = _WeatheredSqlite.open(self._embedded.path)
+        assert isinstance(store, _WeatheredSqlite)
+        store.weather = weather
+        return store
+
+    def reader(self) -> Reader:
+        """Return a reader."""
+        return self._embedded.ledger.read()
+
+    def keys(self) -> Keys:
+        """Return the keys, as a new process reads them."""
+        return LedgerKeys(self._embedded.key_files, self.reader())
+
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
+        """Change the key that signs."""
+        assert isinstance(keys, LedgerKeys)
+        rotate(ledger, keys, self._embedded.key_files, now.wall_ms)
+
+    def restart(self) -> None:
+        """Close everything and open it again."""
+        self._embedded.close()
+        self._embedded = open_embedded(self._path, deadline_s=DEADLINE_S)
+
+    def close(self) -> None:
+        """Let go."""
+        self._embedded.close()
+
+
+class CountingReader:
+    """A reader that counts how many receipts were read, and in how many pages."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.receipts_read = 0
+        self.pages_read = 0
+
+    def session(self, session_id: str) -> Session | None:
+        """Return the session of this id."""
+        return self._reader.session(session_id)
+
+    def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
+        """Return a page of sessions."""
+        return self._reader.sessions(after=after, limit=limit)
+
+    def receipt(self, receipt_id: str) -> Kept | None:
+        """Return the receipt of this id."""
+        return self._reader.receipt(receipt_id)
+
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+        """Return a page of receipts, and count it."""
+        page = self._reader.receipts(session_id, after=after, limit=limit)
+        self.pages_read += 1
+        self.receipts_read += len(page)
+        return page
+
+    def attestations(self, session_id: str) -> list[str]:
+        """Return the attestations over a session."""
+        return self._reader.attestations(session_id)
+
+    def bookmark(self, session_id: str) -> str | None:
+        """Return the signed note of how far the chain was verified."""
+        return self._reader.bookmark(session_id)
+
+    def keys(self) -> list[KeyRecord]:
+        """Return every key."""
+        return self._reader.keys()
+
+    def overview(self) -> Overview:
+        """Return how much there is."""
+        return self._reader.overview()

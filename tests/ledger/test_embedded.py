@@ -1,0 +1,473 @@
+"""Opening the ledger of a home: what is wrong is refused before anything is signed, and nothing is changed by it."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from remit.errors import (
+    HomeUnsafe,
+    LedgerForeign,
+    LedgerRolledBack,
+    RemitError,
+    StateCorrupt,
+    StateMissing,
+)
+from remit.ledger.anchor import Anchor, Mark
+from remit.ledger.commit import GroupCommit
+from remit.ledger.embedded import FILE, AnchorKeeper, Embedded, mark_of, open_embedded
+from remit.ledger.home import open_home
+from remit.ledger.keyfiles import KeyFiles
+from remit.ledger.port import Switches, Transaction
+from remit.ledger.rows import SqliteReader
+from remit.ledger.schema import MIGRATIONS
+from remit.ledger.sqlite import SqliteStore, connect, connect_reader
+from tests.ledger.contract import PATIENT_S, Counted, append_to, checked, new_session, put
+from tests.world import NOW
+
+FIRST = new_session("first")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Embedded]:
+    embedded = open_embedded(place, deadline_s=PATIENT_S)
+    try:
+        yield embedded
+    finally:
+        embedded.close()
+
+
+def grow(embedded: Embedded, receipts: int) -> list[str]:
+    """Append receipts to the first session, which is started if there is none."""
+    if embedded.ledger.read().session(FIRST.id) is None:
+        embedded.ledger.run(start)
+    append = append_to(FIRST.id, signing=embedded.keys.signing)
+    return [embedded.ledger.run(append).receipt.token for _ in range(receipts)]
+
+
+def start(transaction: Transaction) -> None:
+    transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
+
+
+def anchored(place: Path) -> Mark | None:
+    with open_home(place) as home:
+        return Anchor(home).read()
+
+
+def contents(place: Path) -> dict[str, object]:
+    """Return what lies in a home: the ledger by what it holds, everything else by its bytes; locks do not count."""
+    found: dict[str, object] = {}
+    for path in sorted(place.rglob("*")):
+        name = str(path.relative_to(place))
+        if path.is_symlink():
+            found[name] = path.readlink()
+        elif path.is_file() and not name.endswith((".lock", ".use", "-wal", "-shm")):
+            found[name] = (stat.S_IMODE(path.stat().st_mode), rows_of(path) or path.read_bytes())
+    return found
+
+
+def rows_of(path: Path) -> object:
+    """Return all that a database holds, and what its header says; None for any other file."""
+    if not path.read_bytes().startswith(b"SQLite format 3\0"):
+        return None
+    connection = apsw.Connection(str(path))
+    try:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        rows = {name: list(connection.execute(f"SELECT * FROM {name}")) for name in tables}
+        return rows, [connection.pragma(name) for name in ("journal_mode", "application_id", "user_version")]
+    finally:
+        connection.close()
+
+
+# A new home, and the same again
+
+
+def test_a_new_home_gets_one_key_and_an_empty_ledger(place: Path) -> None:
+    with opened(place) as embedded:
+        overview, switches = embedded.ledger.read().overview(), embedded.ledger.run(lambda it: it.switches)
+        assert (overview.sessions, overview.receipts) == (0, 0)
+        assert embedded.key_files.kids() == [switches.kid]
+        assert switches == Switches(switches.kid)
+        assert anchored(place) == mark_of(overview)
+
+
+def test_a_ledger_goes_on_where_it_was(place: Path) -> None:
+    with opened(place) as embedded:
+        before = grow(embedded, 3)
+        ledger_id = embedded.ledger.read().overview().ledger_id
+    with opened(place) as embedded:
+        after = grow(embedded, 2)
+        assert checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()) == before + after
+        assert embedded.ledger.read().overview().ledger_id == ledger_id
+
+
+def test_a_home_that_was_left_without_closing_opens(place: Path) -> None:
+    first = open_embedded(place, deadline_s=PATIENT_S)
+    tokens = grow(first, 2)
+    with opened(place) as second:
+        assert checked(second.ledger.read(), FIRST.id, second.keys.keyring()) == tokens
+    first.close()
+
+
+def test_a_ledger_that_was_closed_is_one_file(place: Path) -> None:
+    with opened(place) as embedded:
+        tokens = grow(embedded, 3)
+        assert checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()) == tokens
+    assert [path.name for path in place.glob(FILE + "*")] == [FILE]
+
+
+def test_two_that_are_open_at_once_share_the_ledger(place: Path) -> None:
+    with opened(place) as one, opened(place) as two:
+        tokens = [token for _ in range(3) for embedded in (one, two) for token in grow(embedded, 1)]
+        assert checked(one.ledger.read(), FIRST.id, one.keys.keyring()) == tokens
+
+
+# What is refused
+
+
+def lose_key(place: Path) -> None:
+    for path in (place / "keys").iterdir():
+        path.unlink()
+
+
+def swap_key(place: Path) -> None:
+    (path,) = (place / "keys").iterdir()
+    with open_home(place) as home, home.folder("keys") as folder:
+        other = KeyFiles(folder).create()
+    (place / "keys" / f"{other.kid}.pem").rename(path)
+
+
+def lose_ledger(place: Path) -> None:
+    for path in place.glob(FILE + "*"):
+        path.unlink()
+
+
+def lose_ledger_and_anchor(place: Path) -> None:
+    """As if someone had wanted to begin anew, but for the keys that are there."""
+    lose_ledger(place)
+    (place / "ledger.anchor").unlink()
+    with open_home(place) as home, home.folder("keys") as folder:
+        KeyFiles(folder).create()
+
+
+def put_foreign(place: Path) -> None:
+    lose_ledger(place)
+    connection = apsw.Connection(str(place / FILE))
+    connection.execute("CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')")
+    connection.close()
+    (place / FILE).chmod(0o600)
+
+
+def put_newer(place: Path) -> None:
+    connection = apsw.Connection(str(place / FILE))
+    connection.pragma("user_version", len(MIGRATIONS) + 1)
+    connection.close()
+
+
+def put_garbage(place: Path) -> None:
+    lose_ledger(place)
+    (place / FILE).touch(0o600)
+    (place / FILE).write_bytes(b"garbage" * 2000)
+
+
+def put_another_ledger(place: Path) -> None:
+    with opened(place.parent / "another") as embedded:
+        grow(embedded, 5)
+    lose_ledger(place)
+    shutil.copy2(place.parent / "another" / FILE, place / FILE)
+    for key in (place.parent / "another" / "keys").iterdir():
+        shutil.copy2(key, place / "keys" / key.name)
+
+
+def put_link(place: Path) -> None:
+    (place / FILE).rename(place.parent / "elsewhere.db")
+    (place / FILE).symlink_to(place.parent / "elsewhere.db")
+
+
+def second_name(place: Path) -> None:
+    os.link(place / FILE, place.parent / "elsewhere.db")
+
+
+def damage_anchor(place: Path) -> None:
+    (place / "ledger.anchor").write_bytes(b"{}")
+
+
+def widen(name: str, mode: int) -> Callable[[Path], None]:
+    return lambda place: (place / name).chmod(mode)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], None], type[RemitError], str]] = {
+    "the key is gone": (lose_key, StateMissing, "state_missing"),
+    "another key is in its file": (swap_key, StateCorrupt, "state_corrupt"),
+    "the ledger is gone": (lose_ledger, StateMissing, "state_missing"),
+    "the ledger and its anchor are gone, and keys are there": (lose_ledger_and_anchor, StateMissing, "state_missing"),
+    "a ledger of a newer version": (put_newer, LedgerForeign, "ledger_foreign"),
+    "garbage": (put_garbage, StateCorrupt, "state_corrupt"),
+    "another ledger of ours": (put_another_ledger, LedgerForeign, "ledger_foreign"),
+    "a link in the place of the ledger": (put_link, HomeUnsafe, "home_unsafe"),
+    "a ledger with a second name": (second_name, HomeUnsafe, "home_unsafe"),
+    "a damaged anchor": (damage_anchor, StateCorrupt, "state_corrupt"),
+    "a home that others can read": (widen(".", 0o750), HomeUnsafe, "home_unsafe"),
+    "a home that others can write": (widen(".", 0o702), HomeUnsafe, "home_unsafe"),
+    "keys that others can read": (widen("keys", 0o755), HomeUnsafe, "home_unsafe"),
+    "a ledger that others can read": (widen(FILE, 0o640), HomeUnsafe, "home_unsafe"),
+    "a ledger that others can write": (widen(FILE, 0o602), HomeUnsafe, "home_unsafe"),
+    "an anchor that others can write": (widen("ledger.anchor", 0o620), HomeUnsafe, "home_unsafe"),
+    "a database of someone else": (put_foreign, LedgerForeign, "ledger_foreign"),
+    "an empty file": (lambda place: os.truncate(place / FILE, 0), StateMissing, "state_missing"),
+}
+
+
+@pytest.mark.parametrize(("harm", "error", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_refused_and_nothing_is_changed(
+    place: Path, harm: Callable[[Path], None], error: type[RemitError], code: str
+) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 3)
+    harm(place)
+    before = contents(place)
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            open_embedded(place)
+        assert (type(caught.value), caught.value.code) == (error, code)
+        assert str(place.parent) not in str(caught.value)
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize("name", [FILE + "-wal", FILE + "-shm"])
+@pytest.mark.parametrize("harm", ["wide", "link"])
+def test_what_lies_beside_the_ledger_must_be_its_owners_alone_too(place: Path, name: str, harm: str) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    (place / name).unlink(missing_ok=True)
+    if harm == "wide":
+        (place / name).touch()
+        (place / name).chmod(0o644)
+    else:
+        (place.parent / "elsewhere").touch(0o600)
+        (place / name).symlink_to(place.parent / "elsewhere")
+    with pytest.raises(HomeUnsafe) as caught:
+        open_embedded(place)
+    assert caught.value.code == "home_unsafe"
+
+
+def test_an_older_copy_of_the_ledger_is_refused_and_the_newer_one_opens_again(place: Path, tmp_path: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 2)
+    shutil.copytree(place, tmp_path / "older")
+    with opened(place) as embedded:
+        tokens = [*checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()), *grow(embedded, 2)]
+    shutil.copytree(place, tmp_path / "newer")
+    lose_ledger(place)
+    for path in (tmp_path / "older").glob(FILE + "*"):
+        shutil.copy2(path, place / path.name)
+    before = contents(place)
+    with pytest.raises(LedgerRolledBack) as caught:
+        open_embedded(place)
+    assert caught.value.code == "ledger_rolled_back"
+    assert contents(place) == before
+    lose_ledger(place)
+    shutil.copy2(tmp_path / "newer" / FILE, place / FILE)
+    with opened(place) as embedded:
+        assert checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()) == tokens
+
+
+def test_an_older_copy_that_has_grown_again_is_refused(place: Path, tmp_path: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 2)
+    shutil.copytree(place, tmp_path / "fork")
+    with opened(place) as embedded:
+        grow(embedded, 2)
+    with opened(tmp_path / "fork") as embedded:
+        grow(embedded, 4)
+    lose_ledger(place)
+    shutil.copy2(tmp_path / "fork" / FILE, place / FILE)
+    with pytest.raises(LedgerRolledBack) as caught:
+        open_embedded(place)
+    assert caught.value.code == "ledger_rolled_back"
+
+
+def test_a_home_that_was_refused_can_be_opened_once_it_is_mended(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    (key,) = (place / "keys").iterdir()
+    pem = key.read_bytes()
+    key.unlink()
+    with pytest.raises(StateMissing):
+        open_embedded(place)
+    key.touch(0o600)
+    key.write_bytes(pem)
+    with opened(place) as embedded:
+        grow(embedded, 1)
+
+
+def test_a_refusal_leaves_nothing_open(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    lose_key(place)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(StateMissing):
+            open_embedded(place)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# The first time
+
+
+def test_a_key_that_an_interrupted_set_up_has_left_is_taken(place: Path) -> None:
+    with open_home(place) as home, home.folder("keys") as folder:
+        key = KeyFiles(folder).create()
+    with opened(place) as embedded:
+        assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
+        assert embedded.key_files.kids() == [key.kid]
+
+
+def test_an_empty_file_that_an_interrupted_set_up_has_left_is_taken(place: Path) -> None:
+    with open_home(place) as home, home.folder("keys") as folder:
+        key = KeyFiles(folder).create()
+        home.create(FILE, b"")
+    with opened(place) as embedded:
+        assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from remit.ledger.embedded import open_embedded
+for line in sys.stdin:
+    embedded = open_embedded(Path(line.strip()), deadline_s=60)
+    print(embedded.ledger.read().overview().ledger_id, embedded.ledger.run(lambda it: it.switches.kid), flush=True)
+    embedded.close()
+"""
+
+
+def test_processes_that_set_up_a_home_at_once_agree_on_one_ledger_and_one_key(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OPENER]
+    racers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(3)
+    ]
+    for number in range(5):
+        for racer in racers:
+            assert racer.stdin
+            racer.stdin.write(f"{tmp_path / str(number)}\n")
+        answers = {racer.stdout.readline() for racer in racers if racer.stdout}
+        assert len(answers) == 1
+        assert [path.stem for path in (tmp_path / str(number) / "keys").iterdir()] == [answers.pop().split()[1]]
+    for racer in racers:
+        racer.communicate()
+        assert racer.returncode == 0
+
+
+# Who may read it
+
+
+@pytest.fixture
+def careless() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(place: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.rglob("*"))}
+
+
+@pytest.mark.usefixtures("careless")
+def test_everything_in_a_home_is_its_owners_alone_whatever_the_umask(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 2)
+        at_work = modes(place)
+    after = modes(place)
+    assert {FILE, FILE + "-wal", FILE + "-shm", "ledger.anchor"} <= at_work.keys()
+    for name, mode in (at_work | after).items():
+        assert mode == (0o700 if name in ("home", "keys") else 0o600), name
+
+
+# The anchor
+
+
+def test_the_anchor_stands_where_the_ledger_ended(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 5)
+        overview = embedded.ledger.read().overview()
+    assert anchored(place) == mark_of(overview)
+    assert overview.receipts == 5
+
+
+def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    now = [100.0]
+    with open_home(place) as home:
+        keeper = AnchorKeeper(Anchor(home), Counted(), clock=lambda: now[0])
+        store = SqliteStore.open(place / FILE)
+        marks = []
+        with opened(place) as embedded:
+            for passed in (0.0, 0.5, 0.6):
+                now[0] += passed
+                grow(embedded, 1)
+                keeper.committed(store, 1)
+                marks.append(anchored(place))
+            overview = store.overview()
+        store.close()
+    assert marks[-1] == mark_of(overview)
+
+
+def test_an_anchor_that_cannot_be_moved_fails_no_commit(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    lost = open_home(place)
+    keeper = AnchorKeeper(Anchor(lost), counted := Counted())
+    lost.close()
+    path = str(place / FILE)
+    reader = SqliteReader(lambda: connect_reader(path))
+    ledger = GroupCommit(lambda: SqliteStore.open(path), reader, deadline_s=PATIENT_S, observer=keeper)
+    ledger.run(put(new_session("second")))
+    ledger.close()
+    assert (counted.sizes, counted.failures) == ([1], [])
+    assert reader.overview().sessions == 2
+
+
+def test_an_anchor_that_lags_behind_is_no_reason_to_refuse(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    early = (place / "ledger.anchor").read_bytes()
+    with opened(place) as embedded:
+        grow(embedded, 3)
+    (place / "ledger.anchor").write_bytes(early)
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    mark = anchored(place)
+    assert mark is not None
+    assert mark.receipts == 5
+
+
+def test_the_keeper_of_the_anchor_tells_the_next_observer_all_it_hears(place: Path) -> None:
+    with opened(place) as embedded:
+        keeper = AnchorKeeper(Anchor(embedded.home), counted := Counted())
+        store = SqliteStore(connect(embedded.path))
+        keeper.committed(store, 7)
+        keeper.failed(error := StateCorrupt("damaged"))
+        keeper.stopping(store)
+        store.close()
+    assert (counted.sizes, counted.failures) == ([7], [error])
+
+
+def test_the_time_of_a_new_ledger_is_the_time_of_its_key(place: Path) -> None:
+    with opened(place) as embedded:
+        (record,) = embedded.ledger.read().keys()
+    assert record.change is None
+    assert record.created_ms > (NOW - 10**9) * 1000
