@@ -27,6 +27,7 @@ test: $(READY)
 # Everything that can break is broken, everywhere; takes some minutes, and root for some of it.
 test-faults: $(READY)
 	$(BIN)/python -m pytest tests/faults --full -n auto
+	$(BIN)/python -m pytest tests/governor/test_machine.py --hypothesis-profile=thorough -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -38,6 +39,7 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench.claims
 	$(BIN)/python -m bench.policy
+	$(BIN)/python -m bench.governor --receipts 100000 --soak 20000
 
 docs: $(READY)
 	$(BIN)/python docs/build.py

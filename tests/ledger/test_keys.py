@@ -96,6 +96,17 @@ def test_the_file_of_the_old_key_is_gone(one: Embedded, place: Path) -> None:
         one.key_files.load(old)
 
 
+def test_an_old_key_that_a_crash_has_left_is_removed_when_the_ledger_is_opened(place: Path, one: Embedded) -> None:
+    old = one.keys.signing(kid_of(one))
+    new = rotated(one)
+    one.home.folder("keys").create(f"{old.kid}.pem", old.unsafe_to_pem())
+    one.close()
+    again = open_embedded(place)
+    kids = again.key_files.kids()
+    again.close()
+    assert kids == [new.kid]
+
+
 def test_the_old_key_stays_believed(one: Embedded) -> None:
     old = append(one)
     new = rotated(one).kid

@@ -23,6 +23,7 @@ DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 _MAX_KNOWN: Final = 4096
 _PATIENCE: Final = 40
+_CLOSING_S: Final = 4.0
 
 _T = TypeVar("_T")
 
@@ -84,11 +85,11 @@ class GroupCommit:
         return self._reader
 
     def close(self) -> None:
-        """Finish what was asked for and let go of the store."""
+        """Finish what was asked for and let go of the store; one that hangs is left to itself."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        self._thread.join()
+        self._thread.join(_CLOSING_S)
 
     def _submit(self, items: Sequence[Item]) -> None:
         if self._closed:
@@ -164,9 +165,10 @@ class GroupCommit:
     def _prepare(self, store: Store, group: list[Item]) -> None:
         """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
         switches = self._switches = self._switches or store.switches()
+        nothing = Changes()
         for item in group:
             if item.prepare is not None:
-                _prepare_one(item.prepare, item, Buffer(store, self._known, {}, switches, Changes()))
+                _prepare_one(item.prepare, item, Buffer(store, self._known, {}, switches, nothing))
 
     def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
         if hold:

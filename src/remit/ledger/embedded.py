@@ -141,7 +141,9 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> s
         now_ms = time.time_ns() // 1_000_000
         prepare(connection, f"ledger:{secrets.token_hex(16)}", lambda: first_key(files, now_ms))
         rows = Rows(lambda: connection)
-        files.load(rows.switches().kid)
+        signing = files.load(rows.switches().kid)
+        for kid in {record.kid for record in rows.keys()} - {signing.kid}:
+            files.remove(kid)  # a crash right after a change of key has left it
         present = mark_of(rows.overview())
         check_mark(mark, present, rows.hash_at)
     finally:

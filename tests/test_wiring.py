@@ -1,0 +1,83 @@
+"""The parts put together: a service over a home, and a rehearsal that leaves nothing behind."""
+
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+
+from remit import Mission, SigningKey, issue_passport, verifier_id
+from remit.errors import PolicyInvalid
+from remit.governor.evaluate import Answer, Evaluate, Evidence
+from remit.governor.governor import Governor
+from remit.governor.sessions import Start
+from remit.policy.call import ToolCall
+from remit.wiring import Service, build_rehearsal, build_service
+
+NO_SECRETS = """permit(principal, action, resource);
+@id("no-secrets") forbid(principal, action, resource) when { context.paths.contains("/srv/project/secret") };"""
+
+
+def begun(governor: Governor, key: SigningKey) -> str:
+    mission = Mission(
+        agent_id="agent:test", mission="Test", allowed_tools=("Read", "cli_command"), resource_scope=("/srv/project",)
+    )
+    jti = f"pass:{secrets.token_hex(16)}"
+    passport = issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time()))
+    return governor.run(Start(passport.token)).session.id
+
+
+def key_of(service: Service) -> SigningKey:
+    return service.embedded.keys.signing(service.embedded.ledger.read().keys()[-1].kid)
+
+
+def read(governor: Governor, session_id: str, path: str) -> Answer:
+    return governor.run(Evaluate(session_id, ToolCall("Read", {"file_path": path})))
+
+
+def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    first = build_service(tmp_path / "home")
+    session_id = begun(first.governor, key_of(first))
+    one = read(first.governor, session_id, "/srv/project/a")
+    first.close()
+    second = build_service(tmp_path / "home")
+    two = read(second.governor, session_id, "/srv/project/b")
+    second.close()
+    assert (one.permits, two.permits) == (True, True)
+    assert two.receipt.claims.parent_receipt_hash == one.receipt.hash
+
+
+def test_cedar_policies_are_asked_after_the_passport(tmp_path: Path) -> None:
+    (tmp_path / "rules.cedar").write_text(NO_SECRETS, encoding="utf-8")
+    service = build_service(tmp_path / "home", policies=str(tmp_path / "rules.cedar"))
+    session_id = begun(service.governor, key_of(service))
+    allowed = read(service.governor, session_id, "/srv/project/a")
+    refused = read(service.governor, session_id, "/srv/project/secret")
+    service.close()
+    assert [said.backend for said in allowed.receipt.claims.policy_decisions] == ["native", "cedar"]
+    assert refused.receipt.claims.internal_denial_code == "engine_denied"
+
+
+def test_policies_that_cannot_be_read_leave_no_home_behind(tmp_path: Path) -> None:
+    with pytest.raises(PolicyInvalid) as caught:
+        build_service(tmp_path / "home", policies=str(tmp_path / "nowhere"))
+    assert caught.value.code == "policy_invalid"
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_is_observed_is_judged_for_danger_first(tmp_path: Path) -> None:
+    service = build_service(tmp_path / "home", user_home="/home/user")
+    session_id = begun(service.governor, key_of(service))
+    call = ToolCall("cli_command", {"command": "rm -rf ~"})
+    observed = service.governor.run(Evaluate(session_id, call, evidence=Evidence()))
+    service.close()
+    assert observed.receipt.claims.internal_denial_code == "dangerous_effect"
+    assert observed.receipt.claims.policy_decisions[0].backend == "observation"
+
+
+def test_a_rehearsal_gives_receipts_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with build_rehearsal() as (governor, key):
+        answer = read(governor, begun(governor, key), "/srv/project/a")
+    assert answer.permits
+    assert list(tmp_path.iterdir()) == []
