@@ -17,7 +17,8 @@ from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.results import RecordResult
 from remit.governor.sessions import End
-from remit.ledger.check import FAULTS, MAX_FINDINGS, Report, check_ledger
+from remit.ledger.check import check_ledger
+from remit.ledger.findings import FAULTS, MAX_FINDINGS, Report
 from remit.ledger.home import open_home
 from remit.ledger.keys import rotate
 from tests.ledger.service import MISSION, Service

@@ -13,8 +13,9 @@ from remit.cli.errors import DONE, NO, reported
 from remit.cli.render import bar, show_data, show_facts, waiting
 from remit.config import home_path
 from remit.ledger.backup import backup
-from remit.ledger.check import Finding, Report, check_ledger
+from remit.ledger.check import check_ledger
 from remit.ledger.embedded import open_rows
+from remit.ledger.findings import Finding, Report
 from remit.ledger.home import Home, open_home
 from remit.ledger.port import Overview
 from remit.ledger.restore import restore

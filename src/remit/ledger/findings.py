@@ -1,0 +1,91 @@
+"""What a check of the ledger notes down: findings, each with one of a closed list of faults."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeAlias
+
+from remit.claims.chain import Each
+from remit.claims.keys import Keyring
+from remit.errors import StateError
+from remit.ledger.port import Session
+
+__all__ = ["FAULTS", "MAX_FINDINGS", "Finding", "Notebook", "Progress", "Report"]
+
+MAX_FINDINGS: Final = 1000
+_TELL_EVERY: Final = 512
+
+# Beside these, a fault is one of `remit.claims.chain.FAULTS`, or the code of the error that a token or file gives.
+FAULTS: Final[Mapping[str, str]] = {
+    "database_damaged": "the database itself is damaged",
+    "reference_missing": "a row names another one that is not there",
+    "count_mismatch": "a count that is kept is not the number of rows",
+    "key_mismatch": "the record of a key does not follow from those before it",
+    "passport_mismatch": "the session is not what its passport says",
+    "row_mismatch": "the row of a receipt does not say what the receipt says",
+    "session_mismatch": "the session does not say what its receipts say",
+    "budget_mismatch": "the calls that are used or set aside do not follow from the receipts",
+    "attestation_mismatch": "an attestation does not describe these receipts",
+    "bookmark_mismatch": "the note of how far the chain was verified does not lie on it",
+}
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class Finding(NamedTuple):
+    """Something that is not as it must be: of which session, at which of its receipts (counted from 1), and what."""
+
+    session_id: str | None
+    receipt: int | None
+    fault: str
+    sentence: str
+
+
+class Report(NamedTuple):
+    """What was looked at, and what was found; `findings` are the first of them, `found` is their number."""
+
+    sessions: int
+    receipts: int
+    attestations: int
+    keys: int
+    found: int
+    findings: tuple[Finding, ...]
+
+
+class Notebook:
+    """What was found so far, and what the check goes by."""
+
+    def __init__(self, each: Each, progress: Progress) -> None:
+        self.each = each
+        self.progress = progress
+        self.keyring = Keyring([])
+        self.total = 0
+        self.done = self.sessions_done = self.attestations_done = self.keys_done = self.found = 0
+        self.findings: list[Finding] = []
+
+    def report(self) -> Report:
+        """Return the report."""
+        counts = self.sessions_done, self.done, self.attestations_done, self.keys_done, self.found
+        return Report(*counts, tuple(self.findings))
+
+    def note(
+        self, fault: str, sentence: str = "", *, session: Session | None = None, receipt: int | None = None
+    ) -> None:
+        """Note that something is not as it must be."""
+        self.found += 1
+        if len(self.findings) < MAX_FINDINGS:
+            name = session.id if session else None
+            self.findings.append(Finding(name, receipt, fault, sentence or FAULTS[fault]))
+
+    @contextmanager
+    def noted(self, session: Session | None = None) -> Iterator[None]:
+        """Note what the state of this machine makes impossible, and go on with the next thing."""
+        try:
+            yield
+        except StateError as error:
+            self.note(error.code, str(error), session=session)
+
+    def step(self) -> None:
+        """Count one more receipt."""
+        self.done += 1
+        if self.done % _TELL_EVERY == 0:
+            self.progress(self.done, max(self.done, self.total))
