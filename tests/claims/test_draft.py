@@ -16,7 +16,7 @@ ID = receipt_id(bytes(16))
 def test_receipts_drafted_first_and_signed_afterwards_form_the_same_chain() -> None:
     session = Session()
     one = session.append()
-    drafted = draft(session.head, permitted(), arguments={"path": "x"}, new_id=ID, now=NOW)
+    drafted = draft(session.head, permitted(), form=b'{"path":"x"}', new_id=ID, now=NOW)
     two = sign_draft(drafted, one.hash, OURS)
     assert two == extend(session.head, permitted(), OURS, arguments={"path": "x"}, new_id=ID, now=NOW)
     assert verify_chain([one.token, two.token], KEYRING) == session.head.after(two)
@@ -26,14 +26,14 @@ def test_receipts_drafted_first_and_signed_afterwards_form_the_same_chain() -> N
 def test_a_receipt_with_a_parent_needs_its_hash(parent_hash: str | None) -> None:
     session = Session()
     session.append()
-    drafted = draft(session.head, permitted(), arguments={}, new_id=ID, now=NOW)
+    drafted = draft(session.head, permitted(), form=b"{}", new_id=ID, now=NOW)
     with pytest.raises(FieldInvalid) as error:
         sign_draft(drafted, parent_hash, OURS)
     assert error.value.place == "$.parent_receipt_hash"
 
 
 def test_the_first_receipt_has_no_parent_to_be_signed_on() -> None:
-    drafted = draft(FIRST, permitted(), arguments={}, new_id=ID, now=NOW)
+    drafted = draft(FIRST, permitted(), form=b"{}", new_id=ID, now=NOW)
     with pytest.raises(FieldInvalid):
         sign_draft(drafted, "0" * 64, OURS)
 
@@ -41,7 +41,7 @@ def test_the_first_receipt_has_no_parent_to_be_signed_on() -> None:
 def test_what_does_not_fit_a_token_is_seen_before_it_is_signed() -> None:
     said = PolicyDecision(backend="native", decision="permit", reason="\x01" * 9000)
     with pytest.raises(TokenTooLarge):
-        draft(FIRST, permitted(policy_decisions=(said,)), arguments={}, new_id=ID, now=NOW)
+        draft(FIRST, permitted(policy_decisions=(said,)), form=b"{}", new_id=ID, now=NOW)
 
 
 def test_the_largest_draft_that_is_taken_can_be_signed() -> None:
@@ -49,7 +49,7 @@ def test_the_largest_draft_that_is_taken_can_be_signed() -> None:
     for length in range(45_000, 50_000, 250):
         said = PolicyDecision(backend="native", decision="permit", reason="x" * length)
         try:
-            drafted = draft(FIRST, permitted(policy_decisions=(said,)), arguments={}, new_id=ID, now=NOW)
+            drafted = draft(FIRST, permitted(policy_decisions=(said,)), form=b"{}", new_id=ID, now=NOW)
         except TokenTooLarge:
             break
         sign_draft(drafted, None, OURS)

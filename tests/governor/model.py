@@ -71,13 +71,13 @@ class Model:
     revoked: set[str] = field(default_factory=set)
     kill_switch: bool = False
 
-    def overdue(self, run: Run, mono_ms: int) -> bool:
+    def overdue(self, run: Run, mono_ms: int, wall_ms: int) -> bool:
         """Tell whether the time of a session is over."""
-        return self.left_ms(run, mono_ms) <= 0
+        return self.left_ms(run, mono_ms, wall_ms) <= 0
 
-    def left_ms(self, run: Run, mono_ms: int) -> int:
-        """Return how long a session may still last."""
-        return run.lifetime_ms - (mono_ms - run.started_mono_ms)
+    def left_ms(self, run: Run, mono_ms: int, wall_ms: int) -> int:
+        """Return how long a session may still last: by its duration, and until its passport ends on the wall."""
+        return min(run.lifetime_ms - (mono_ms - run.started_mono_ms), run.grant.expires_at * 1000 - wall_ms)
 
     def refusal_to_start(self, grant: Grant, wall_s: int) -> str:
         """Return the code of the error that a start meets, or nothing."""
@@ -94,17 +94,17 @@ class Model:
     def start(self, grant: Grant, wall_ms: int, mono_ms: int) -> None:
         """Start a session, or look at the one that is there."""
         if grant.id in self.runs:
-            return self.look(grant.id, mono_ms)
+            return self.look(grant.id, mono_ms, wall_ms)
         lifetime_ms = max(0, min(grant.duration_s * 1000, grant.expires_at * 1000 - wall_ms))
         if grant.parent is not None:
-            lifetime_ms = min(lifetime_ms, max(0, self.left_ms(self.runs[grant.parent], mono_ms)))
+            lifetime_ms = min(lifetime_ms, max(0, self.left_ms(self.runs[grant.parent], mono_ms, wall_ms)))
         self.runs[grant.id] = Run(grant, mono_ms, lifetime_ms)
         return None
 
-    def look(self, name: str, mono_ms: int) -> None:
+    def look(self, name: str, mono_ms: int, wall_ms: int) -> None:
         """Find that the time of a session is over."""
         run = self.runs[name]
-        if run.state == "active" and self.overdue(run, mono_ms):
+        if run.state == "active" and self.overdue(run, mono_ms, wall_ms):
             self.close(name, "expired", "duration_exceeded")
 
     def close(self, name: str, state: str, cause: str) -> None:
@@ -138,13 +138,13 @@ class Model:
         """Get back what delegates hold whose time is over."""
         for grant in self.open_grants(name):
             if grant.id in self.runs:
-                self.look(grant.id, mono_ms)
+                self.look(grant.id, mono_ms, wall_ms)
             elif wall_ms >= grant.expires_at * 1000:
                 self.settle(grant)
 
     def answer(self, name: str, wall_ms: int, mono_ms: int, *, allowed: bool) -> str:
         """Count a call, and return the code that denies it, or nothing."""
-        self.look(name, mono_ms)
+        self.look(name, mono_ms, wall_ms)
         run = self.runs[name]
         if run.left <= 0 and run.reserved:
             self.settle_overdue(name, wall_ms, mono_ms)
@@ -159,7 +159,7 @@ class Model:
 
     def reserve(self, name: str, calls: int, wall_ms: int, mono_ms: int) -> str:
         """Return why calls cannot be set aside for a delegate, or nothing. Sets nothing aside."""
-        self.look(name, mono_ms)
+        self.look(name, mono_ms, wall_ms)
         run = self.runs[name]
         if run.left < calls and run.reserved:
             self.settle_overdue(name, wall_ms, mono_ms)

@@ -233,6 +233,10 @@ class CountingReader:
         self.receipts_read += len(page)
         return page
 
+    def count(self, session_id: str) -> int:
+        """Return how many receipts of a session are kept."""
+        return self._reader.count(session_id)
+
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations over a session."""
         return self._reader.attestations(session_id)

@@ -105,17 +105,17 @@ def test_a_second_attestation_verifies_only_what_is_new(service: Service, restar
         service.restart()
     reader = _counted(service)
     attested = service.attest(name)
-    assert reader.receipts_read == 2
+    assert reader.receipts_read == 3  # two that are new, and the last one that was verified before
     assert attested.attestation.claims.receipts == 8
     verify_session(attested.attestation.token, service.tokens(name), service.keyring())
 
 
-def test_an_attestation_of_what_is_verified_already_reads_nothing(service: Service) -> None:
+def test_an_attestation_of_what_is_verified_already_reads_its_last_receipt_only(service: Service) -> None:
     name = _busy(service)
     service.attest(name)
     reader = _counted(service)
     assert service.attest(name).attestation.claims.receipts == 6
-    assert reader.receipts_read == 0
+    assert reader.receipts_read == 1
 
 
 def test_chains_and_bookmarks_go_on_across_a_change_of_key(service: Service) -> None:
@@ -125,7 +125,7 @@ def test_chains_and_bookmarks_go_on_across_a_change_of_key(service: Service) -> 
     service.call(name)
     reader = _counted(service)
     attested = service.attest(name)
-    assert reader.receipts_read == 1
+    assert reader.receipts_read == 2
     verify_session(attested.attestation.token, service.tokens(name), service.keyring())
 
 
@@ -133,6 +133,21 @@ def _tamper(service: Service, name: str, seq: int, change: Callable[[str], str])
     kept = service.shelf.chains[name][seq - 1]
     bad = kept._replace(token=change(kept.token))
     service.shelf.chains[name][seq - 1] = service.shelf.receipts[kept.receipt_id] = bad
+
+
+@pytest.mark.parametrize("seq", [1, 3])
+def test_a_receipt_that_is_missing_is_noticed_though_it_was_verified_before(damaged: Service, seq: int) -> None:
+    name = _busy(damaged, 3)
+    assert damaged.attest(name).fault is None
+    del damaged.shelf.chains[name][seq - 1]
+    assert not damaged.run(Attest(name)).attestation.claims.chain_verified
+
+
+def test_a_last_receipt_that_was_exchanged_after_it_was_verified_is_noticed(damaged: Service) -> None:
+    name = _busy(damaged, 3)
+    assert damaged.attest(name).fault is None
+    _tamper(damaged, name, 3, _flip)
+    assert not damaged.run(Attest(name)).attestation.claims.chain_verified
 
 
 def _flip(token: str) -> str:
@@ -317,7 +332,7 @@ def test_an_older_bookmark_only_makes_the_way_longer(service: Service) -> None:
     service.shelf.bookmarks[name] = old
     reader = _counted(service)
     assert service.attest(name).attestation.claims.receipts == 3
-    assert reader.receipts_read == 1
+    assert reader.receipts_read == 2
 
 
 def test_an_attestation_of_an_unknown_commit_can_be_asked_for_again(service: Service) -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from remit.claims.attestation import verify_session
 from remit.claims.passport import verify_passport
-from remit.errors import FieldInvalid, LedgerUnavailable, PassportExpired, RemitError, RequestConflict
+from remit.errors import LedgerUnavailable, RemitError, RequestConflict
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
@@ -107,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         # A start that was written although it seemed to fail is found again.
         assert started.existing in (before, True) if fault else started.existing == before
         if started.existing:
-            self.model.look(grant.id, self.mono_ms)
+            self.model.look(grant.id, self.mono_ms, self.wall_ms)
         assert started.session.state == self.model.runs[grant.id].state
         return None
 
@@ -141,13 +140,15 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.runs)
     @rule(
         number=_NUMBERS,
-        calls=st.integers(0, 4),
+        calls=st.integers(1, 4),
         duration_s=st.sampled_from([1, 20, 100]),
         request=st.sampled_from(["one", "two", "three"]),
         fault=_FAULTS,
     )
     def delegate(self, number: int, calls: int, duration_s: int, request: str, fault: str) -> None:
         name, run = self.pick(number)
+        if not run.grant.calls:
+            return None  # a delegate needs at least one
         wanted = mission(
             max_tool_calls=min(calls, run.grant.calls), max_duration_s=min(duration_s, run.grant.duration_s)
         )
@@ -155,37 +156,22 @@ class Machine(RuleBasedStateMachine):
         asked = wanted.max_tool_calls, wanted.max_duration_s
         known = next((it for it in self.model.grants.values() if (it.parent, it.request) == (name, request)), None)
         if known is not None:
-            self.model.look(name, self.mono_ms)
+            self.model.look(name, self.mono_ms, self.wall_ms)
             return self.delegate_again(case, known, same=asked == (known.calls, known.duration_s))
         if self.depth_of(run.grant) == 8:
             return None
-        self.model.look(name, self.mono_ms)
-        before = deepcopy(self.model)
+        self.model.look(name, self.mono_ms, self.wall_ms)
         code = self.model.reserve(name, wanted.max_tool_calls, self.wall_ms, self.mono_ms)
-        if not code and not self.can_issue(run.grant, wanted.max_duration_s):
-            # What the failed work had found out on its way does not count either.
-            self.model = before
-            return self.unissued(case)
         delegated = self.do(case, fault)
         assert delegated.permits == (not code)
         assert (delegated.receipt.claims.internal_denial_code or "") == code
         if delegated.passport is not None:
-            passport = verify_passport(delegated.passport, self.service.keyring(), now=self.wall_ms // 1000)
+            passport = verify_passport(delegated.passport, self.service.keyring(), now=delegated.receipt.claims.iat)
             assert passport.mission == wanted
             self.model.grants[passport.jti] = Grant.of(passport, request)
             run.reserved += wanted.max_tool_calls
         assert delegated.receipt.claims.budget_remaining["tool_calls"] == run.left
         return None
-
-    def can_issue(self, parent: Grant, duration_s: int) -> bool:
-        """Tell whether the clock on the wall leaves a delegate any time between its parent's begin and end."""
-        now_s = self.wall_ms // 1000
-        return max(now_s, parent.not_before) < min(now_s + duration_s, parent.expires_at)
-
-    def unissued(self, case: Delegate) -> None:
-        """Expect that no passport can be made while the clock on the wall is wrong."""
-        with pytest.raises((PassportExpired, FieldInvalid)):
-            self.service.run(case)
 
     def delegate_again(self, case: Delegate, known: Grant, *, same: bool) -> None:
         """Make a request again that was granted."""
@@ -212,7 +198,7 @@ class Machine(RuleBasedStateMachine):
     def revoke_session(self, number: int, lineage: bool, fault: str) -> None:
         name, _ = self.pick(number)
         first = self.model.first_of(name) if lineage else name
-        self.model.look(first, self.mono_ms)
+        self.model.look(first, self.mono_ms, self.wall_ms)
         self.model.close(first, "revoked", "session_revoked")
         self.do(RevokeSession(name, lineage=lineage), fault)
 
@@ -228,7 +214,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=_NUMBERS, fault=_FAULTS)
     def end(self, number: int, fault: str) -> None:
         name, run = self.pick(number)
-        self.model.look(name, self.mono_ms)
+        self.model.look(name, self.mono_ms, self.wall_ms)
         self.model.close(name, "ended", "session_ended")
         assert self.do(End(name), fault).state == run.state
 
@@ -252,7 +238,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=_NUMBERS, end=st.booleans(), fault=_FAULTS)
     def attest(self, number: int, end: bool, fault: str) -> None:
         name, run = self.pick(number)
-        self.model.look(name, self.mono_ms)
+        self.model.look(name, self.mono_ms, self.wall_ms)
         if end:
             self.model.close(name, "ended", "session_ended")
         attested = self.do(Attest(name, end=end), fault)
@@ -277,7 +263,7 @@ class Machine(RuleBasedStateMachine):
     def found_expired(self, name: str, run: Run, state: str) -> None:
         """Take over that a session was found to have expired, at whatever touch, if its time is over indeed."""
         if run.state == "active" and state == "expired":
-            self.model.look(name, self.mono_ms)
+            self.model.look(name, self.mono_ms, self.wall_ms)
 
     @invariant()
     def no_lineage_makes_more_calls_than_its_first_passport_allows(self) -> None:

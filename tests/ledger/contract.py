@@ -107,6 +107,7 @@ def new_session(name: str = "first", **changes: Any) -> Session:
         "run_nonce": lineage.run_nonce,
         "started_ms": NOW * 1000,
         "lifetime_ms": 900_000,
+        "expires_ms": 2**42,
         "limit": 1000,
         "verifier": lineage.verifier_id,
         "seen_boot": "boot",
@@ -128,7 +129,7 @@ def pending_on(session: Session, key: SigningKey = OURS) -> Pending:
         head = head.handed_to(key.public)
     number = next(_ids)
     new_id = receipt_id(number.to_bytes(16, "big"))
-    return Pending(draft(head, permitted(), arguments={"number": number}, new_id=new_id, now=NOW), key)
+    return Pending(draft(head, permitted(), form=b'{"number":%d}' % number, new_id=new_id, now=NOW), key)
 
 
 def append_to(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.claims.canonical import sha256_hex
-from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerRolledBack, StateCorrupt
+from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerInUse, LedgerRolledBack, StateCorrupt
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.home import Home, open_home
 
@@ -54,7 +54,29 @@ def test_a_mark_is_one_plain_object(anchor: Anchor, home: Home) -> None:
         "receipts": 3,
         "last_receipt_id": "receipt-3",
         "last_receipt_hash": hash_of(3),
+        "sessions": 0,
+        "epoch": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("more", "less"),
+    [
+        (mark_at(3)._replace(sessions=6), mark_at(3)._replace(sessions=4)),
+        (mark_at(3)._replace(epoch=6), mark_at(3)._replace(epoch=4)),
+    ],
+)
+def test_a_ledger_that_lacks_what_leaves_no_receipt_is_behind_its_mark(more: Mark, less: Mark) -> None:
+    check_mark(less, more, hash_of)
+    with pytest.raises(LedgerRolledBack) as caught:
+        check_mark(more, less, hash_of)
+    assert caught.value.code == "ledger_rolled_back"
+
+
+def test_nobody_waits_for_someone_who_moves_the_mark(anchor: Anchor, home: Home) -> None:
+    with home.locked("ledger.anchor.lock"), pytest.raises(LedgerInUse):
+        anchor.advance(mark_at(1))
+    assert anchor.advance(mark_at(1)) == mark_at(1)
 
 
 def test_a_mark_moves_forward_only(anchor: Anchor) -> None:
@@ -162,13 +184,19 @@ def test_a_mark_that_could_not_be_read_is_not_written(anchor: Anchor, change: di
 RACING = """
 import sys
 from pathlib import Path
+from remit.errors import LedgerInUse
 from remit.ledger.anchor import Anchor
 from remit.ledger.home import open_home
 from tests.ledger.test_anchor import mark_at
 anchor = Anchor(open_home(Path(sys.argv[1])))
 seen = 0
 for receipts in range(int(sys.argv[2]), 200, 2):
-    stands = anchor.advance(mark_at(receipts)).receipts
+    stands = None
+    while stands is None:
+        try:
+            stands = anchor.advance(mark_at(receipts)).receipts
+        except LedgerInUse:
+            pass
     assert max(seen, receipts) <= stands, (seen, receipts, stands)
     seen = stands
 """

@@ -433,11 +433,11 @@ def test_active_sessions_are_those_that_are_not_over(ledger: GroupCommit) -> Non
 
 
 def test_the_overview_tells_how_much_there_is_and_the_last_receipt(ledger: GroupCommit) -> None:
-    assert ledger.read().overview() == Overview(LEDGER_ID, 1, 0, None, None)
+    assert ledger.read().overview() == Overview(LEDGER_ID, 1, 0, None, None, 0)
     ledger.run(put(SECOND))
     ledger.run(append_to(SECOND.id))
     last = ledger.run(append_to(FIRST.id)).receipt
-    assert ledger.read().overview() == Overview(LEDGER_ID, 2, 2, last.claims.receipt_id, last.hash)
+    assert ledger.read().overview() == Overview(LEDGER_ID, 2, 2, last.claims.receipt_id, last.hash, 0)
 
 
 def test_what_is_not_there_is_none(ledger: GroupCommit) -> None:

@@ -327,12 +327,13 @@ def test_a_refusal_leaves_nothing_open(place: Path) -> None:
 # The first time
 
 
-def test_a_key_that_an_interrupted_set_up_has_left_is_taken(place: Path) -> None:
+def test_a_key_without_a_ledger_is_one_whose_ledger_is_lost(place: Path) -> None:
     with open_home(place) as home, home.folder("keys") as folder:
-        key = KeyFiles(folder).create()
-    with opened(place) as embedded:
-        assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
-        assert embedded.key_files.kids() == [key.kid]
+        KeyFiles(folder).create()
+    with pytest.raises(StateMissing) as caught:
+        open_embedded(place)
+    assert caught.value.code == "state_missing"
+    assert not (place / FILE).exists()
 
 
 def test_an_empty_file_that_an_interrupted_set_up_has_left_is_taken(place: Path) -> None:

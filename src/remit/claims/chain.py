@@ -143,12 +143,15 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
     """
     if head.lineage.verifier_id != _VERIFIER + key.kid:
         raise IssuerMismatch("the key is not the verifier's that the lineage names")
-    return sign_draft(draft(head, step, arguments=arguments, new_id=new_id, now=now), head.receipt_hash, key)
+    drafted = draft(head, step, form=canonicalize(arguments), new_id=new_id, now=now)
+    return sign_draft(drafted, head.receipt_hash, key)
 
 
-def draft(head: Head, step: Step, *, arguments: object, new_id: str, now: int) -> Draft:
-    """Return the receipt of `step` that follows `head`, but for its signature and the hash of the one before."""
-    form = canonicalize(arguments)
+def draft(head: Head, step: Step, *, form: bytes, new_id: str, now: int) -> Draft:
+    """Return the receipt of `step` that follows `head`, but for its signature and the hash of the one before.
+
+    `form` is the canonical form of the call's arguments.
+    """
     lineage = head.lineage
     number = step_id(head.length + 1)
     issued_at = max(now, head.iat)

@@ -1,8 +1,9 @@
 """Attesting a session: its chain is verified first, from where it was verified last.
 
 Keeps this invariant: a statement says `chain_verified` only if every receipt it counts was verified, now or before, by
-the holder of the key (the bookmark is signed). A chain that is broken is attested as broken, up to the break, and its
-session is quarantined: its calls are denied from then on, and no other session's.
+the holder of the key (the bookmark is signed), and none is missing now. One that was verified before is not read again:
+`remit ledger check` does that. A chain that is broken is attested as broken, up to the break, and its session is
+quarantined: its calls are denied from then on, and no other session's.
 """
 
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from msgspec import structs
 
 from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, sign_attestation
 from remit.claims.bookmark import sign_bookmark, verify_bookmark
+from remit.claims.canonical import sha256_hex
 from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.errors import BrokenChain, RemitError
 from remit.governor.clock import timestamp
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.sessions import End, Look, found
-from remit.governor.states import QUARANTINED, duration_left_s
+from remit.governor.sessions import End, Look, durable, found
+from remit.governor.states import QUARANTINED, duration_left_s, touched
 from remit.ledger.port import Reader, Session, Transaction
 
 __all__ = ["Attest", "Attested", "Verified", "verify_kept"]
@@ -56,10 +58,9 @@ class Attest:
         if self.end:
             yield from End(self.session_id).steps(means)
         looked = yield from Look(self.session_id).steps(means)
-        if looked.session.length and looked.session.receipt_hash is None:
-            # Its time was over, and delegates gave back: the hash of the new head is known now that it is signed.
-            looked = yield from Look(self.session_id).steps(means)
-        session, keyring = looked.session, means.keys.keyring()
+        # As it is durable: calls that are under way at this moment are for the next statement.
+        session = touched((yield from durable(means, looked.session)), means.clock.now())
+        keyring = means.keys.keyring()
         verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, keyring))
         summary = _summary(session, looked.passport.mission.mission)
         signed: SignedAttestation = yield Commit(
@@ -144,7 +145,16 @@ def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> tupl
         head, tally = verify_bookmark(token, keyring)
     except RemitError:
         return None, Tally()
-    return (head, tally) if _is_of(head, session) and head.length <= session.length else (None, Tally())
+    usable = _is_of(head, session) and head.length <= session.length and _still_there(reader, session, head)
+    return (head, tally) if usable else (None, Tally())
+
+
+def _still_there(reader: Reader, session: Session, head: Head) -> bool:
+    """Tell whether nothing is missing, and the chain still has at `head` what was there when it was verified."""
+    if reader.count(session.id) < session.length:
+        return False
+    place = reader.receipts(session.id, after=head.length - 1, limit=1) if head.length else []
+    return not head.length or any(sha256_hex(kept.token.encode()) == head.receipt_hash for kept in place)
 
 
 def _is_of(head: Head, session: Session) -> bool:

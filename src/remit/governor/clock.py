@@ -48,7 +48,15 @@ class SystemClock:
 
     def now(self) -> Moment:
         """Return this moment."""
-        return Moment(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000, self._boot)
+        return Moment(time.time_ns() // 1_000_000, _monotonic_ns() // 1_000_000, self._boot)
+
+
+def _monotonic_ns() -> int:
+    """Return the clock that nobody can set; where there is a choice, the one that goes on while the machine sleeps."""
+    return time.clock_gettime_ns(_CLOCK) if _CLOCK is not None else time.monotonic_ns()
+
+
+_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def elapsed_between(boot: str, mono_ms: int, wall_ms: int, now: Moment) -> int:

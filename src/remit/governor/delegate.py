@@ -26,12 +26,14 @@ from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
 
-__all__ = ["MAX_REQUEST", "Delegate", "Delegated"]
+__all__ = ["MAX_OPEN", "MAX_REQUEST", "Delegate", "Delegated"]
 
 MAX_REQUEST: Final = 256
+# What a session can have open at once: each has to be closed with it.
+MAX_OPEN: Final = 100
 _REASONS: Final = {
     "": "the delegate's mission is within the parent's, and its calls are set aside",
-    "lineage_budget_exhausted": "the parent has fewer calls left than the delegate asks for",
+    "lineage_budget_exhausted": "the parent has fewer calls left than the delegate asks for, or too many delegates",
 }
 _PERMITTED: Final[tuple[UnsetType, Verdict]] = UNSET, "compliant"
 
@@ -66,6 +68,8 @@ class Delegate:
         """Check that the mission is narrower, then set calls aside and sign the passport."""
         if not 1 <= len(self.request_id) <= MAX_REQUEST:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
+        if self.mission.max_tool_calls < 1:
+            raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         looked = yield from Look(self.session_id).steps(means)
         narrow(looked.passport.mission, self.mission)
         passport, child_id, found_receipt, repeated = yield Commit(
@@ -82,16 +86,18 @@ class Delegate:
             return _repeated(transaction, known, asked)
         if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
             session = settle_overdue(means, transaction, session, now)
-        refusal = standing_of(session, transaction.switches).refusal
+        refusal = standing_of(session, transaction.switches, revoked=transaction.revoked(session.id)).refusal
         account = reserve(account_of(session), self.mission.max_tool_calls)
+        if len(transaction.open_delegations(session.id)) >= MAX_OPEN:
+            account = None
         if refusal or account is None:
             step = self._step(session, now, "reject", self.session_id, refusal or "lineage_budget_exhausted")
-            _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
+            _, pending = append(means, transaction, session, step, now, form=canonicalize(self._arguments()))
             return None, None, pending, False
         child = self._issue(means, transaction, parent, now, session.iat)
         session = structs.replace(session, reserved=account.reserved)
         step = self._step(session, now, "reserve", child.jti, "")
-        _, pending = append(means, transaction, session, step, now, arguments=self._arguments())
+        _, pending = append(means, transaction, session, step, now, form=canonicalize(self._arguments()))
         transaction.put_delegation(
             Delegation(
                 parent=self.session_id,

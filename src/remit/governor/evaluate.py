@@ -1,10 +1,12 @@
 """The one path of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
 Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. The
-calls of a group are judged first, by how their sessions stand before it; a call whose session stands otherwise when its
-turn comes is judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
+calls of a group are judged first, by how their sessions stand before it; those that take longer are judged aside,
+before they come to the ledger. A call whose session stands otherwise when its turn comes is judged again. So nothing
+slow happens while the ledger is held, and no limit is overrun.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -25,17 +27,17 @@ from remit.claims.receipt import (
 from remit.errors import FieldInvalid, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import append, budget_remaining, clip, moment_of, named_tool, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
-from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Transaction
+from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Switches, Transaction
 from remit.policy.call import MAX_TARGET, ToolCall
 from remit.policy.decide import Decision, judge, policy_decisions
 from remit.policy.engines import Remedy, Standing
 from remit.policy.evidence import measurements
 
-__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "judged"]
+__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "is_light", "judged"]
 
 MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
@@ -54,16 +56,21 @@ class Evidence(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The decision on a call, with its receipt. A repeated call gets the receipt of the first one."""
+    """The decision on a call, with its receipt. A repeated call gets the receipt of the first one.
+
+    `refusal` is why a call that was permitted before may not go on any more, where that is so: its receipt stays what
+    it is, but a session that has ended since permits nothing.
+    """
 
     receipt: SignedReceipt
     remedy: Remedy | None
     repeated: bool
+    refusal: str = ""
 
     @property
     def permits(self) -> bool:
         """Tell whether the call may go on."""
-        return self.receipt.claims.verdict == "compliant"
+        return self.receipt.claims.verdict == "compliant" and not self.refusal
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,17 @@ class Evaluate:
     evidence: Evidence | None = None
 
     def steps(self, means: Means) -> Steps[Answer]:
-        """Judge, append, answer."""
+        """Judge, append, answer. What takes long is done aside, where it keeps nobody else waiting."""
         self._check()
         passport = means.passports.get(self.session_id) or (yield from Look(self.session_id).steps(means)).passport
         case = _Case(means, self, passport)
-        outcome: Kept | Pending = yield Commit(case.append, prepare=case.judge)
-        repeated = outcome is not case.pending
-        return Answer(receipt_of(means, outcome), None if repeated else case.remedy, repeated)
+        if is_light(self.call):
+            case.read()
+            outcome: _Outcome = yield Commit(case.append, prepare=case.judge)
+        else:
+            yield Aside(case.judge_aside)
+            outcome = yield Commit(case.append)
+        return Answer(receipt_of(means, outcome.found), outcome.remedy, outcome.repeated, outcome.refusal)
 
     def _check(self) -> None:
         if not self.call.tool_name:
@@ -93,75 +104,112 @@ class Evaluate:
         if provenance and len(provenance.evidence_refs or ()) > _MAX_REFS:
             raise FieldInvalid(f"has at most {_MAX_REFS} entries", place="$.content_provenance.evidence_refs")
 
-    def once(self) -> Once | None:
-        """Return what makes the request repeatable, if it comes with a key.
+    def once(self, form: bytes) -> Once | None:
+        """Return what makes the request repeatable, if it comes with a key; `form` is that of its arguments.
 
         The digest is over all that was asked: the same call from another folder is another call.
         """
         if not self.idempotency_key:
             return None
-        asked = to_builtins({"call": self.call, "evidence": self.evidence}, enc_hook=_read_only)
+        call = self.call._replace(arguments={"form": sha256_hex(form)})
+        asked = to_builtins({"call": call, "evidence": self.evidence})
         return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
-def _read_only(value: object) -> object:
-    """Return arguments as a plain object, whatever kind of mapping they are."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotCanonicalizable("has no canonical form")
+# What can be judged and written down in well under a millisecond; all else is done aside.
+_LIGHT_ARGUMENTS: Final = 16
+_LIGHT_TEXT: Final = 512
+_WIDE: Final = re.compile(r"[*?\[{]")
+
+
+def is_light(call: ToolCall) -> bool:
+    """Tell whether a call is quick to judge: few and short arguments, and no pattern that stands for many files."""
+    if len(call.arguments) > _LIGHT_ARGUMENTS or len(call.tool_name) > _LIGHT_TEXT:
+        return False
+    for value in call.arguments.values():
+        if isinstance(value, str):
+            if len(value) > _LIGHT_TEXT or _WIDE.search(value):
+                return False
+        elif not isinstance(value, bool | int | None):
+            return False
+    return True
+
+
+class _Outcome(NamedTuple):
+    found: Kept | Pending
+    remedy: Remedy | None = None
+    repeated: bool = False
+    refusal: str = ""
 
 
 class _Case:
-    """One call on its way through the ledger: judged with others first, then appended."""
+    """One call on its way through the ledger: judged with others first, or aside, then appended."""
 
-    __slots__ = ("_means", "_once", "_passport", "_request", "_standing", "decision", "pending")
+    __slots__ = ("_decision", "_form", "_means", "_once", "_passport", "_request", "_standing")
 
     def __init__(self, means: Means, request: Evaluate, passport: Passport) -> None:
         self._means = means
         self._request = request
         self._passport = passport
-        self._once = request.once()
+        self._form = b""
+        self._once: Once | None = None
         self._standing: Standing | None = None
-        self.decision: Decision | None = None
-        self.pending: Pending | None = None
+        self._decision: Decision | None = None
 
-    @property
-    def remedy(self) -> Remedy | None:
-        """Return what would have permitted the call."""
-        return self.decision.remedy if self.decision else None
+    def read(self) -> None:
+        """Bring the arguments into their canonical form, or find that they have none."""
+        try:
+            self._form = canonicalize(self._request.call.arguments)
+            self._once = self._request.once(self._form)
+        except (RecursionError, OverflowError, TypeError):
+            raise NotCanonicalizable("has no canonical form") from None
+
+    def judge_aside(self) -> None:
+        """Read and judge the call where that may take its time, by how its session was kept last."""
+        self.read()
+        session = self._means.reader.session(self._request.session_id)
+        if session is not None:
+            self._judge(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
 
     def judge(self, transaction: Transaction) -> None:
         """Judge the call by how its session stands before the group it is in."""
         session = touched(found(transaction, self._request.session_id), self._means.clock.now())
-        self._judge(standing_of(session, transaction.switches))
+        self._judge(self._stands(transaction, session))
+
+    def _stands(self, transaction: Transaction, session: Session) -> Standing:
+        return standing_of(session, transaction.switches, revoked=transaction.revoked(session.id))
 
     def _judge(self, standing: Standing) -> Decision:
         """Return the decision under a standing: the one there is, if it would be the same."""
-        if self.decision is None or self._standing is None or not same_answer(self._standing, standing):
-            self.decision = judged(self._means, self._request, self._passport.mission, standing)
+        before, exactly = self._standing, self._means.sees_budgets
+        if self._decision is None or before is None or not same_answer(before, standing, exactly=exactly):
+            self._decision = judged(self._means, self._request, self._passport.mission, standing)
             self._standing = standing
-        return self.decision
+        return self._decision
 
-    def append(self, transaction: Transaction) -> Kept | Pending:
+    def append(self, transaction: Transaction) -> _Outcome:
         """Append the receipt of the decision, or find the one that the same call has got before."""
         request, means = self._request, self._means
         session = found(transaction, request.session_id)
+        now = means.clock.now()
         if self._once is not None:
             before = transaction.repeated(session.id, self._once.key)
             if before is not None:
-                return _same(before, self._once)
-        now = means.clock.now()
+                refusal = self._stands(transaction, touched(session, now)).refusal
+                return _Outcome(_same(before, self._once), None, repeated=True, refusal=refusal)
         session = looked_at(means, transaction, session, now)
         if session.reserved and session.used + session.reserved >= session.limit:
             # Delegates hold what is missing; some may be over, and have to give it back.
             session = touched(settle_overdue(means, transaction, session, now), now)
-        decision = self._judge(standing_of(session, transaction.switches))
+        decision = self._judge(self._stands(transaction, session))
         if decision.permits:
             session = structs.replace(session, used=session.used + 1)
         step = _step(session, decision, request.evidence, now)
-        arguments = request.call.arguments
-        _, self.pending = append(means, transaction, session, step, now, arguments=arguments, once=self._once)
-        return self.pending
+        _, pending = append(means, transaction, session, step, now, form=self._form, once=self._once)
+        return _Outcome(pending, decision.remedy)
+
+
+_NO_SWITCHES: Final = Switches("")
 
 
 def _same(before: Repeated, asked: Once) -> Kept | Pending:

@@ -8,12 +8,13 @@ from typing import Final
 
 from msgspec import structs
 
+from remit.claims.canonical import canonicalize
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
 from remit.governor.states import MOVES, Move, account_of, duration_left_s, touched
-from remit.ledger.port import Delegation, Session, Transaction
+from remit.ledger.port import RESTORED, Delegation, Session, Transaction
 from remit.policy.budget import release
 
 __all__ = ["CALLS", "UNIT", "close", "looked_at", "settle", "settle_overdue"]
@@ -65,14 +66,14 @@ def settle_overdue(means: Means, transaction: Transaction, session: Session, now
 def settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
     """Give back to a parent what its delegate has not used."""
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
-    if parent is None:
-        return
+    if parent is None or parent.cause == RESTORED:
+        return  # the chain of a session from an older copy takes no receipt any more
     used = child.used if child else 0
     account = release(account_of(parent), delegation.amount, used)
     parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)
     transaction.put_delegation(delegation._replace(settled=True))
     step = _release_step(parent, delegation, used, now)
-    append(means, transaction, parent, step, now, arguments={"request": delegation.request, "used": used})
+    append(means, transaction, parent, step, now, form=canonicalize({"request": delegation.request, "used": used}))
 
 
 def _release_step(parent: Session, delegation: Delegation, used: int, now: Moment) -> Step:

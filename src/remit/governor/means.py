@@ -91,13 +91,18 @@ class Means:
         except KeyUnknown:
             return verify_receipt(token, self.keys.refresh())
 
+    @property
+    def sees_budgets(self) -> bool:
+        """Tell whether an engine beside the passport's own rules is shown how much is left."""
+        return len(self.engines) > 1
+
     def passport_of(self, session: Session) -> Passport:
         """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""
         known = self.passports.get(session.id)
         if known is None:
             known = self.verified(session.passport, session.started_ms // 1000)
             if len(self.passports) >= _MAX_PASSPORTS:
-                del self.passports[next(iter(self.passports))]
+                self.passports.pop(next(iter(self.passports)), None)
             self.passports[session.id] = known
         return known
 

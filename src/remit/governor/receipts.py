@@ -4,7 +4,6 @@ Keeps this invariant: what is appended fits a token, whatever a client has sent.
 and only here.
 """
 
-from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -13,7 +12,6 @@ from msgspec import structs
 from remit.claims.chain import Head, draft, ordered_receipt_id
 from remit.claims.draft import Draft
 from remit.claims.receipt import SignedReceipt, Step
-from remit.claims.strictjson import JSON
 from remit.errors import TokenTooLarge
 from remit.governor.clock import Moment, timestamp
 from remit.governor.means import Means
@@ -65,26 +63,29 @@ def append(
     step: Step,
     now: Moment,
     *,
-    arguments: Mapping[str, JSON],
+    form: bytes,
     once: Once | None = None,
     result_of: str = "",
 ) -> tuple[Session, Pending]:
-    """Append a step to the chain of a session, and return the session as it then stands."""
+    """Append a step to the chain of a session, and return the session as it then stands.
+
+    `form` is the canonical form of the arguments that the step is about.
+    """
     session = structs.replace(session, **{step.verdict: getattr(session, step.verdict) + 1})
     signing = means.keys.signing(transaction.switches.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)
-    pending = Pending(_drafted(means, head, step, now, arguments), signing)
+    pending = Pending(_drafted(means, head, step, now, form), signing)
     return transaction.append(session, pending, once=once, result_of=result_of), pending
 
 
-def _drafted(means: Means, head: Head, step: Step, now: Moment, arguments: Mapping[str, JSON]) -> Draft:
+def _drafted(means: Means, head: Head, step: Step, now: Moment, form: bytes) -> Draft:
     new_id = ordered_receipt_id(now.wall_ms, means.entropy(10))
     try:
-        return draft(head, step, arguments=arguments, new_id=new_id, now=now.wall_s)
+        return draft(head, step, form=form, new_id=new_id, now=now.wall_s)
     except TokenTooLarge:
-        return draft(head, _shortened(step), arguments=arguments, new_id=new_id, now=now.wall_s)
+        return draft(head, _shortened(step), form=form, new_id=new_id, now=now.wall_s)
 
 
 def _shortened(step: Step) -> Step:

@@ -7,6 +7,7 @@ the same, and the receipt says so.
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from remit.claims.canonical import canonicalize
 from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step
 from remit.errors import ReceiptNotFound, RequestConflict
 from remit.governor.clock import Moment
@@ -64,7 +65,9 @@ class RecordResult:
         session = looked_at(means, transaction, session, now)
         step = self._step(session, decision, now)
         arguments = {"receipt_id": self.receipt_id, "result": self.result.value}
-        _, pending = append(means, transaction, session, step, now, arguments=arguments, result_of=self.receipt_id)
+        _, pending = append(
+            means, transaction, session, step, now, form=canonicalize(arguments), result_of=self.receipt_id
+        )
         return pending, False
 
     def _step(self, session: Session, decision: SignedReceipt, now: Moment) -> Step:

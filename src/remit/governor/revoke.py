@@ -5,18 +5,20 @@ before it was ever used cannot start a session any more.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.lifecycle import close, looked_at, settle
 from remit.governor.means import Commit, Means, Steps
-from remit.governor.sessions import as_kept, found
+from remit.governor.sessions import durable, found
 from remit.governor.states import MOVES
 from remit.ledger.port import Session, Transaction
 
 __all__ = ["MAX_REASON", "KillSwitch", "RevokePassport", "RevokeSession"]
 
 MAX_REASON: Final = 1024
+_AT_ONCE: Final = 200
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,16 @@ class RevokePassport:
     reason: str = ""
 
     def steps(self, means: Means) -> Steps[Session | None]:
-        """Keep the revocation, and close what runs under the passport."""
+        """Keep the revocation, which denies every call from then on, and then close what runs under the passport."""
         _check_reason(self.reason)
+
+        def keep(transaction: Transaction) -> None:
+            transaction.put_revocation(self.passport_id, at_ms=means.clock.now().wall_ms, reason=self.reason)
+
+        yield Commit(keep)
 
         def work(transaction: Transaction) -> Session | None:
             now = means.clock.now()
-            transaction.put_revocation(self.passport_id, at_ms=now.wall_ms, reason=self.reason)
             session = transaction.session(self.passport_id)
             if session is None:
                 # Nobody will use what was set aside for it.
@@ -42,8 +48,8 @@ class RevokePassport:
                 return None
             return close(means, transaction, session, MOVES["revoke_passport"], now)
 
-        session: Session | None = yield Commit(work)
-        return None if session is None else (yield from as_kept(session))
+        session: Session | None = yield Commit(work, alone=True)
+        return None if session is None else (yield from durable(means, session))
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,8 @@ class RevokeSession:
             close(means, transaction, looked_at(means, transaction, first, now), MOVES["revoke_session"], now)
             return found(transaction, self.session_id)
 
-        session: Session = yield Commit(work)
-        return (yield from as_kept(session))
+        session: Session = yield Commit(work, alone=True)
+        return (yield from durable(means, session))
 
 
 def _first_of(transaction: Transaction, session: Session) -> Session:
@@ -83,20 +89,27 @@ class KillSwitch:
     on: bool
 
     def steps(self, means: Means) -> Steps[int]:
-        """Turn the switch, and close everything when it goes on."""
+        """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
 
-        def work(transaction: Transaction) -> int:
-            now = means.clock.now()
+        def turn(transaction: Transaction) -> int:
             transaction.put_switches(transaction.switches._replace(kill_switch=self.on))
-            closed = 0
-            for session_id in transaction.active_sessions() if self.on else ():
-                # A delegate may be closed by now, with its parent: it was revoked all the same.
-                close(means, transaction, found(transaction, session_id), MOVES["kill"], now)
-                closed += 1
-            return closed
+            return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
-        closed: int = yield Commit(work, alone=True)
-        return closed
+        revoked: int = yield Commit(turn, alone=True)
+        more = revoked > 0
+        while more:
+            more = yield Commit(lambda transaction: _close_some(means, transaction), alone=True)
+        return revoked
+
+
+def _close_some(means: Means, transaction: Transaction) -> bool:
+    """Close some of the active sessions, with their delegates; tell whether there may be more."""
+    now = means.clock.now()
+    some = list(islice(transaction.active_sessions(), _AT_ONCE))
+    for session_id in some:
+        # A delegate may be closed by now, with its parent.
+        close(means, transaction, found(transaction, session_id), MOVES["kill"], now)
+    return len(some) == _AT_ONCE
 
 
 def _check_reason(reason: str) -> None:

@@ -11,17 +11,18 @@ from remit.errors import (
     KillSwitchOn,
     LineageUnknown,
     PassportRevoked,
+    RequestConflict,
     SessionNotFound,
     SessionSealed,
     TokenError,
 )
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import close, looked_at
-from remit.governor.means import Commit, Means, Steps
-from remit.governor.states import MOVES, QUARANTINED, touched
-from remit.ledger.port import RESTORED, Kept, Session, Transaction
+from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.states import MOVES, QUARANTINED, left_ms, touched
+from remit.ledger.port import RESTORED, Pending, Session, Transaction
 
-__all__ = ["End", "Look", "Looked", "Start", "Started", "as_kept", "found"]
+__all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found"]
 
 
 class Started(NamedTuple):
@@ -49,11 +50,10 @@ def found(transaction: Transaction, session_id: str) -> Session:
     return session
 
 
-def as_kept(session: Session) -> Steps[Session]:
-    """Return a session with the hash of its head, which work that has appended to it did not know yet."""
-    if session.length and session.receipt_hash is None:
-        session = yield Commit(lambda transaction: found(transaction, session.id))
-    return session
+def durable(means: Means, session: Session) -> Steps[Session]:
+    """Return a session as it is kept: work that has appended to it did not know the hash of its head yet."""
+    kept: Session | None = yield Aside(lambda: means.reader.session(session.id))
+    return kept or session
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,16 @@ class Start:
         """Verify the passport, then keep the session if there is none."""
         passport = means.verified(self.token, means.clock.now().wall_s)
         started: Started = yield Commit(lambda transaction: _start(means, transaction, passport))
-        return started._replace(session=(yield from as_kept(started.session)))
+        if started.existing:
+            started = started._replace(session=(yield from durable(means, started.session)))
+        return started
 
 
 def _start(means: Means, transaction: Transaction, passport: Passport) -> Started:
     now = means.clock.now()
     if transaction.session(passport.jti) is not None:
         session = found(transaction, passport.jti)
-        return Started(_kept(means, transaction, session, now), passport, existing=True)
+        return Started(_kept(means, transaction, session, now), _same(means, session, passport), existing=True)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
@@ -81,10 +83,17 @@ def _start(means: Means, transaction: Transaction, passport: Passport) -> Starte
     session = _new_session(means, transaction, passport, now)
     if passport.parent_jti is not None:
         parent = touched(_delegating(transaction, passport), now)
-        left_ms = max(0, parent.lifetime_ms - parent.elapsed_ms)
-        session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms))
+        session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))
     transaction.put_session(session)
     return Started(session, passport, existing=False)
+
+
+def _same(means: Means, session: Session, passport: Passport) -> Passport:
+    """Return the passport of a session, if it is the one that is presented: an id alone proves nothing."""
+    known = means.passport_of(session)
+    if known.token != passport.token and (known.issuer, known.mission) != (passport.issuer, passport.mission):
+        raise RequestConflict("another passport of this id has a session already")
+    return known
 
 
 def _kept(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
@@ -119,6 +128,7 @@ def _new_session(means: Means, transaction: Transaction, passport: Passport, now
         run_nonce=encode_base64url(means.entropy(24)),
         started_ms=now.wall_ms,
         lifetime_ms=max(0, min(mission.max_duration_s * 1000, passport.expires_at * 1000 - now.wall_ms)),
+        expires_ms=passport.expires_at * 1000,
         limit=mission.max_tool_calls,
         verifier=f"remit:{transaction.switches.kid}",
         seen_boot=now.boot,
@@ -155,7 +165,9 @@ def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -
     if session.receipt_id is None:
         return session.length == 0
     kept = transaction.receipt(session.receipt_id)
-    if not isinstance(kept, Kept) or (kept.session_id, kept.seq) != (session.id, session.length):
+    if isinstance(kept, Pending):
+        return True  # made a moment ago, and not yet durable
+    if kept is None or (kept.session_id, kept.seq) != (session.id, session.length):
         return False
     try:
         return means.receipt(kept.token).hash == session.receipt_hash
@@ -178,4 +190,4 @@ class End:
             return close(means, transaction, session, MOVES["end"], now)
 
         session: Session = yield Commit(work)
-        return (yield from as_kept(session))
+        return (yield from durable(means, session))

@@ -14,7 +14,17 @@ from remit.ledger.port import Session, Switches
 from remit.policy.budget import Account, Budget
 from remit.policy.engines import Standing
 
-__all__ = ["MOVES", "QUARANTINED", "Move", "account_of", "duration_left_s", "same_answer", "standing_of", "touched"]
+__all__ = [
+    "MOVES",
+    "QUARANTINED",
+    "Move",
+    "account_of",
+    "duration_left_s",
+    "left_ms",
+    "same_answer",
+    "standing_of",
+    "touched",
+]
 
 
 class Move(NamedTuple):
@@ -45,13 +55,18 @@ def touched(session: Session, now: Moment) -> Session:
         elapsed_ms=session.elapsed_ms + passed,
         seen_boot=now.boot,
         seen_mono_ms=now.mono_ms,
-        seen_wall_ms=max(session.seen_wall_ms, now.wall_ms),
+        seen_wall_ms=now.wall_ms,
     )
+
+
+def left_ms(session: Session) -> int:
+    """Return how long a session may still last, as of when it was touched: by its duration and its passport's end."""
+    return max(0, min(session.lifetime_ms - session.elapsed_ms, session.expires_ms - session.seen_wall_ms))
 
 
 def duration_left_s(session: Session) -> int:
     """Return the seconds that are left, the last one begun counted whole: none are left when the time is over."""
-    return max(0, -((session.elapsed_ms - session.lifetime_ms) // 1000))
+    return -(-left_ms(session) // 1000)
 
 
 def account_of(session: Session) -> Account:
@@ -59,20 +74,28 @@ def account_of(session: Session) -> Account:
     return Account(session.limit, session.used, session.reserved)
 
 
-def standing_of(session: Session, switches: Switches) -> Standing:
-    """Return how a session stands that was touched just now."""
+def standing_of(session: Session, switches: Switches, *, revoked: bool = False) -> Standing:
+    """Return how a session stands that was touched just now; `revoked` says that of its passport."""
     calls = max(0, session.limit - session.used - session.reserved)
     left = duration_left_s(session)
     refusal = session.cause
-    if not refusal and session.state == "active" and switches.kill_switch:
-        refusal = MOVES["kill"].code
-    if not refusal and left <= 0:
-        refusal = MOVES["expire"].code
+    if not refusal:
+        if revoked:
+            refusal = MOVES["revoke_passport"].code
+        elif switches.kill_switch:
+            refusal = MOVES["kill"].code
+        elif left <= 0:
+            refusal = MOVES["expire"].code
     return Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
 
 
-def same_answer(judged: Standing, actual: Standing) -> bool:
-    """Tell whether a call judged under one standing would be answered alike under the other."""
+def same_answer(judged: Standing, actual: Standing, *, exactly: bool) -> bool:
+    """Tell whether a call judged under one standing would be answered alike under the other.
+
+    The passport's own rules only ask whether anything is left; engines that are shown how much need it `exactly`.
+    """
+    if exactly:
+        return judged == actual
     return (
         judged.refusal == actual.refusal
         and (judged.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)

@@ -24,12 +24,21 @@ _MAX_BYTES: Final = 4096
 
 
 class Mark(NamedTuple):
-    """A ledger at one moment: its id, how many receipts it holds, and the last one of them."""
+    """A ledger at one moment: its id, how many receipts it holds, and the last one of them.
+
+    `sessions` and `epoch` count what leaves no receipt: sessions that begin, and ends, revocations, switches and keys.
+    """
 
     ledger: str
     receipts: int
     last_receipt_id: str | None
     last_receipt_hash: str | None
+    sessions: int = 0
+    epoch: int = 0
+
+    def is_behind(self, other: "Mark") -> bool:
+        """Tell whether this has less of anything that only grows."""
+        return self.receipts < other.receipts or self.sessions < other.sessions or self.epoch < other.epoch
 
 
 @final
@@ -53,15 +62,16 @@ class Anchor:
     def advance(self, mark: Mark) -> Mark:
         """Move the mark forward, durable, and return what stands now: `mark`, or one that is further.
 
-        Another ledger's mark is `LedgerForeign`; another receipt at the same place is `LedgerRolledBack`.
+        Another ledger's mark is `LedgerForeign`; another receipt at the same place is `LedgerRolledBack`. While someone
+        else moves it, `LedgerInUse`: nobody waits for it, and the next time comes.
         """
-        with self._home.locked(_LOCK):
+        with self._home.locked(_LOCK, wait=False):
             stored = self.read()
             if stored is not None:
                 _check_ledger(stored, mark)
-                if stored.receipts == mark.receipts and stored != mark:
+                if stored[:4] != mark[:4] and stored.receipts == mark.receipts:
                     raise LedgerRolledBack(f"receipt {mark.receipts} is another one than before")
-                if stored.receipts >= mark.receipts:
+                if stored == mark or mark.is_behind(stored):
                     return stored
             self._write(mark)
         return mark
@@ -88,6 +98,8 @@ def check_mark(mark: Mark | None, present: Mark, hash_at: Callable[[int], str | 
     _check_ledger(mark, present)
     if present.receipts < mark.receipts:
         raise LedgerRolledBack(f"the ledger holds {present.receipts} receipts and has held {mark.receipts}")
+    if present.is_behind(mark):
+        raise LedgerRolledBack("the ledger lacks sessions, ends, revocations or changes of key that it has held")
     if mark.receipts and hash_at(mark.receipts) != mark.last_receipt_hash:
         raise LedgerRolledBack(f"receipt {mark.receipts} is another one than before")
 
@@ -103,12 +115,21 @@ class _Members(Claims, frozen=True, kw_only=True):
     last_receipt_id: IdString | None
     # One spelling, because hashes are compared as text.
     last_receipt_hash: Annotated[str, matching(r"[0-9a-f]{64}")] | None
+    sessions: Count
+    epoch: Count
 
 
 def _mark(value: object) -> Mark:
     """Return the mark of an object that obeys every rule, or raise `FieldInvalid`."""
     members = shape(_Members, value)
-    mark = Mark(members.ledger, members.receipts, members.last_receipt_id, members.last_receipt_hash)
+    mark = Mark(
+        members.ledger,
+        members.receipts,
+        members.last_receipt_id,
+        members.last_receipt_hash,
+        members.sessions,
+        members.epoch,
+    )
     if {mark.last_receipt_id is None, mark.last_receipt_hash is None} != {mark.receipts == 0}:
         raise FieldInvalid("an empty ledger has no last receipt, and any other has one")
     return mark

@@ -15,13 +15,12 @@ from typing import Final, TypeVar
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Session, Switches, Work
 from remit.ledger.post import Item, LoopPost, wait_for
-from remit.ledger.transaction import Buffer, Changes, Store
+from remit.ledger.transaction import Buffer, Changes, Known, Seen, Store
 
 __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
 
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
-_MAX_KNOWN: Final = 4096
 _PATIENCE: Final = 40
 _CLOSING_S: Final = 4.0
 
@@ -59,7 +58,7 @@ class GroupCommit:
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
         self._posts: dict[int, LoopPost] = {}
         self._store: Store | None = None
-        self._known: dict[str, Session] = {}
+        self._known = Known()
         self._switches: Switches | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
@@ -125,8 +124,9 @@ class GroupCommit:
         group = [item for item in group if not item.withdrawn]
         if not group:
             return
+        store: Store | None = None
         try:
-            self._commit(group)
+            store = self._commit(group)
         except Exception as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
             self._forget()
             with suppress(Exception):
@@ -135,20 +135,22 @@ class GroupCommit:
                 item.failure = _failure(error)
         for item in group:
             item.done()
+        if store is not None:
+            self._known.trim()
+            with suppress(Exception):  # whoever only watches must not stop the writer
+                self._observer.committed(store, len(group))
 
-    def _commit(self, group: list[Item]) -> None:
+    def _commit(self, group: list[Item]) -> Store:
         store = self._store = self._store or self._open_store()
         if store.disturbed():
-            self._known.clear()
-            self._switches = None
+            self._unlearn()
         self._prepare(store, group)
         try:
             self._attempt(store, group, hold=any(item.alone for item in group))
         except HeadMoved:
             store.rollback()
             self._attempt_held(store, group)
-        with suppress(Exception):
-            self._observer.committed(store, len(group))
+        return store
 
     def _attempt_held(self, store: Store, group: list[Item]) -> None:
         """Run a group again while the store is held; if it still refuses, one by one, to find out whose work it is."""
@@ -167,18 +169,19 @@ class GroupCommit:
         switches = self._switches = self._switches or store.switches()
         nothing = Changes()
         for item in group:
-            if item.prepare is not None:
+            if item.prepare is not None and not item.withdrawn:
                 _prepare_one(item.prepare, item, Buffer(store, self._known, {}, switches, nothing))
 
     def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
         if hold:
             store.begin()
-            self._known.clear()
-            self._switches = None
+            self._unlearn()
         switches = self._switches = self._switches or store.switches()
-        changes, seen = Changes(), dict[str, Session]()
+        changes, seen = Changes(), Seen()
         for item in group:
-            if not item.spoilt:
+            if item.withdrawn:
+                item.failure = LedgerUnavailable("nobody waits for it any more")
+            elif not item.spoilt:
                 _run_one(item, Buffer(store, self._known, seen, switches, changes), changes)
         if not changes:
             return store.rollback()
@@ -189,25 +192,27 @@ class GroupCommit:
         self._remember(store.commit(changes), changes)
         return None
 
-    def _check_undisturbed(self, store: Store, seen: dict[str, Session], switches: Switches) -> None:
+    def _check_undisturbed(self, store: Store, seen: Seen, switches: Switches) -> None:
         if store.disturbed():
-            self._known.clear()
-            self._switches = None
+            self._unlearn()
             if not store.unchanged(seen, switches):
                 raise HeadMoved("another process was faster")
 
     def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
         """Keep what is durable now, so that the next group need not read it."""
-        if len(self._known) > _MAX_KNOWN:
-            self._known.clear()
-        self._known.update(sessions)
-        if changes.switches or changes.revocations or changes.keys:
+        self._known.sessions.update(sessions)
+        if changes.marks_an_epoch:
+            self._known.revoked.clear()
             self._switches = None
+
+    def _unlearn(self) -> None:
+        self._known.clear()
+        self._switches = None
 
     def _forget(self) -> None:
         """Let go of everything that is known: the next group starts from what is on disk."""
-        store, self._store, self._switches = self._store, None, None
-        self._known.clear()
+        store, self._store = self._store, None
+        self._unlearn()
         if store is not None:
             with suppress(Exception):
                 store.close()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from remit.errors import LedgerForeign, LedgerInUse, RemitError, StateCorrupt, StateMissing
+from remit.errors import LedgerForeign, LedgerInUse, RemitError, StateCorrupt, StateMissing, quote
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.commit import DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
@@ -21,7 +21,7 @@ from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.port import Overview
 from remit.ledger.rows import Rows, SqliteReader, translated
-from remit.ledger.schema import APPLICATION_ID, MIGRATIONS
+from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
 from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare
 from remit.ledger.transaction import Store
 
@@ -125,17 +125,21 @@ def check_ours(connection: apsw.Connection) -> None:
         raise LedgerForeign("the file is not a ledger of ours")
     if version not in range(1, len(MIGRATIONS) + 1):
         raise LedgerForeign(f"the ledger is of version {version}, and this one reads up to {len(MIGRATIONS)}")
+    with translated():
+        odd = differences(connection)
+    if odd:
+        raise StateCorrupt(f"the tables of the ledger are not as they must be: {quote(odd[0])}")
 
 
 def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> str:
     """Return the path of the ledger's file, once it is known to be what it must be."""
     mark = anchor.read()
     if not home.check_file(FILE):
-        _check_nothing_lost(mark, files)
-        home.create(FILE, b"")
+        _check_nothing_lost(mark, files, most_keys=0)
+        home.create(FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
     place = place_of(home)
     if _is_new(place, vfs):
-        _check_nothing_lost(mark, files)
+        _check_nothing_lost(mark, files, most_keys=1)
     connection = connect(place, vfs=vfs)
     try:
         now_ms = time.time_ns() // 1_000_000
@@ -150,15 +154,16 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> s
     finally:
         connection.close()
     if mark is None:
-        anchor.advance(present)
+        with suppress(LedgerInUse):  # someone else sets it just now
+            anchor.advance(present)
     return place
 
 
-def _check_nothing_lost(mark: Mark | None, files: KeyFiles) -> None:
+def _check_nothing_lost(mark: Mark | None, files: KeyFiles, *, most_keys: int) -> None:
     """Raise if there has been a ledger already: a new one in its place would hide that."""
     if mark is not None:
         raise StateMissing(f"{FILE} is gone, and it has held {mark.receipts} receipts: restore a backup of it")
-    if len(files.kids()) > 1:
+    if len(files.kids()) > most_keys:
         raise StateMissing(f"{FILE} is gone, and there are keys of it: restore a backup of it")
 
 
@@ -184,7 +189,8 @@ def _is_new(place: str, vfs: str | None) -> bool:
 
 def mark_of(overview: Overview) -> Mark:
     """Return the mark of a ledger as it stands."""
-    return Mark(overview.ledger_id, overview.receipts, overview.last_receipt_id, overview.last_receipt_hash)
+    ledger, sessions, receipts, last_id, last_hash, epoch = overview
+    return Mark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
 
 class AnchorKeeper(Observer):
@@ -198,11 +204,14 @@ class AnchorKeeper(Observer):
         self._then = then
         self._clock = clock
         self._due = 0.0
+        self._epoch = -1
 
     def committed(self, store: Store, size: int) -> None:
-        """Move the anchor if it is time."""
-        if self._clock() >= self._due:
+        """Move the anchor if it is time, and at once for what leaves no receipt."""
+        epoch = store.switches().epoch
+        if self._clock() >= self._due or epoch != self._epoch:
             self._due = self._clock() + _ANCHOR_EVERY_S
+            self._epoch = epoch
             self._move(store)
         self._then.committed(store, size)
 

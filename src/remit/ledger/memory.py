@@ -13,7 +13,7 @@ from msgspec import structs
 from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
 from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Repeated, Session, Switches
-from remit.ledger.transaction import Changes
+from remit.ledger.transaction import Changes, Seen
 
 __all__ = ["MemoryStore", "Shelf"]
 
@@ -66,11 +66,12 @@ class MemoryStore:
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
 
-    def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
+    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
         kept = self._shelf.sessions
         return self._shelf.switches == switches and all(
-            name in kept and kept[name].version == session.version for name, session in sessions.items()
+            (name in kept and kept[name].version) == (session is not None and session.version)
+            for name, session in sessions.items()
         )
 
     def commit(self, changes: Changes) -> dict[str, Session]:
@@ -88,14 +89,14 @@ class MemoryStore:
                 shelf.repeats[session_id, once.key] = Repeated(kept, once.digest)
             if result_of:
                 shelf.results[result_of] = kept
-        shelf.delegations.update(changes.delegations)
+        shelf.delegations.update({(it.parent, it.request): it for it in changes.delegates.values()})
         shelf.revocations = changes.revocations | shelf.revocations
         shelf.keys += changes.keys
         for attested in changes.attestations:
             shelf.attestations.setdefault(attested.session_id, []).append(attested.token)
             if attested.bookmark:
                 shelf.bookmarks[attested.session_id] = attested.bookmark
-        if changes.switches or changes.revocations or changes.keys:
+        if changes.marks_an_epoch:
             epoch = shelf.switches.epoch + 1
             shelf.switches = (changes.switches or shelf.switches)._replace(epoch=epoch)
         shelf.commits = self._seen = shelf.commits + 1
@@ -125,6 +126,10 @@ class MemoryStore:
         """Return receipts of a session in the order of the chain."""
         return self._shelf.chains.get(session_id, [])[after : after + limit]
 
+    def count(self, session_id: str) -> int:
+        """Return how many receipts of a session are kept."""
+        return len(self._shelf.chains.get(session_id, ()))
+
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations over a session, oldest first."""
         return list(self._shelf.attestations.get(session_id, ()))
@@ -141,8 +146,9 @@ class MemoryStore:
         """Return how much there is."""
         shelf = self._shelf
         last = next(reversed(shelf.receipts.values()), None)
-        head = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
-        return Overview(shelf.ledger_id, len(shelf.sessions), len(shelf.receipts), *head)
+        last_id, last_hash = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
+        counts = len(shelf.sessions), len(shelf.receipts)
+        return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.switches.epoch)
 
     def switches(self) -> Switches:
         """Return what holds for the whole ledger."""

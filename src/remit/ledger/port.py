@@ -58,7 +58,9 @@ class Session(Struct, frozen=True, kw_only=True):
     trace_id: str
     run_nonce: str
     started_ms: int
+    # How long it may last, and when on the wall its passport ends.
     lifetime_ms: int
+    expires_ms: int
     limit: int
 
     state: SessionState = "active"
@@ -174,7 +176,7 @@ class Delegation(NamedTuple):
 class Switches(NamedTuple):
     """What holds for the whole ledger: the key that signs, and whether the kill switch is on.
 
-    `epoch` counts the changes of either, and of revocations.
+    `epoch` counts the changes of either, of revocations, and of the states of sessions.
     """
 
     kid: str
@@ -199,6 +201,7 @@ class Overview(NamedTuple):
     receipts: int
     last_receipt_id: str | None
     last_receipt_hash: str | None
+    epoch: int
 
 
 class Reader(Protocol):
@@ -215,6 +218,9 @@ class Reader(Protocol):
 
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
         """Return the receipts of a session from number `after` + 1 on, in the order of the chain."""
+
+    def count(self, session_id: str) -> int:
+        """Return how many receipts of a session are kept, counted one by one."""
 
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations over a session, oldest first."""
@@ -255,7 +261,7 @@ class Transaction(Protocol):
         """Return the delegation that made this passport."""
 
     def open_delegations(self, parent: str) -> list[Delegation]:
-        """Return the delegations of a session that are not settled. Only for work that runs alone."""
+        """Return the delegations of a session that are not settled."""
 
     def active_sessions(self) -> Iterator[str]:
         """Go through the ids of all active sessions. Only for work that runs alone."""

@@ -85,9 +85,10 @@ class LoopPost:
         """Hand over work; the future holds its answer."""
         future: asyncio.Future[_T] = self.loop.create_future()
         item = Item(work, lambda: self._arrive(item, future), alone=alone, prepare=prepare)
-        self._pending[future] = item, self.loop.time() + deadline_s
-        if self._alarm is None:
-            self._alarm = self.loop.call_later(deadline_s, self._sweep)
+        due = self.loop.time() + deadline_s
+        self._pending[future] = item, due
+        if self._alarm is None or self._alarm.when() > due:
+            self._set_alarm(due)
         self._out.append(item)
         if len(self._out) == 1:
             self.loop.call_soon(self._flush)
@@ -138,5 +139,9 @@ class LoopPost:
                 if not future.done():
                     future.set_exception(LedgerUnavailable(_LATE))
         if self._pending:
-            next_due = min(due for _, due in self._pending.values())
-            self._alarm = self.loop.call_at(next_due, self._sweep)
+            self._set_alarm(min(due for _, due in self._pending.values()))
+
+    def _set_alarm(self, due: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self.loop.call_at(due, self._sweep)

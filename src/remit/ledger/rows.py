@@ -74,6 +74,13 @@ class Rows:
         sql = _KEPT + "WHERE s.id = ? AND r.seq > ? ORDER BY r.seq LIMIT ?"
         return [Kept(*row) for row in self._all(sql, session_id, after, limit)]
 
+    def count(self, session_id: str) -> int:
+        """Return how many receipts of a session are kept."""
+        row = self._one(
+            "SELECT count(*) FROM receipts WHERE session = (SELECT number FROM sessions WHERE id = ?)", session_id
+        )
+        return row[0] if row else 0
+
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations over a session, oldest first."""
         of_session = "(SELECT number FROM sessions WHERE id = ?)"
@@ -95,12 +102,12 @@ class Rows:
 
     def overview(self) -> Overview:
         """Return how much there is."""
-        ledger_id, sessions = self._one("SELECT id, sessions FROM ledger") or ("", 0)
+        ledger_id, sessions, epoch = self._one("SELECT id, sessions, epoch FROM ledger") or ("", 0, 0)
         last = self._one("SELECT number, id, token FROM receipts ORDER BY number DESC LIMIT 1")
         if last is None:
-            return Overview(ledger_id, sessions, 0, None, None)
+            return Overview(ledger_id, sessions, 0, None, None, epoch)
         number, receipt_id, token = last
-        return Overview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()))
+        return Overview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()), epoch)
 
     def hash_at(self, number: int) -> str | None:
         """Return the hash of the receipt that was the n-th of the whole ledger."""

@@ -5,9 +5,12 @@ on the way of a receipt grows at its end, so that the millionth costs what the f
 parent is named by its row, and receipt ids begin with their time.
 """
 
+from functools import lru_cache
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "PAGE_SIZE"]
+import apsw
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "PAGE_SIZE", "differences"]
 
 APPLICATION_ID: Final = int.from_bytes(b"Rmit", "big")
 PAGE_SIZE: Final = 8192
@@ -41,6 +44,7 @@ CREATE TABLE sessions (
   run_nonce    TEXT    NOT NULL,
   started_ms   INTEGER NOT NULL,
   lifetime_ms  INTEGER NOT NULL,
+  expires_ms   INTEGER NOT NULL,
   "limit"      INTEGER NOT NULL,
   state        TEXT    NOT NULL CHECK (state IN ('active', 'ended', 'expired', 'revoked')),
   cause        TEXT    NOT NULL,
@@ -126,3 +130,28 @@ CREATE TABLE bookmarks (
 """
 
 MIGRATIONS: Final = (_FIRST,)
+
+
+def differences(connection: apsw.Connection) -> list[str]:
+    """Return the names of tables, indices and triggers that are not as the migrations leave them.
+
+    Tables hold data; a trigger that someone has put in would act whenever we write.
+    """
+    present = _described(connection)
+    expected = _expected(connection.pragma("user_version"))
+    return sorted({name for _, name, _ in present ^ expected})
+
+
+@lru_cache(maxsize=8)
+def _expected(version: int) -> frozenset[tuple[str, str, str | None]]:
+    connection = apsw.Connection(":memory:")
+    try:
+        for script in MIGRATIONS[:version]:
+            connection.execute(script)
+        return _described(connection)
+    finally:
+        connection.close()
+
+
+def _described(connection: apsw.Connection) -> frozenset[tuple[str, str, str | None]]:
+    return frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))

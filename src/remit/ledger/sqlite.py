@@ -5,7 +5,7 @@ connection is not used again. Work and groups are not known here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsa
 from remit.ledger.port import KeyRecord, Session, Switches
 from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
-from remit.ledger.transaction import Appended, Attested, Changes
+from remit.ledger.transaction import Appended, Attested, Changes, Seen
 
 __all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "prepare"]
 
@@ -111,7 +111,7 @@ def _migrate(connection: apsw.Connection) -> bool:
 
 
 _KEY: Final = "INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)"
-_FIXED: Final = "number id passport actor parent trace_id run_nonce started_ms lifetime_ms limit".split()
+_FIXED: Final = "number id passport actor parent trace_id run_nonce started_ms lifetime_ms expires_ms limit".split()
 _UPDATED: Final = tuple(name for name in SESSION_COLUMNS if name not in _FIXED)
 _SET: Final = ", ".join(f"{name} = ?" for name in _UPDATED)
 _UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE number = ? AND version = ?"  # noqa: S608
@@ -125,6 +125,21 @@ _DELEGATE: Final = (
 _APPEND: Final = "INSERT INTO receipts (number, session, seq, parent, id, token) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?)"
 _NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
+
+
+# Not failures of the disk: another was faster, or some work of the group writes what cannot be written.
+_REFUSALS: Final = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+    OverflowError,
+    TypeError,
+    UnicodeEncodeError,
+)
+# SQLite takes 32,766 values in a statement.
+_ROWS_AT_ONCE: Final = 1000
 
 
 class SqliteStore(Rows):
@@ -163,13 +178,13 @@ class SqliteStore(Rows):
         before, self._seen_version = self._seen_version, version
         return bool(before != version)
 
-    def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
+    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
         if self.switches() != switches:
             return False
         return all(
-            self._one("SELECT version FROM sessions WHERE number = ?", session.number) == (session.version,)
-            for session in sessions.values()
+            self._one("SELECT version FROM sessions WHERE id = ?", name) == (session and (session.version,))
+            for name, session in sessions.items()
         )
 
     def commit(self, changes: Changes) -> dict[str, Session]:
@@ -177,8 +192,8 @@ class SqliteStore(Rows):
         with translated():
             try:
                 sessions = self._write(changes)
-            except apsw.ConstraintError as error:
-                raise HeadMoved("another has written what this would write") from error
+            except _REFUSALS as error:
+                raise HeadMoved("the tables refuse what would be written") from error
             self._db.execute("COMMIT")
         return sessions
 
@@ -186,7 +201,7 @@ class SqliteStore(Rows):
         sessions = {name: self._placed(session) for name, session in changes.sessions.items()}
         lasts = self._append(changes.receipts, sessions)
         kept = {name: self._moved(session, lasts.get(name)) for name, session in sessions.items()}
-        for delegation in changes.delegations.values():
+        for delegation in changes.delegates.values():
             self._db.execute(_DELEGATE, delegation)
         for passport, (at_ms, reason) in changes.revocations.items():
             self._db.execute("INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)", (passport, at_ms, reason))
@@ -197,7 +212,7 @@ class SqliteStore(Rows):
         if changes.switches:
             kid, kill_switch, _ = changes.switches
             self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?", (kid, int(kill_switch)))
-        if changes.switches or changes.revocations or changes.keys:
+        if changes.marks_an_epoch:
             self._db.execute("UPDATE ledger SET epoch = epoch + 1")
         return kept
 
@@ -216,14 +231,16 @@ class SqliteStore(Rows):
         if not receipts:
             return lasts
         (last,) = self._db.execute("SELECT coalesce(max(number), 0) FROM receipts").fetchone() or (0,)
-        numbers, values = count(last + 1), list[object]()
+        numbers, rows = count(last + 1), list[tuple[object, ...]]()
         for session_id, seq, pending, _, _ in receipts:
             session, number, receipt = sessions[session_id], next(numbers), pending.receipt
             parent = lasts.get(session_id, session.last_number)
-            values += (number, session.number, seq, parent, receipt.claims.receipt_id, receipt.token)
+            rows.append((number, session.number, seq, parent, receipt.claims.receipt_id, receipt.token))
             lasts[session_id] = number
-        # One statement for all: each would let go of the interpreter's lock, and queue for it again.
-        self._db.execute(_APPEND + ", ".join([_ROW] * len(receipts)), values)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            # One statement for many: each would let go of the interpreter's lock, and queue for it again.
+            some = rows[start : start + _ROWS_AT_ONCE]
+            self._db.execute(_APPEND + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
         self._connect_receipts(receipts, sessions)
         return lasts
 

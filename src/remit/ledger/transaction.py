@@ -6,16 +6,21 @@ seen it. So one bad piece of work in a group harms no other, and nothing has to 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
 from remit.claims.chain import step_id
 from remit.claims.draft import sign_draft
-from remit.errors import HeadMoved
-from remit.ledger.port import Delegation, Kept, KeyRecord, Once, Pending, Reader, Repeated, Session, Switches
+from remit.errors import HeadMoved, SessionSealed
+from remit.ledger.port import RESTORED, Delegation, Kept, KeyRecord, Once, Pending, Reader, Repeated, Session, Switches
 
-__all__ = ["Appended", "Attested", "Buffer", "Changes", "Store"]
+__all__ = ["Appended", "Attested", "Buffer", "Changes", "Known", "Seen", "Store"]
+
+
+_MAX_KNOWN: Final = 4096
+# Sessions that work has relied on, as they were read; None for one that was not there.
+Seen: TypeAlias = dict[str, Session | None]
 
 
 class Appended(NamedTuple):
@@ -44,26 +49,38 @@ class Changes:
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: list[Appended] = field(default_factory=list)
     repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
-    delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
+    # By the one who delegates and the request, and by the delegate.
+    delegations: dict[str, dict[str, Delegation]] = field(default_factory=dict)
+    delegates: dict[str, Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
     attestations: list[Attested] = field(default_factory=list)
     switches: Switches | None = None
+    # A session has come to another state, which no receipt need tell.
+    turned: bool = False
 
     def take(self, other: "Changes") -> None:
         """Add what a piece of work has written."""
         self.sessions.update(other.sessions)
         self.receipts += other.receipts
         self.repeats.update(other.repeats)
-        self.delegations.update(other.delegations)
+        for parent, requests in other.delegations.items():
+            self.delegations.setdefault(parent, {}).update(requests)
+        self.delegates.update(other.delegates)
         self.revocations.update(other.revocations)
         self.keys += other.keys
         self.attestations += other.attestations
         self.switches = other.switches or self.switches
+        self.turned = self.turned or other.turned
 
-    def sign(self, before: dict[str, Session]) -> None:
+    @property
+    def marks_an_epoch(self) -> bool:
+        """Tell whether something changes that receipts do not count."""
+        return bool(self.switches or self.revocations or self.keys or self.turned)
+
+    def sign(self, before: "Seen") -> None:
         """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
-        hashes = {name: session.receipt_hash for name, session in before.items()}
+        hashes = {name: session.receipt_hash for name, session in before.items() if session}
         for session_id, _, pending, _, _ in self.receipts:
             signed = pending.signed = sign_draft(pending.draft, hashes.get(session_id), pending.key)
             hashes[session_id] = signed.hash
@@ -92,7 +109,7 @@ class Store(Reader, Protocol):
     def disturbed(self) -> bool:
         """Tell whether another has committed since this was last asked."""
 
-    def unchanged(self, sessions: dict[str, Session], switches: Switches) -> bool:
+    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before `begin` still holds."""
 
     def commit(self, changes: Changes) -> dict[str, Session]:
@@ -129,6 +146,26 @@ class Store(Reader, Protocol):
         """Tell whether a passport was revoked."""
 
 
+@dataclass(slots=True)
+class Known:
+    """What was read or written last, and holds until another process commits; revocations, until the epoch changes."""
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    revoked: dict[str, bool] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self.sessions.clear()
+        self.revoked.clear()
+
+    def trim(self) -> None:
+        """Keep it from growing without bound."""
+        if len(self.sessions) > _MAX_KNOWN:
+            self.sessions.clear()
+        if len(self.revoked) > _MAX_KNOWN:
+            self.revoked.clear()
+
+
 class Buffer:
     """The transaction of one piece of work: its own writes, over those of its group, over the store.
 
@@ -141,8 +178,8 @@ class Buffer:
     def __init__(
         self,
         store: Store,
-        known: dict[str, Session],
-        seen: dict[str, Session],
+        known: "Known",
+        seen: Seen,
         switches: Switches,
         group: Changes,
     ) -> None:
@@ -162,9 +199,10 @@ class Buffer:
         """Return the session of this id."""
         found = self.own.sessions.get(session_id) or self._group.sessions.get(session_id)
         if found is None:
-            found = self._known.get(session_id) or self._store.session(session_id)
+            found = self._known.sessions.get(session_id) or self._store.session(session_id)
+            self._seen[session_id] = found
             if found is not None:
-                self._known[session_id] = self._seen[session_id] = found
+                self._known.sessions[session_id] = found
         return found
 
     def receipt(self, receipt_id: str) -> Kept | Pending | None:
@@ -190,17 +228,16 @@ class Buffer:
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return what was delegated upon this request."""
-        place = parent, request
-        found = self.own.delegations.get(place) or self._group.delegations.get(place)
-        return found or self._relied_on(self._store.delegation(parent, request))
+        for changes in (self.own, self._group):
+            found = changes.delegations.get(parent, {}).get(request)
+            if found is not None:
+                return found
+        return self._relied_on(self._store.delegation(parent, request))
 
     def delegation_to(self, child: str) -> Delegation | None:
         """Return the delegation that made this passport."""
-        for changes in (self.own, self._group):
-            for delegation in changes.delegations.values():
-                if delegation.child == child:
-                    return delegation
-        return self._relied_on(self._store.delegation_to(child))
+        found = self.own.delegates.get(child) or self._group.delegates.get(child)
+        return found or self._relied_on(self._store.delegation_to(child))
 
     def _relied_on(self, delegation: Delegation | None) -> Delegation | None:
         """Return a delegation that was read: whoever settles it writes its parent, so that is what to watch."""
@@ -210,9 +247,9 @@ class Buffer:
 
     def open_delegations(self, parent: str) -> list[Delegation]:
         """Return the delegations of a session that are not settled."""
-        found = {(it.parent, it.request): it for it in self._store.open_delegations(parent)}
+        found = {it.request: it for it in self._store.open_delegations(parent)}
         for changes in (self._group, self.own):
-            found |= {place: it for place, it in changes.delegations.items() if it.parent == parent}
+            found |= changes.delegations.get(parent, {})
         return [it for it in found.values() if not it.settled]
 
     def active_sessions(self) -> Iterator[str]:
@@ -221,16 +258,25 @@ class Buffer:
 
     def revoked(self, passport_id: str) -> bool:
         """Tell whether a passport was revoked."""
-        written = passport_id in self.own.revocations or passport_id in self._group.revocations
-        return written or self._store.revoked(passport_id)
+        if passport_id in self.own.revocations or passport_id in self._group.revocations:
+            return True
+        known = self._known.revoked.get(passport_id)
+        if known is None:
+            known = self._known.revoked[passport_id] = self._store.revoked(passport_id)
+        return known
 
     def put_session(self, session: Session) -> None:
         """Keep a session."""
+        there = self.session(session.id)
+        if there is not None and (there.state, there.cause) != (session.state, session.cause):
+            self.own.turned = True
         self.own.sessions[session.id] = session
 
     def append(self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "") -> Session:
         """Append a receipt on the head that `session` has."""
         there = self.session(session.id)
+        if session.cause == RESTORED:
+            raise SessionSealed("a chain from an older copy of the ledger takes no receipt any more")
         if there is not None and (there.length, there.receipt_id) != (session.length, session.receipt_id):
             raise HeadMoved("the chain has grown since its head was read")
         claims = pending.draft.claims
@@ -245,7 +291,8 @@ class Buffer:
 
     def put_delegation(self, delegation: Delegation) -> None:
         """Keep a delegation."""
-        self.own.delegations[delegation.parent, delegation.request] = delegation
+        self.own.delegations.setdefault(delegation.parent, {})[delegation.request] = delegation
+        self.own.delegates[delegation.child] = delegation
 
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
         """Keep that a passport was revoked."""

@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
+from remit.claims.shapes import SideEffectClass
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, ToolCall
 from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
 from remit.policy.files import Files
@@ -71,8 +72,11 @@ def judge(
     files: Files,
     clock: Clock,
 ) -> Decision:
-    """Return the decision on one call."""
-    action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)
+    """Return the decision on one call. One that is refused whatever it says is not looked into."""
+    if standing.refusal:
+        action = Action(call.tool_name, "query", "tool", call.tool_name[:MAX_TARGET], _UNKNOWN)
+    else:
+        action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)
     return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
 
 
@@ -86,6 +90,7 @@ def _projected(call: ToolCall, base: str | None, files: Files) -> Action:
         return Action(call.tool_name, "write", "tool", call.tool_name[:MAX_TARGET], _ANYTHING, doubts=(doubt,))
 
 
+_UNKNOWN: Final[frozenset[SideEffectClass]] = frozenset(("none",))
 _ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 
 

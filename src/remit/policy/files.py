@@ -16,7 +16,17 @@ from typing import Final, NamedTuple, Protocol
 
 from remit.errors import PolicyInvalid
 
-__all__ = ["Files", "Look", "SeenFiles", "Survey", "TextFiles", "UnseenFiles", "load_policies", "without_dots"]
+__all__ = [
+    "Files",
+    "Look",
+    "Rationed",
+    "SeenFiles",
+    "Survey",
+    "TextFiles",
+    "UnseenFiles",
+    "load_policies",
+    "without_dots",
+]
 
 _MAX_LINKS: Final = 40
 _MAX_NAME: Final = 255
@@ -193,6 +203,42 @@ def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
                     ahead.append(entry.path)
+
+
+_MOST_LOOKS: Final = 5000
+_MOST_LISTS: Final = 300
+_MOST_SURVEYS: Final = 20
+
+
+class Rationed:
+    """The files, for one call: a call that asks for too much is not told any more, and what is not told is a doubt.
+
+    A command can name many patterns, each of which stands for many files; looking at all of them would keep everyone
+    else waiting.
+    """
+
+    __slots__ = ("_files", "_lists", "_looks", "_surveys", "home", "sees")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.home = files.home
+        self.sees = files.sees
+        self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
+
+    def look(self, path: str) -> Look:
+        """Return where a path really leads."""
+        self._looks -= 1
+        return self._files.look(path) if self._looks >= 0 else Look(path, "the call names too much to look at")
+
+    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
+        """Return the names in a directory that a glob matches."""
+        self._lists -= 1
+        return self._files.expand(directory, pattern) if self._lists >= 0 else None
+
+    def survey(self, directory: str) -> Survey | None:
+        """Return what lies below a directory."""
+        self._surveys -= 1
+        return self._files.survey(directory) if self._surveys >= 0 else None
 
 
 def load_policies(path: str) -> str:

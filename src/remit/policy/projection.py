@@ -7,7 +7,7 @@ reads like one, is one. What a server says about its own tool can only make the 
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, get_args
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
@@ -74,12 +74,26 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
 def _nature(call: ToolCall, tool: KnownTool | None) -> tuple[ActionClass, str, SideEffectClass]:
     if tool is None:
         return guess_action(call.tool_name)
+    if tool.resource_family == "observation":
+        return _observed(call.arguments.get("action_class"), tool)
     if tool.method:
         bodies = any(call.arguments.get(name) for name in _BODIES)
         if not bodies and all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
             return "read", tool.resource_family, "none"
         return "send", tool.resource_family, "external_send"
     return tool.action_class, tool.resource_family, tool.side_effect_class
+
+
+def _observed(said: JSON, tool: KnownTool) -> tuple[ActionClass, str, SideEffectClass]:
+    """Return what an observer says that was done; what it does not say is an observation."""
+    for known in _ACTION_CLASSES:
+        if said == known:
+            return known, tool.resource_family, _OBSERVED_SIDES.get(known, tool.side_effect_class)
+    return tool.action_class, tool.resource_family, tool.side_effect_class
+
+
+_ACTION_CLASSES: Final[tuple[ActionClass, ...]] = get_args(ActionClass)
+_OBSERVED_SIDES: Final[dict[str, SideEffectClass]] = {"send": "external_send", "write": "internal_write"}
 
 
 def _methods(value: object, name: str) -> Iterable[str]:

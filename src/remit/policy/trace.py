@@ -10,7 +10,7 @@ from typing import Final
 
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
-from remit.policy.files import Files, Look, Survey, without_dots
+from remit.policy.files import Files, Look, Rationed, Survey, without_dots
 from remit.policy.paths import join, locate, refuse_text
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
@@ -37,7 +37,7 @@ class Trace:
     """Effects, doubts and side effects, in the order they were met."""
 
     def __init__(self, files: Files) -> None:
-        self.files = files
+        self.files = Rationed(files)
         self.side_effects: set[SideEffectClass] = set()
         self.runs_code = False
         self._effects: dict[Effect, None] = {}

@@ -1,0 +1,122 @@
+"""Evidence of what adapters have seen: judged and receipted on the same path as calls."""
+
+import base64
+
+import pytest
+
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid, SessionNotFound
+from remit.governor.evaluate import Evaluate
+from remit.governor.observe import Consider, Observe, SourceType, parse_digest
+from remit.governor.sessions import End
+from tests.governor.world import ALLOWED, FORBIDDEN, Service
+
+TOOLS = ("browser_observe", "desktop_observe", "cli_command", "cli_observe")
+SEEN: dict[str, JSON] = {"kind": "page", "target": "https://example.com/a"}
+
+
+@pytest.fixture
+def name(service: Service) -> str:
+    return service.start(allowed_tools=TOOLS, resource_scope=("**",)).session.id
+
+
+@pytest.mark.parametrize(
+    ("source", "event", "tool"),
+    [
+        ("browser", SEEN, "browser_observe"),
+        ("desktop", SEEN, "desktop_observe"),
+        ("cli", SEEN, "cli_observe"),
+        ("cli", {"command": "ls"}, "cli_command"),
+        ("browser", {"command": "ls"}, "browser_observe"),
+    ],
+)
+def test_an_event_is_receipted_under_the_tool_of_its_source(
+    service: Service, name: str, source: SourceType, event: dict[str, JSON], tool: str
+) -> None:
+    answer = service.run(Observe(name, source, event))
+    assert (answer.receipt.claims.tool, answer.permits) == (tool, True)
+
+
+def test_the_digest_of_what_was_seen_is_bound_to_the_receipt(service: Service, name: str) -> None:
+    claims = service.run(Observe(name, "browser", SEEN | {"content_digest": "sha-256:" + "ab" * 32})).receipt.claims
+    assert claims.result_hash == parse_digest("sha-256:" + "AB" * 32)
+    assert claims.result_hash.value == base64.urlsafe_b64encode(bytes.fromhex("ab" * 32)).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("digest", ["sha-256:", "sha-256:" + "g" * 64, "sha256:" + "a" * 64, "a" * 64, 7, {}, ""])
+def test_a_digest_of_another_form_is_refused_and_nothing_is_kept(service: Service, name: str, digest: JSON) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        service.run(Observe(name, "browser", SEEN | {"content_digest": digest}))
+    assert caught.value.place == "$.event.content_digest"
+    assert service.session(name).length == 0
+
+
+def test_a_source_that_is_not_known_is_refused(service: Service, name: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        service.run(Observe(name, "toaster", SEEN))  # type: ignore[arg-type]
+    assert caught.value.place == "$.source.type"
+
+
+@pytest.mark.parametrize(
+    ("said", "action_class", "side_effect"),
+    [
+        ("send", "send", "external_send"),
+        ("write", "write", "internal_write"),
+        ("read", "read", "none"),
+        ("steal", "observe", "none"),
+        (None, "observe", "none"),
+        (["send"], "observe", "none"),
+    ],
+)
+def test_a_receipt_says_what_the_observer_says_was_done(
+    service: Service, name: str, said: JSON, action_class: str, side_effect: str
+) -> None:
+    claims = service.run(Observe(name, "browser", {"kind": "page", "action_class": said})).receipt.claims
+    assert (claims.action_class, claims.side_effect_class) == (action_class, side_effect)
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        ({"hidden_provider_activity": True}, "provider_side_activity"),
+        ({"command": "sudo rm -rf /"}, "dangerous_effect"),
+        ({"action_class": "send", "target": "/home/user/.ssh/id_ed25519"}, "secret_target"),
+    ],
+)
+def test_what_is_dangerous_or_hidden_is_no_permit(
+    service: Service, name: str, event: dict[str, JSON], code: str
+) -> None:
+    answer = service.run(Observe(name, "cli", event))
+    assert answer.receipt.claims.internal_denial_code == code
+
+
+def test_text_of_an_event_is_in_no_receipt(service: Service, name: str) -> None:
+    answer = service.run(Observe(name, "browser", SEEN | {"text_excerpt": "dear diary"}))
+    payload = base64.urlsafe_b64decode(answer.receipt.token.split(".")[1] + "==")
+    assert b"dear diary" not in payload
+
+
+def test_an_event_that_is_reported_twice_is_one(service: Service, name: str) -> None:
+    first = service.run(Observe(name, "browser", SEEN, idempotency_key="event-1"))
+    second = service.run(Observe(name, "browser", SEEN, idempotency_key="event-1"))
+    assert (second.repeated, second.receipt.token) == (True, first.receipt.token)
+
+
+def test_considering_leaves_no_trace(service: Service, name: str) -> None:
+    seen = service.run(Consider(Observe(name, "cli", {"command": "sudo reboot"})))
+    assert (seen.verdict, seen.code) == ("violation", "dangerous_effect")
+    assert service.run(Consider(Evaluate(name, ALLOWED))).code == "tool_not_allowed"
+    assert (service.session(name).length, service.session(name).used) == (0, 0)
+
+
+def test_considering_takes_the_state_of_the_session_into_account(service: Service) -> None:
+    session_id = service.start().session.id
+    assert service.run(Consider(Evaluate(session_id, ALLOWED))).permits
+    assert not service.run(Consider(Evaluate(session_id, FORBIDDEN))).permits
+    service.run(End(session_id))
+    assert service.run(Consider(Evaluate(session_id, ALLOWED))).code == "session_ended"
+
+
+def test_considering_for_nobody_finds_nobody(service: Service) -> None:
+    with pytest.raises(SessionNotFound):
+        service.run(Consider(Evaluate("pass:nobody", ALLOWED)))
