@@ -115,3 +115,7 @@ def _close_some(means: Means, transaction: Transaction) -> bool:
 def _check_reason(reason: str) -> None:
     if len(reason) > MAX_REASON:
         raise FieldInvalid(f"has at most {MAX_REASON} characters", place="$.reason")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise FieldInvalid("holds half a character", place="$.reason") from None
