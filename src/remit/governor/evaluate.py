@@ -24,7 +24,7 @@ from remit.claims.receipt import (
     SignedReceipt,
     Step,
 )
-from remit.errors import FieldInvalid, NotCanonicalizable, RequestConflict
+from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
 from remit.governor.means import Aside, Commit, Means, Steps
@@ -33,7 +33,7 @@ from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
 from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Switches, Transaction
 from remit.policy.call import MAX_TARGET, ToolCall
-from remit.policy.decide import Decision, judge, policy_decisions
+from remit.policy.decide import Decision, judge, judge_again, policy_decisions
 from remit.policy.engines import Remedy, Standing
 from remit.policy.evidence import measurements
 
@@ -43,6 +43,7 @@ MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
 _MAX_CLASS: Final = 256
 _MAX_REFS: Final = 100
+_MAX_TURNS: Final = 10
 
 
 class Evidence(NamedTuple):
@@ -87,13 +88,17 @@ class Evaluate:
         self._check()
         passport = means.passports.get(self.session_id) or (yield from Look(self.session_id).steps(means)).passport
         case = _Case(means, self, passport)
-        if is_light(self.call):
-            case.read()
-            outcome: _Outcome = yield Commit(case.append, prepare=case.judge)
-        else:
-            yield Aside(case.judge_aside)
-            outcome = yield Commit(case.append)
-        return Answer(receipt_of(means, outcome.found), outcome.remedy, outcome.repeated, outcome.refusal)
+        outcome: _Outcome | None = None
+        for _ in range(_MAX_TURNS):
+            if case.is_light:
+                case.read()
+                outcome = yield Commit(case.append, prepare=case.judge)
+            else:
+                yield Aside(case.judge_aside)
+                outcome = yield Commit(case.append)
+            if outcome is not None:
+                return Answer(receipt_of(means, outcome.found), outcome.remedy, outcome.repeated, outcome.refusal)
+        raise LedgerUnavailable("the session changes faster than the call can be judged")
 
     def _check(self) -> None:
         if not self.call.tool_name:
@@ -145,12 +150,13 @@ class _Outcome(NamedTuple):
 class _Case:
     """One call on its way through the ledger: judged with others first, or aside, then appended."""
 
-    __slots__ = ("_decision", "_form", "_means", "_once", "_passport", "_request", "_standing")
+    __slots__ = ("_decision", "_form", "_means", "_once", "_passport", "_request", "_standing", "is_light")
 
     def __init__(self, means: Means, request: Evaluate, passport: Passport) -> None:
         self._means = means
         self._request = request
         self._passport = passport
+        self.is_light = is_light(request.call)
         self._form = b""
         self._once: Once | None = None
         self._standing: Standing | None = None
@@ -167,28 +173,42 @@ class _Case:
     def judge_aside(self) -> None:
         """Read and judge the call where that may take its time, by how its session was kept last."""
         self.read()
+        self._decision = None
         session = self._means.reader.session(self._request.session_id)
         if session is not None:
-            self._judge(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
+            self._judge_whole(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
 
     def judge(self, transaction: Transaction) -> None:
         """Judge the call by how its session stands before the group it is in."""
         session = touched(found(transaction, self._request.session_id), self._means.clock.now())
-        self._judge(self._stands(transaction, session))
+        self._judge_whole(self._stands(transaction, session))
 
     def _stands(self, transaction: Transaction, session: Session) -> Standing:
         return standing_of(session, transaction.switches, revoked=transaction.revoked(session.id))
 
-    def _judge(self, standing: Standing) -> Decision:
-        """Return the decision under a standing: the one there is, if it would be the same."""
-        before, exactly = self._standing, self._means.sees_budgets
-        if self._decision is None or before is None or not same_answer(before, standing, exactly=exactly):
-            self._decision = judged(self._means, self._request, self._passport.mission, standing)
-            self._standing = standing
+    def _judge_whole(self, standing: Standing) -> Decision:
+        self._standing = standing
+        self._decision = judged(self._means, self._request, self._passport.mission, standing)
         return self._decision
 
-    def append(self, transaction: Transaction) -> _Outcome:
-        """Append the receipt of the decision, or find the one that the same call has got before."""
+    def _judge(self, standing: Standing) -> Decision | None:
+        """Return the decision under a standing: the one there is, if it would be the same; None if it takes long."""
+        means, before, known = self._means, self._standing, self._decision
+        if known is None or before is None:
+            return self._judge_whole(standing) if self.is_light else None
+        if same_answer(before, standing, exactly=means.sees_budgets):
+            return known
+        if before.refusal and not standing.refusal:  # then it was not looked into
+            return self._judge_whole(standing) if self.is_light else None
+        engines = means.engines if self._request.evidence is None else means.observers
+        mission, call = self._passport.mission, self._request.call
+        return judge_again(known, call, mission, standing, engines=engines, clock=means.stopwatch)
+
+    def append(self, transaction: Transaction) -> _Outcome | None:
+        """Append the receipt of the decision, or find the one that the same call has got before.
+
+        None if the call has to be judged anew, and that may take long.
+        """
         request, means = self._request, self._means
         session = found(transaction, request.session_id)
         now = means.clock.now()
@@ -202,6 +222,8 @@ class _Case:
             # Delegates hold what is missing; some may be over, and have to give it back.
             session = touched(settle_overdue(means, transaction, session, now), now)
         decision = self._judge(self._stands(transaction, session))
+        if decision is None:
+            return None
         if decision.permits:
             session = structs.replace(session, used=session.used + 1)
         step = _step(session, decision, request.evidence, now)

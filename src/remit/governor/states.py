@@ -92,10 +92,11 @@ def standing_of(session: Session, switches: Switches, *, revoked: bool = False) 
 def same_answer(judged: Standing, actual: Standing, *, exactly: bool) -> bool:
     """Tell whether a call judged under one standing would be answered alike under the other.
 
-    The passport's own rules only ask whether anything is left; engines that are shown how much need it `exactly`.
+    The passport's own rules only ask whether anything is left; engines that are shown how many calls are left need to
+    see them `exactly`. A second more or less is no other answer: judging takes time.
     """
-    if exactly:
-        return judged == actual
+    if exactly and judged.budget.tool_calls != actual.budget.tool_calls:
+        return False
     return (
         judged.refusal == actual.refusal
         and (judged.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)

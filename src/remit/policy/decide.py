@@ -15,7 +15,7 @@ from remit.policy.files import Files
 from remit.policy.projection import project
 from remit.policy.scope import build_scope
 
-__all__ = ["DEADLINE_S", "Decision", "decide", "judge", "policy_decisions"]
+__all__ = ["DEADLINE_S", "Decision", "decide", "judge", "judge_again", "policy_decisions"]
 
 DEADLINE_S: Final = 1.0
 _NO_ENGINE: Final = Finding(
@@ -78,6 +78,16 @@ def judge(
     else:
         action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)
     return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
+
+
+def judge_again(
+    before: Decision, call: ToolCall, mission: Mission, standing: Standing, *, engines: Sequence[Engine], clock: Clock
+) -> Decision:
+    """Return the decision on a call that was looked into before, now that its session stands otherwise.
+
+    What the call comes to is not looked at again: that is what can take long.
+    """
+    return decide(judge_all(engines, Case(mission, call, before.action, standing), clock, DEADLINE_S), before.action)
 
 
 def _projected(call: ToolCall, base: str | None, files: Files) -> Action:
