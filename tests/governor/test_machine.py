@@ -166,7 +166,8 @@ class Machine(RuleBasedStateMachine):
         assert delegated.permits == (not code)
         assert (delegated.receipt.claims.internal_denial_code or "") == code
         if delegated.passport is not None:
-            passport = verify_passport(delegated.passport, self.service.keyring(), now=delegated.receipt.claims.iat)
+            now_s = max(delegated.receipt.claims.iat, run.grant.not_before)
+            passport = verify_passport(delegated.passport, self.service.keyring(), now=now_s)
             assert passport.mission == wanted
             self.model.grants[passport.jti] = Grant.of(passport, request)
             run.reserved += wanted.max_tool_calls
