@@ -84,13 +84,13 @@ class Counted(Observer):
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
-        self.failures: list[Exception] = []
+        self.failures: list[BaseException] = []
 
     def committed(self, store: object, size: int) -> None:  # noqa: ARG002
         """Remember the size."""
         self.sizes.append(size)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Remember the failure."""
         self.failures.append(error)
 

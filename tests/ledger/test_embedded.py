@@ -421,8 +421,9 @@ def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
                 now[0] += passed
                 grow(embedded, 1)
                 keeper.committed(store, 1)
-                marks.append(anchored(place))
             overview = store.overview()
+            keeper.stopping(store)
+            marks.append(anchored(place))
         store.close()
     assert marks[-1] == mark_of(overview)
 

@@ -235,7 +235,7 @@ REFUSED = {
     "an end of a session that goes on": "UPDATE sessions SET ended_ms = 1",
     "a session that is over without an end": "UPDATE sessions SET state = 'ended'",
     "a number that is a text": "UPDATE sessions SET length = 'three'",
-    "a second row for the whole ledger": "INSERT INTO ledger VALUES (2, 'x', 1, 'k', 0, 0, 0)",
+    "a second row for the whole ledger": "INSERT INTO ledger VALUES (2, 'x', 1, 'k', 0, 0, 0, 0)",
     "a kill switch half on": "UPDATE ledger SET kill_switch = 2",
     "a key twice": "INSERT INTO keys (kid, public_pem, created_ms) SELECT kid, public_pem, 1 FROM keys",
     "a repeat of no receipt": "INSERT INTO repeats VALUES (1, 'key', 'digest', 77)",

@@ -60,8 +60,8 @@ class Attest:
         looked = yield from Look(self.session_id).steps(means)
         # As it is durable: calls that are under way at this moment are for the next statement.
         session = touched((yield from durable(means, looked.session)), means.clock.now())
-        keyring = means.keys.keyring()
-        verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, keyring))
+        # With the keys as they are now: another process may have changed to one that is not known here yet.
+        verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
         summary = _summary(session, looked.passport.mission.mission)
         signed: SignedAttestation = yield Commit(
             lambda transaction: self._keep(means, transaction, session, summary, verified)

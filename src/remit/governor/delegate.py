@@ -17,11 +17,11 @@ from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, SignedRecei
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, RequestConflict
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
+from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
-from remit.governor.states import account_of, standing_of
+from remit.governor.states import account_of
 from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
@@ -45,14 +45,16 @@ class Delegated(NamedTuple):
     child_id: str | None
     receipt: SignedReceipt
     repeated: bool
+    # Why what was granted before does not hold any more, where that is so.
+    refusal: str = ""
 
     @property
     def permits(self) -> bool:
-        """Tell whether there is a delegate."""
-        return self.passport is not None
+        """Tell whether there is a delegate that may act."""
+        return self.passport is not None and not self.refusal
 
 
-_Outcome: TypeAlias = tuple[str | None, str | None, Kept | Pending, bool]
+_Outcome: TypeAlias = tuple[str | None, str | None, Kept | Pending, bool, str]
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,9 @@ class Delegate:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         looked = yield from Look(self.session_id).steps(means)
         narrow(looked.passport.mission, self.mission)
-        passport, child_id, found_receipt, repeated = yield Commit(
-            lambda transaction: self._work(means, transaction, looked.passport)
-        )
-        return Delegated(passport, child_id, receipt_of(means, found_receipt), repeated)
+        outcome: _Outcome = yield Commit(lambda transaction: self._work(means, transaction, looked.passport))
+        passport, child_id, receipt, repeated, refusal = outcome
+        return Delegated(passport, child_id, receipt_of(means, receipt), repeated, refusal)
 
     def _work(self, means: Means, transaction: Transaction, parent: Passport) -> _Outcome:
         now = means.clock.now()
@@ -83,17 +84,17 @@ class Delegate:
         asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
         known = transaction.delegation(self.session_id, self.request_id)
         if known is not None:
-            return _repeated(transaction, known, asked)
+            return _repeated(transaction, session, known, asked)
         if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
             session = settle_overdue(means, transaction, session, now)
-        refusal = standing_of(session, transaction.switches, revoked=transaction.revoked(session.id)).refusal
+        refusal = standing_in(transaction, session).refusal
         account = reserve(account_of(session), self.mission.max_tool_calls)
         if len(transaction.open_delegations(session.id)) >= MAX_OPEN:
             account = None
         if refusal or account is None:
             step = self._step(session, now, "reject", self.session_id, refusal or "lineage_budget_exhausted")
             _, pending = append(means, transaction, session, step, now, form=canonicalize(self._arguments()))
-            return None, None, pending, False
+            return None, None, pending, False, ""
         child = self._issue(means, transaction, parent, now, session.iat)
         session = structs.replace(session, reserved=account.reserved)
         step = self._step(session, now, "reserve", child.jti, "")
@@ -110,7 +111,7 @@ class Delegate:
                 expires_ms=child.expires_at * 1000,
             )
         )
-        return child.token, child.jti, pending, False
+        return child.token, child.jti, pending, False, ""
 
     def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
         signing = means.keys.signing(transaction.switches.kid)
@@ -160,9 +161,9 @@ class Delegate:
         )
 
 
-def _repeated(transaction: Transaction, known: Delegation, asked: str) -> _Outcome:
+def _repeated(transaction: Transaction, session: Session, known: Delegation, asked: str) -> _Outcome:
     """Return the answer to a request that was made before, if it was the same."""
     receipt = transaction.receipt(known.receipt_id)
     if known.digest != asked or receipt is None:
         raise RequestConflict("the delegation request was made before, for another mission")
-    return known.passport, known.child, receipt, True
+    return known.passport, known.child, receipt, True, standing_in(transaction, session).refusal

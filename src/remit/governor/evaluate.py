@@ -26,13 +26,14 @@ from remit.claims.receipt import (
 )
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue
+from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import append, budget_remaining, clip, moment_of, named_tool, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
 from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Switches, Transaction
 from remit.policy.call import MAX_TARGET, ToolCall
+from remit.policy.catalog import known_tools
 from remit.policy.decide import Decision, judge, judge_again, policy_decisions
 from remit.policy.engines import Remedy, Standing
 from remit.policy.evidence import measurements
@@ -94,7 +95,7 @@ class Evaluate:
                 case.read()
                 outcome = yield Commit(case.append, prepare=case.judge)
             else:
-                yield Aside(case.judge_aside)
+                yield Aside(case.judge_aside, fair_to=self.session_id)
                 outcome = yield Commit(case.append)
             if outcome is not None:
                 return Answer(receipt_of(means, outcome.found), outcome.remedy, outcome.repeated, outcome.refusal)
@@ -122,16 +123,23 @@ class Evaluate:
 
 
 # What can be judged and written down in well under a millisecond; all else is done aside.
+_LIGHT_ROLES: Final = frozenset(("data", "edit", "read", "url", "write"))
 _LIGHT_ARGUMENTS: Final = 16
 _LIGHT_TEXT: Final = 512
 _WIDE: Final = re.compile(r"[*?\[{]")
 
 
 def is_light(call: ToolCall) -> bool:
-    """Tell whether a call is quick to judge: few and short arguments, and no pattern that stands for many files."""
-    if len(call.arguments) > _LIGHT_ARGUMENTS or len(call.tool_name) > _LIGHT_TEXT:
+    """Tell whether a call is quick to judge: a known tool with few, short and plain paths, URLs or data.
+
+    What is run, searched or deleted can stand for any number of files, and so can a pattern.
+    """
+    tool = known_tools().get(call.tool_name)
+    if tool is None or len(call.arguments) > _LIGHT_ARGUMENTS or len(call.cwd or "") > _LIGHT_TEXT:
         return False
-    for value in call.arguments.values():
+    for name, value in call.arguments.items():
+        if tool.args.get(name) not in _LIGHT_ROLES:
+            return False
         if isinstance(value, str):
             if len(value) > _LIGHT_TEXT or _WIDE.search(value):
                 return False
@@ -181,10 +189,7 @@ class _Case:
     def judge(self, transaction: Transaction) -> None:
         """Judge the call by how its session stands before the group it is in."""
         session = touched(found(transaction, self._request.session_id), self._means.clock.now())
-        self._judge_whole(self._stands(transaction, session))
-
-    def _stands(self, transaction: Transaction, session: Session) -> Standing:
-        return standing_of(session, transaction.switches, revoked=transaction.revoked(session.id))
+        self._judge_whole(standing_in(transaction, session))
 
     def _judge_whole(self, standing: Standing) -> Decision:
         self._standing = standing
@@ -212,16 +217,16 @@ class _Case:
         request, means = self._request, self._means
         session = found(transaction, request.session_id)
         now = means.clock.now()
+        session = looked_at(means, transaction, session, now)
         if self._once is not None:
             before = transaction.repeated(session.id, self._once.key)
             if before is not None:
-                refusal = self._stands(transaction, touched(session, now)).refusal
+                refusal = standing_in(transaction, session).refusal
                 return _Outcome(_same(before, self._once), None, repeated=True, refusal=refusal)
-        session = looked_at(means, transaction, session, now)
         if session.reserved and session.used + session.reserved >= session.limit:
             # Delegates hold what is missing; some may be over, and have to give it back.
             session = touched(settle_overdue(means, transaction, session, now), now)
-        decision = self._judge(self._stands(transaction, session))
+        decision = self._judge(standing_in(transaction, session))
         if decision is None:
             return None
         if decision.permits:

@@ -3,10 +3,10 @@
 The steps of a use case are the same for both; only the waiting differs.
 """
 
-import asyncio
 from typing import Any, TypeVar
 
 from remit.governor.means import Aside, Commit, Means, UseCase
+from remit.governor.pools import Pools
 from remit.ledger.port import Ledger
 
 __all__ = ["Governor"]
@@ -20,6 +20,7 @@ class Governor:
     def __init__(self, ledger: Ledger, means: Means) -> None:
         self.means = means
         self._ledger = ledger
+        self._pools = Pools()
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
@@ -58,5 +59,5 @@ class Governor:
 
     async def _adone(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
         if isinstance(asked, Aside):
-            return await asyncio.get_running_loop().run_in_executor(None, asked.compute)
+            return await self._pools.run(asked)
         return await self._ledger.arun(asked.work, alone=asked.alone, prepare=asked.prepare)

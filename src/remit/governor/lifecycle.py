@@ -13,14 +13,25 @@ from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
-from remit.governor.states import MOVES, Move, account_of, duration_left_s, touched
+from remit.governor.states import MOVES, Move, account_of, duration_left_s, standing_of, touched
 from remit.ledger.port import RESTORED, Delegation, Session, Transaction
 from remit.policy.budget import release
+from remit.policy.engines import Standing
 
-__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle", "settle_overdue"]
+__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle", "settle_overdue", "standing_in"]
 
 CALLS: Final = "tool_calls"
 UNIT: Final = "invocations"
+
+
+def standing_in(transaction: Transaction, session: Session) -> Standing:
+    """Return how a session stands that was touched just now; what was revoked above it in its lineage counts too."""
+    revoked, above = transaction.revoked(session.id), session
+    while not revoked and above.parent is not None:
+        parent = transaction.session(above.parent)
+        revoked = parent is None or parent.state == "revoked" or transaction.revoked(parent.id)
+        above = parent or structs.replace(above, parent=None)
+    return standing_of(session, transaction.switches, revoked=revoked)
 
 
 def looked_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:

@@ -34,9 +34,13 @@ class Commit(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """Ask for something that takes long, and must not keep an event loop waiting."""
+    """Ask for something that takes long, and must not keep an event loop waiting.
+
+    `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
+    """
 
     compute: Callable[[], Any]
+    fair_to: str = ""
 
 
 Steps: TypeAlias = Generator[Commit | Aside, Any, _T]

@@ -7,6 +7,7 @@ bring is not looked at here, and no receipt holds it: a receipt holds the hash o
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from remit.claims.canonical import encode_base64url
@@ -14,9 +15,10 @@ from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 from remit.governor.evaluate import Answer, Evaluate, Evidence, judged
+from remit.governor.lifecycle import standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import Look, found
-from remit.governor.states import standing_of, touched
+from remit.governor.states import touched
 from remit.ledger.port import Transaction
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
@@ -82,8 +84,9 @@ class Consider:
 
         def work(transaction: Transaction) -> Standing:
             session = touched(found(transaction, name), means.clock.now())
-            return standing_of(session, transaction.switches, revoked=transaction.revoked(name))
+            return standing_in(transaction, session)
 
         standing: Standing = yield Commit(work)
-        decision: Decision = yield Aside(lambda: judged(means, request, passport.mission, standing))
+        compute = partial(judged, means, request, passport.mission, standing)
+        decision: Decision = yield Aside(compute, fair_to=name)
         return decision

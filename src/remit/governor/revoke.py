@@ -92,8 +92,12 @@ class KillSwitch:
         """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
 
         def turn(transaction: Transaction) -> int:
-            transaction.put_switches(transaction.switches._replace(kill_switch=self.on))
-            return sum(1 for _ in transaction.active_sessions()) if self.on else 0
+            active = list(transaction.active_sessions()) if self.on else []
+            switches = transaction.switches._replace(kill_switch=self.on)
+            if active:
+                switches = switches._replace(killed_up_to=found(transaction, active[-1]).number)
+            transaction.put_switches(switches)
+            return len(active)
 
         revoked: int = yield Commit(turn, alone=True)
         more = revoked > 0
@@ -103,13 +107,17 @@ class KillSwitch:
 
 
 def _close_some(means: Means, transaction: Transaction) -> bool:
-    """Close some of the active sessions, with their delegates; tell whether there may be more."""
-    now = means.clock.now()
-    some = list(islice(transaction.active_sessions(), _AT_ONCE))
-    for session_id in some:
+    """Close some of the sessions that were killed, with their delegates; tell whether there may be more.
+
+    They are refused already: this only tidies up, and whoever is stopped in between changes nothing.
+    """
+    now, last = means.clock.now(), transaction.switches.killed_up_to
+    some = [found(transaction, session_id) for session_id in islice(transaction.active_sessions(), _AT_ONCE)]
+    killed = [session for session in some if session.number <= last]
+    for session in killed:
         # A delegate may be closed by now, with its parent.
-        close(means, transaction, found(transaction, session_id), MOVES["kill"], now)
-    return len(some) == _AT_ONCE
+        close(means, transaction, found(transaction, session.id), MOVES["kill"], now)
+    return len(killed) == _AT_ONCE
 
 
 def _check_reason(reason: str) -> None:

@@ -17,9 +17,9 @@ from remit.errors import (
     TokenError,
 )
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import close, looked_at
+from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.states import MOVES, QUARANTINED, left_ms, touched
+from remit.governor.states import MOVES, QUARANTINED, left_ms
 from remit.ledger.port import RESTORED, Pending, Session, Transaction
 
 __all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found"]
@@ -82,7 +82,7 @@ def _start(means: Means, transaction: Transaction, passport: Passport) -> Starte
         raise PassportRevoked("the passport was revoked")
     session = _new_session(means, transaction, passport, now)
     if passport.parent_jti is not None:
-        parent = touched(_delegating(transaction, passport), now)
+        parent = _delegating(means, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))
     transaction.put_session(session)
     return Started(session, passport, existing=False)
@@ -91,9 +91,13 @@ def _start(means: Means, transaction: Transaction, passport: Passport) -> Starte
 def _same(means: Means, session: Session, passport: Passport) -> Passport:
     """Return the passport of a session, if it is the one that is presented: an id alone proves nothing."""
     known = means.passport_of(session)
-    if known.token != passport.token and (known.issuer, known.mission) != (passport.issuer, passport.mission):
+    if known.token != passport.token and _identity(known) != _identity(passport):
         raise RequestConflict("another passport of this id has a session already")
     return known
+
+
+def _identity(passport: Passport) -> tuple[object, ...]:
+    return passport.issuer, passport.mission, passport.parent_jti, passport.bound_to, passport.expires_at
 
 
 def _kept(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
@@ -104,14 +108,16 @@ def _kept(means: Means, transaction: Transaction, session: Session, now: Moment)
     return looked
 
 
-def _delegating(transaction: Transaction, passport: Passport) -> Session:
-    """Return the session that has set calls aside for this delegate."""
+def _delegating(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+    """Return the session that has set calls aside for this delegate, if it is not refused any call itself."""
     delegation = transaction.delegation_to(passport.jti)
     if delegation is None or delegation.parent != passport.parent_jti:
         raise LineageUnknown("the passport is a delegate's, and nothing here was delegated to it")
     if delegation.settled:
         raise PassportRevoked("the session that the passport was delegated from has ended")
-    parent = found(transaction, delegation.parent)
+    parent = looked_at(means, transaction, found(transaction, delegation.parent), now)
+    if standing_in(transaction, parent).refusal:
+        raise PassportRevoked("the session that the passport was delegated from does not permit anything any more")
     # Where another process ends the parent at the same moment, one of the two must see the other: both write its row.
     transaction.put_session(parent)
     return parent
@@ -189,5 +195,5 @@ class End:
             session = looked_at(means, transaction, found(transaction, self.session_id), now)
             return close(means, transaction, session, MOVES["end"], now)
 
-        session: Session = yield Commit(work)
+        session: Session = yield Commit(work, alone=True)  # its delegates end with it, and may be many
         return (yield from durable(means, session))

@@ -82,7 +82,7 @@ def standing_of(session: Session, switches: Switches, *, revoked: bool = False) 
     if not refusal:
         if revoked:
             refusal = MOVES["revoke_passport"].code
-        elif switches.kill_switch:
+        elif switches.kill_switch or 0 < session.number <= switches.killed_up_to:
             refusal = MOVES["kill"].code
         elif left <= 0:
             refusal = MOVES["expire"].code

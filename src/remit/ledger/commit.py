@@ -33,7 +33,7 @@ class Observer:
     def committed(self, store: Store, size: int) -> None:
         """A group of `size` pieces of work is durable."""
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """A group was not committed, or it is unknown whether it was."""
 
     def stopping(self, store: Store) -> None:
@@ -127,7 +127,7 @@ class GroupCommit:
         store: Store | None = None
         try:
             store = self._commit(group)
-        except Exception as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
+        except BaseException as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
             self._forget()
             with suppress(Exception):
                 self._observer.failed(error)
@@ -218,7 +218,12 @@ class GroupCommit:
                 store.close()
 
 
-def _failure(error: Exception) -> Exception:
+def _own(error: BaseException) -> Exception:
+    """Return what the caller of a piece of work is told; what would end a thread does not."""
+    return error if isinstance(error, Exception) else _failure(error)
+
+
+def _failure(error: BaseException) -> Exception:
     """Return what one caller is told: an error of its own, because each will add its own way to it."""
     if isinstance(error, LedgerUnavailable | StateError):
         return type(error)(str(error))
@@ -239,8 +244,8 @@ def _prepare_one(prepare: Prepare, item: Item, buffer: Buffer) -> None:
         prepare(buffer)
     except (LedgerUnavailable, StateCorrupt):
         raise  # the store failed, and with it the group
-    except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-        item.failure, item.spoilt = error, True
+    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
+        item.failure, item.spoilt = _own(error), True
 
 
 def _run_one(item: Item, buffer: Buffer, changes: Changes) -> None:
@@ -250,7 +255,7 @@ def _run_one(item: Item, buffer: Buffer, changes: Changes) -> None:
         item.answer = item.work(buffer)
     except (LedgerUnavailable, StateCorrupt):
         raise  # the store failed, and with it the group
-    except Exception as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-        item.failure = error
+    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
+        item.failure = _own(error)
     else:
         changes.take(buffer.own)

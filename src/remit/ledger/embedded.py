@@ -209,13 +209,12 @@ class AnchorKeeper(Observer):
     def committed(self, store: Store, size: int) -> None:
         """Move the anchor if it is time, and at once for what leaves no receipt."""
         epoch = store.switches().epoch
-        if self._clock() >= self._due or epoch != self._epoch:
+        if (self._clock() >= self._due or epoch != self._epoch) and self._move(store):
             self._due = self._clock() + _ANCHOR_EVERY_S
             self._epoch = epoch
-            self._move(store)
         self._then.committed(store, size)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Tell the next."""
         self._then.failed(error)
 
@@ -224,6 +223,9 @@ class AnchorKeeper(Observer):
         self._move(store)
         self._then.stopping(store)
 
-    def _move(self, store: Store) -> None:
+    def _move(self, store: Store) -> bool:
+        """Move the anchor, and tell whether that worked."""
         with suppress(RemitError, OSError):
             self._anchor.advance(mark_of(store.overview()))
+            return True
+        return False

@@ -182,6 +182,8 @@ class Switches(NamedTuple):
     kid: str
     kill_switch: bool = False
     epoch: int = 0
+    # Sessions up to this number were killed, and stay so when the switch is released.
+    killed_up_to: int = 0
 
 
 class KeyRecord(NamedTuple):

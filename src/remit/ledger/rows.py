@@ -116,10 +116,10 @@ class Rows:
 
     def switches(self) -> Switches:
         """Return what holds for the whole ledger."""
-        row = self._one("SELECT kid, kill_switch, epoch FROM ledger")
+        row = self._one("SELECT kid, kill_switch, epoch, killed_up_to FROM ledger")
         if row is None:
             raise StateCorrupt("the ledger file has lost its first row; restore a backup of it")
-        return Switches(row[0], bool(row[1]), row[2])
+        return Switches(row[0], bool(row[1]), row[2], row[3])
 
     def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""

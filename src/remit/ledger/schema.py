@@ -23,6 +23,7 @@ CREATE TABLE ledger (
   kid         TEXT    NOT NULL,
   kill_switch INTEGER NOT NULL CHECK (kill_switch IN (0, 1)),
   epoch       INTEGER NOT NULL,
+  killed_up_to INTEGER NOT NULL,
   sessions    INTEGER NOT NULL
 ) STRICT;
 
@@ -154,4 +155,4 @@ def _expected(version: int) -> frozenset[tuple[str, str, str | None]]:
 
 
 def _described(connection: apsw.Connection) -> frozenset[tuple[str, str, str | None]]:
-    return frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema"))
+    return frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"))

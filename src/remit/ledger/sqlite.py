@@ -87,7 +87,7 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
             if _migrate(connection):
                 key = first_key()
                 values = (ledger_id, key.created_ms, key.kid)
-                connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0)", values)
+                connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0, 0)", values)
                 connection.execute(_KEY, key)
         except BaseException:
             connection.execute("ROLLBACK")
@@ -210,8 +210,9 @@ class SqliteStore(Rows):
         for attested in changes.attestations:
             self._attest(attested)
         if changes.switches:
-            kid, kill_switch, _ = changes.switches
-            self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?", (kid, int(kill_switch)))
+            kid, kill_switch, _, killed_up_to = changes.switches
+            values = kid, int(kill_switch), killed_up_to
+            self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?, killed_up_to = ?", values)
         if changes.marks_an_epoch:
             self._db.execute("UPDATE ledger SET epoch = epoch + 1")
         return kept

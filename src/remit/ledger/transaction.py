@@ -76,7 +76,7 @@ class Changes:
     @property
     def marks_an_epoch(self) -> bool:
         """Tell whether something changes that receipts do not count."""
-        return bool(self.switches or self.revocations or self.keys or self.turned)
+        return bool(self.switches or self.revocations or self.keys or self.attestations or self.turned)
 
     def sign(self, before: "Seen") -> None:
         """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""

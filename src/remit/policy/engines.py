@@ -121,7 +121,7 @@ def _judged(engine: Engine, case: Case, clock: Clock, deadline_s: float) -> Find
     started, name = clock(), str(getattr(engine, "name", "unnamed"))
     try:
         finding = _checked(name, engine.judge(case))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+    except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
         finding = _failed(name, f"failed ({type(error).__name__})")
     took = clock() - started
     if took > deadline_s and finding.permits:
@@ -180,7 +180,7 @@ class Watched:
             case, answers = self._cases.get()
             try:
                 finding = self._engine.judge(case)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+            except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
                 finding = _failed(self.name, f"failed ({type(error).__name__})")
             answers.put(finding)
             self._settle(answers)

@@ -206,7 +206,7 @@ def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
 
 
 _MOST_LOOKS: Final = 5000
-_MOST_LISTS: Final = 300
+_MOST_LISTS: Final = 100
 _MOST_SURVEYS: Final = 20
 
 
