@@ -1,6 +1,8 @@
 """The parts put together: a service over a home, and a rehearsal that leaves nothing behind."""
 
+import asyncio
 import secrets
+import threading
 import time
 from pathlib import Path
 
@@ -81,3 +83,15 @@ def test_a_rehearsal_gives_receipts_and_writes_nothing(tmp_path: Path, monkeypat
         answer = read(governor, begun(governor, key), "/srv/project/a")
     assert answer.permits
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_that_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    service = build_service(tmp_path / "home")
+    session_id = begun(service.governor, key_of(service))
+    call = ToolCall("cli_command", {"command": "ls /srv/project"})
+    asyncio.run(service.governor.arun(Evaluate(session_id, call)))
+    service.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert set(threading.enumerate()) <= before

@@ -41,6 +41,7 @@ class Service(NamedTuple):
 
     def close(self) -> None:
         """Finish what was asked for, and let go of the ledger."""
+        self.governor.close()
         self.embedded.close()
 
 
@@ -67,9 +68,11 @@ def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
     shelf = Shelf("ledger:rehearsal", Switches(key.kid), keys=[record])
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
     means = _means(ledger, _OneKey(key, keyring_of([record])), [NativeEngine()], TextFiles(), clock or SystemClock())
+    governor = Governor(ledger, means)
     try:
-        yield Governor(ledger, means), key
+        yield governor, key
     finally:
+        governor.close()
         ledger.close()
 
 

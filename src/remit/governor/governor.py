@@ -22,6 +22,10 @@ class Governor:
         self._ledger = ledger
         self._pools = Pools()
 
+    def close(self) -> None:
+        """Let go of the threads. The ledger is closed by whoever opened it."""
+        self._pools.close()
+
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
         steps = case.steps(self.means)

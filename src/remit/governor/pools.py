@@ -50,3 +50,8 @@ class Pools:
             gate.users -= 1
             if not gate.users:
                 self._gates.pop(place, None)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way is left to its end."""
+        for pool in (self._judges, self._readers):
+            pool.shutdown(wait=False, cancel_futures=True)
