@@ -10,6 +10,7 @@ from remit.claims.attestation import verify_attestation, verify_session
 from remit.claims.bookmark import sign_bookmark, verify_bookmark
 from remit.errors import AttestationMismatch, LedgerUnavailable
 from remit.governor.attest import Attest, Attested, verify_kept
+from remit.governor.means import Aside, Commit
 from remit.governor.revoke import RevokeSession
 from remit.governor.sessions import Look
 from tests.governor.places import CountingReader
@@ -363,3 +364,24 @@ def test_a_process_that_sees_a_session_first_after_a_change_of_key_believes_its_
     one.rotate()
     one.call(name)
     assert two.call(name).permits
+
+
+def test_a_key_that_another_process_changes_to_during_an_attestation_is_no_break(pair: tuple[Service, Service]) -> None:
+    one, two = pair
+    name = _busy(one, 2)
+    steps = Attest(name).steps(one.governor.means)
+    asked = next(steps)
+    assert isinstance(asked, Commit)
+    answer = one.ledger.run(asked.work)
+    two.rotate()
+    two.call(name)
+    attested = None
+    while attested is None:
+        try:
+            asked = steps.send(answer)
+        except StopIteration as end:
+            attested = end.value
+        else:
+            answer = asked.compute() if isinstance(asked, Aside) else one.ledger.run(asked.work, alone=asked.alone)
+    assert attested.fault is None
+    assert one.call(name).permits

@@ -428,6 +428,21 @@ def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
     assert marks[-1] == mark_of(overview)
 
 
+def test_an_anchor_that_was_held_is_moved_with_the_next_group(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    store = SqliteStore.open(place / FILE)
+    with open_home(place) as home:
+        anchor = Anchor(home)
+        anchor.reset(mark_of(store.overview())._replace(receipts=0, last_receipt_id=None, last_receipt_hash=None))
+        keeper = AnchorKeeper(anchor, Counted(), clock=lambda: 100.0)
+        with home.locked("ledger.anchor.lock"):
+            keeper.committed(store, 1)
+        keeper.committed(store, 1)
+        assert anchor.read() == mark_of(store.overview())
+    store.close()
+
+
 def test_an_anchor_that_cannot_be_moved_fails_no_commit(place: Path) -> None:
     with opened(place) as embedded:
         grow(embedded, 1)
