@@ -56,7 +56,25 @@ is not quoted and clipped.
     │   ├── ReceiptNotFound         no receipt of the session has this id
     │   ├── SessionSealed           the session comes from an older copy, and takes no receipt any more
     │   ├── RequestConflict         a key or id used before, for something else
-    │   └── KillSwitchOn            no session starts until it is released
+    │   ├── KillSwitchOn            no session starts until it is released
+    │   └── HolderMismatch          a session or passport of another holder
+    ├── AccessError                 an HTTP request that is not served
+    │   ├── HttpMalformed           not HTTP as we read it
+    │   ├── HeadersTooLarge         more header fields, or longer ones, than we read
+    │   ├── BodyTooLarge            more bytes than we read
+    │   ├── RequestTooSlow          it did not arrive in time
+    │   ├── HostRefused             `Host` names someone else
+    │   ├── RouteNotFound           nothing is at this path
+    │   ├── MethodRefused           something is there, for another method
+    │   ├── MediaTypeRefused        a body that is not plain JSON
+    │   ├── TokenRequired           the token is missing or wrong
+    │   ├── TooManyTries            too many wrong tokens
+    │   └── ServiceBusy             more at once than we take
+    ├── ServiceError                a service of ours cannot be reached, or cannot be started
+    │   ├── ServiceUnavailable      no answer
+    │   ├── ServiceRefused          an answer, and it was no
+    │   ├── PortInUse               another program listens there
+    │   └── CertificateUnusable     a certificate, its key or an authority that TLS cannot use
     ├── LedgerError                 the ledger does not do what was asked
     │   ├── LedgerUnavailable       nothing is known to be written, and no decision is given
     │   └── HeadMoved               a chain has grown since its head was read
@@ -73,16 +91,23 @@ is not quoted and clipped.
 from typing import ClassVar
 
 __all__ = [
+    "AccessError",
     "AlgorithmRefused",
     "AttestationMismatch",
     "AudienceMismatch",
+    "BodyTooLarge",
     "BrokenChain",
+    "CertificateUnusable",
     "CriticalHeaderRefused",
     "DelegationTooDeep",
     "EvidenceError",
     "FieldInvalid",
     "HeadMoved",
+    "HeadersTooLarge",
+    "HolderMismatch",
     "HomeUnsafe",
+    "HostRefused",
+    "HttpMalformed",
     "InputError",
     "IssuerMismatch",
     "JsonDuplicateMember",
@@ -107,6 +132,8 @@ __all__ = [
     "LedgerRolledBack",
     "LedgerUnavailable",
     "LineageUnknown",
+    "MediaTypeRefused",
+    "MethodRefused",
     "MissionWidened",
     "NotCanonicalizable",
     "PassportError",
@@ -115,11 +142,18 @@ __all__ = [
     "PassportRevoked",
     "PayloadInvalid",
     "PolicyInvalid",
+    "PortInUse",
     "ProofInvalid",
     "ReceiptNotFound",
     "RemitError",
     "RequestConflict",
     "RequestError",
+    "RequestTooSlow",
+    "RouteNotFound",
+    "ServiceBusy",
+    "ServiceError",
+    "ServiceRefused",
+    "ServiceUnavailable",
     "SessionNotFound",
     "SessionSealed",
     "ShellUnparsed",
@@ -135,7 +169,9 @@ __all__ = [
     "TokenHeaderInvalid",
     "TokenKindMismatch",
     "TokenMalformed",
+    "TokenRequired",
     "TokenTooLarge",
+    "TooManyTries",
     "UnknownHeaderRefused",
     "quote",
 ]
@@ -507,6 +543,125 @@ class KillSwitchOn(RequestError):
     """No session starts until the kill switch is released."""
 
     code = "kill_switch"
+
+
+class HolderMismatch(RequestError):
+    """A session or passport is bound to another certificate than the client has shown."""
+
+    code = "holder_mismatch"
+
+
+class AccessError(RemitError):
+    """An HTTP request that is not served, whatever it asks for."""
+
+    code = "access_error"
+
+
+class HttpMalformed(AccessError):
+    """The bytes are not HTTP as we read it, so the connection is closed."""
+
+    code = "http_malformed"
+
+
+class HeadersTooLarge(AccessError):
+    """More header fields, or longer ones, than we read."""
+
+    code = "headers_too_large"
+
+
+class BodyTooLarge(AccessError):
+    """The body has more bytes than we read."""
+
+    code = "body_too_large"
+
+
+class RequestTooSlow(AccessError):
+    """The request did not arrive in time."""
+
+    code = "request_too_slow"
+
+
+class HostRefused(AccessError):
+    """`Host` is missing, stands twice, or names someone else."""
+
+    code = "host_not_allowed"
+
+
+class RouteNotFound(AccessError):
+    """Nothing is at this path."""
+
+    code = "not_found"
+
+
+class MethodRefused(AccessError):
+    """Something is at this path, for another method; `allowed` says which."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: str) -> None:
+        """Name the methods that there are."""
+        super().__init__(f"use {allowed}")
+        self.allowed = allowed
+
+
+class MediaTypeRefused(AccessError):
+    """The body is not plain JSON: another type, or compressed."""
+
+    code = "unsupported_media_type"
+
+
+class TokenRequired(AccessError):
+    """The token that this path asks for is missing or wrong."""
+
+    code = "auth_required"
+
+
+class TooManyTries(AccessError):
+    """Too many wrong tokens in a short time. The right one is still taken."""
+
+    code = "too_many_tries"
+
+
+class ServiceBusy(AccessError):
+    """More requests or connections at once than we take."""
+
+    code = "busy"
+
+
+class ServiceError(RemitError):
+    """A service of ours cannot be reached, or cannot be started."""
+
+    code = "service_error"
+
+
+class ServiceUnavailable(ServiceError):
+    """The service did not answer. Whether it has done what was asked is unknown."""
+
+    code = "service_unavailable"
+
+
+class ServiceRefused(ServiceError):
+    """The service answered with an error; `status` and `error_code` are its own."""
+
+    code = "service_refused"
+
+    def __init__(self, message: str, *, status: int, error_code: str) -> None:
+        """Take over what the service said."""
+        super().__init__(message)
+        self.status = status
+        self.error_code = error_code
+
+
+class PortInUse(ServiceError):
+    """Another program listens on the port, or the address is not of this machine."""
+
+    code = "port_in_use"
+
+
+class CertificateUnusable(ServiceError):
+    """A certificate, its key or an authority cannot be used for TLS."""
+
+    code = "certificate_unusable"
 
 
 class LedgerError(RemitError):

@@ -13,7 +13,19 @@ from jwcrypto.jws import JWS
 
 from remit import RemitError
 from remit.claims.canonical import decode_base64url, encode_base64url
-from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, KINDS, PASSPORT, RECEIPT, Kind, sign_token, verify_token
+from remit.claims.jws import (
+    ATTESTATION,
+    BOOKMARK,
+    KEY_CHANGE,
+    KINDS,
+    PASSPORT,
+    RECEIPT,
+    Kind,
+    Peeked,
+    sign_token,
+    unsafe_peek,
+    verify_token,
+)
 from remit.claims.keys import ORDER
 from remit.errors import IssuerMismatch, TokenError
 from tests.world import ISSUER, KEYRING, OURS, THEIR_ISSUER, THEIRS, session_of
@@ -138,3 +150,22 @@ def test_a_header_is_compared_in_ascii() -> None:
     with pytest.raises(TokenError) as caught:
         verify_token(kind, token, KEYRING)
     assert caught.value.code == "token_kind_mismatch"
+
+
+def test_a_peek_shows_what_a_token_says_whoever_signed_it() -> None:
+    token = sign_token(RECEIPT, PAYLOAD, THEIRS)
+    header = {"alg": "ES256", "kid": THEIRS.kid, "typ": RECEIPT.typ}
+    for shown in (token, token[:-3], token.rpartition(".")[0] + ".", token + ".more"):
+        assert unsafe_peek(shown) == (header, CLAIMS)
+
+
+def test_a_peek_leaves_out_what_cannot_be_read() -> None:
+    head, payload, signature = sign_token(RECEIPT, PAYLOAD, OURS).split(".")
+    assert unsafe_peek(f"{head}.{payload}=.{signature}") == Peeked(unsafe_peek(f"{head}..").header, None)
+    assert unsafe_peek(f".{payload}.") == (None, CLAIMS)
+    assert unsafe_peek("a" * 70_000) == unsafe_peek(f"{head}.{payload}." + "a" * 70_000) == Peeked(None, None)
+
+
+@given(st.text(max_size=300) | st.lists(st.binary(max_size=60).map(encode_base64url), max_size=6).map(".".join))
+def test_a_peek_into_any_text_raises_nothing(text: str) -> None:
+    assert len(unsafe_peek(text)) == 2

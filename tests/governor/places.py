@@ -222,6 +222,14 @@ class CountingReader:
         """Return a page of sessions."""
         return self._reader.sessions(after=after, limit=limit)
 
+    def open_sessions(self) -> int:
+        """Return how many sessions are active."""
+        return self._reader.open_sessions()
+
+    def switches(self) -> Switches:
+        """Return what holds for the whole ledger."""
+        return self._reader.switches()
+
     def receipt(self, receipt_id: str) -> Kept | None:
         """Return the receipt of this id."""
         return self._reader.receipt(receipt_id)

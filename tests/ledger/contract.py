@@ -84,11 +84,18 @@ class Counted(Observer):
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.seconds: list[float] = []
+        self.turns = 0
         self.failures: list[BaseException] = []
 
-    def committed(self, store: object, size: int) -> None:  # noqa: ARG002
-        """Remember the size."""
+    def committed(self, store: object, size: int, seconds: float) -> None:  # noqa: ARG002
+        """Remember the size, and how long it took."""
         self.sizes.append(size)
+        self.seconds.append(seconds)
+
+    def turned(self) -> None:
+        """Count one."""
+        self.turns += 1
 
     def failed(self, error: BaseException) -> None:
         """Remember the failure."""

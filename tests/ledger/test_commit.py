@@ -377,6 +377,22 @@ def test_a_group_has_a_largest_size(ledger: GroupCommit, counted: Counted) -> No
     assert counted.sizes == [1, MAX_GROUP, 50]
 
 
+def test_whoever_watches_is_told_how_long_the_store_took(ledger: GroupCommit, counted: Counted) -> None:
+    ledger.run(append_to(FIRST.id))
+    ledger.run(lambda _: None)
+    ledger.close()
+    assert counted.seconds[0] > 0
+    assert counted.seconds[1] == 0
+
+
+def test_whoever_watches_is_told_of_what_receipts_do_not_count(ledger: GroupCommit, counted: Counted) -> None:
+    ledger.run(append_to(FIRST.id))
+    ledger.run(lambda transaction: transaction.put_revocation("pass:1", at_ms=1, reason="lost"))
+    ledger.run(append_to(FIRST.id))
+    ledger.close()
+    assert (counted.sizes, counted.turns) == ([1, 1, 1], 1)
+
+
 def test_work_is_done_in_the_order_it_was_asked_for(ledger: GroupCommit) -> None:
     done: list[int] = []
     together(ledger, *(lambda _, number=number: done.append(number) for number in range(100)))

@@ -271,6 +271,7 @@ def test_a_session_comes_back_as_it_was_put(ledger: GroupCommit) -> None:
     session = new_session("whole", parent="pass:parent", limit=7, used=3, reserved=2, lifetime_ms=2**40)
     session = structs.replace(session, compliant=5, violation=4, insufficient_evidence=3, elapsed_ms=11)
     session = structs.replace(session, state="revoked", cause="passport_revoked", ended_ms=2**42, seen_boot="boot é")
+    session = structs.replace(session, holder="aGVsbG8")
     ledger.run(put(session))
     kept = stored(ledger, session.id)
     assert (kept.number, kept.version) == (2, 1)
@@ -430,6 +431,12 @@ def test_active_sessions_are_those_that_are_not_over(ledger: GroupCommit) -> Non
     ledger.run(put(new_session("over", state="expired", cause="late", ended_ms=1)))
     ledger.run(put(SECOND))
     assert ledger.run(lambda it: list(it.active_sessions()), alone=True) == [FIRST.id, SECOND.id]
+    assert ledger.read().open_sessions() == 2
+
+
+def test_readers_see_how_the_switches_stand(ledger: GroupCommit) -> None:
+    ledger.run(lambda it: it.put_switches(it.switches._replace(kill_switch=True)), alone=True)
+    assert ledger.read().switches().kill_switch
 
 
 def test_the_overview_tells_how_much_there_is_and_the_last_receipt(ledger: GroupCommit) -> None:

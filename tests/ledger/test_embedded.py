@@ -420,12 +420,30 @@ def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
             for passed in (0.0, 0.5, 0.6):
                 now[0] += passed
                 grow(embedded, 1)
-                keeper.committed(store, 1)
+                keeper.committed(store, 1, 0.0)
             overview = store.overview()
             keeper.stopping(store)
             marks.append(anchored(place))
         store.close()
     assert marks[-1] == mark_of(overview)
+
+
+def test_the_anchor_moves_at_once_for_what_leaves_no_receipt(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    with open_home(place) as home, opened(place) as embedded:
+        keeper = AnchorKeeper(anchor := Anchor(home), Counted(), clock=lambda: 100.0)
+        store = SqliteStore.open(place / FILE)
+        keeper.committed(store, 1, 0.0)
+        embedded.ledger.run(lambda transaction: transaction.put_revocation("pass:1", at_ms=1, reason="lost"))
+        anchor.reset(earlier := mark_of(store.overview())._replace(epoch=0))
+        keeper.committed(store, 1, 0.0)
+        marks = [anchor.read()]
+        keeper.turned()
+        keeper.committed(store, 1, 0.0)
+        marks.append(anchor.read())
+        store.close()
+    assert marks == [earlier, earlier._replace(epoch=1)]
 
 
 def test_an_anchor_that_was_held_is_moved_with_the_next_group(place: Path) -> None:
@@ -437,8 +455,8 @@ def test_an_anchor_that_was_held_is_moved_with_the_next_group(place: Path) -> No
         anchor.reset(mark_of(store.overview())._replace(receipts=0, last_receipt_id=None, last_receipt_hash=None))
         keeper = AnchorKeeper(anchor, Counted(), clock=lambda: 100.0)
         with home.locked("ledger.anchor.lock"):
-            keeper.committed(store, 1)
-        keeper.committed(store, 1)
+            keeper.committed(store, 1, 0.0)
+        keeper.committed(store, 1, 0.0)
         assert anchor.read() == mark_of(store.overview())
     store.close()
 
@@ -476,11 +494,12 @@ def test_the_keeper_of_the_anchor_tells_the_next_observer_all_it_hears(place: Pa
     with opened(place) as embedded:
         keeper = AnchorKeeper(Anchor(embedded.home), counted := Counted())
         store = SqliteStore(connect(embedded.path))
-        keeper.committed(store, 7)
+        keeper.committed(store, 7, 0.25)
+        keeper.turned()
         keeper.failed(error := StateCorrupt("damaged"))
         keeper.stopping(store)
         store.close()
-    assert (counted.sizes, counted.failures) == ([7], [error])
+    assert (counted.sizes, counted.seconds, counted.turns, counted.failures) == ([7], [0.25], 1, [error])
 
 
 def test_the_time_of_a_new_ledger_is_the_time_of_its_key(place: Path) -> None:

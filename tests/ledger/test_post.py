@@ -230,6 +230,22 @@ def test_closing_finishes_what_a_loop_has_asked_for(ledger: GroupCommit) -> None
     assert asyncio.run(scene()) == checked(ledger.read(), FIRST.id)
 
 
+def test_a_loop_that_does_not_take_its_answers_holds_nobody_up(ledger: GroupCommit) -> None:
+    async def scene() -> str:
+        busy = Busy()
+        waiting = asyncio.ensure_future(ledger.arun(busy))
+        await busy.has_begun()
+        with ThreadPoolExecutor(4) as threads:
+            others = [threads.submit(ledger.run, append_to(FIRST.id)) for _ in range(4)]
+            busy.released.set()
+            for other in others:  # this loop stands still until all are answered
+                other.result(PATIENT_S)
+        return await waiting
+
+    assert asyncio.run(scene()) == "done"
+    assert len(checked(ledger.read(), FIRST.id)) == 4
+
+
 def test_work_that_runs_alone_can_be_asked_for_by_a_loop(ledger: GroupCommit) -> None:
     asyncio.run(ledger.arun(append_to(FIRST.id), alone=True))
     assert len(checked(ledger.read(), FIRST.id)) == 1

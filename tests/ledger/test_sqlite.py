@@ -298,6 +298,29 @@ def test_a_store_notices_what_another_has_committed_and_nothing_else(place: Sqli
     assert observed == [False, True, False, True]
 
 
+def test_a_store_is_not_disturbed_by_itself(place: SqlitePlace, ledger: GroupCommit) -> None:
+    store = SqliteStore.open(place.path)
+    store.begin()
+    observed = [store.disturbed()]
+    store.commit(Changes(revocations={"pass:1": (1, "lost")}))
+    observed.append(store.disturbed())
+    store.begin()
+    observed.append(store.disturbed())
+    store.rollback()
+    store.close()
+    assert observed == [False, False, False]
+
+
+def test_a_store_that_is_held_notices_what_was_committed_before(place: SqlitePlace, ledger: GroupCommit) -> None:
+    store = SqliteStore.open(place.path)
+    ledger.run(append_to(FIRST.id))
+    store.begin()
+    observed = [store.disturbed(), store.disturbed()]
+    store.rollback()
+    store.close()
+    assert observed == [True, False]
+
+
 def test_a_store_does_not_write_a_session_that_another_has_changed(place: SqlitePlace, ledger: GroupCommit) -> None:
     store = SqliteStore.open(place.path)
     stale = store.session(FIRST.id)

@@ -14,6 +14,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from msgspec import Raw
+
 from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
 from remit.claims.draft import Draft, draft_step, sign_draft
 from remit.claims.keys import Keyring, SigningKey, VerifyingKey
@@ -121,12 +123,7 @@ def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -
     The envelope's own canonical form has its members in this order, so it can be put together from theirs. A string's
     canonical form is its plain JSON.
     """
-    envelope = b'{"arguments":%b,"session_id":%b,"step_id":%b,"tool":%b}' % (
-        arguments,
-        encode(session_id),
-        encode(step),
-        encode(tool),
-    )
+    envelope = encode({"arguments": Raw(arguments), "session_id": session_id, "step_id": step, "tool": tool})
     return Digest(
         alg="sha-256",
         value=sha256_base64url(envelope),

@@ -304,7 +304,7 @@ def _with_hash(token: str, claims: Receipt, kid: str) -> SignedReceipt:
 
 def check_free_members(step: Step) -> None:
     """Check the one member that may hold any JSON: that it is JSON, and nothing that turns into it."""
-    if not isinstance(step.evidence_proof_ref, str | UnsetType):
+    if step.evidence_proof_ref is not UNSET and not isinstance(step.evidence_proof_ref, str):
         canonicalize(step.evidence_proof_ref)
 
 

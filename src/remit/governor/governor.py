@@ -57,11 +57,10 @@ class Governor:
                 result: _T = end.value
                 return result
             try:
-                answer, resume = await self._adone(asked), steps.send
+                if isinstance(asked, Aside):
+                    answer = await self._pools.run(asked)
+                else:
+                    answer = await self._ledger.arun(asked.work, alone=asked.alone, prepare=asked.prepare)
+                resume = steps.send
             except Exception as error:  # noqa: BLE001 - belongs to the use case
                 answer, resume = error, steps.throw
-
-    async def _adone(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
-        if isinstance(asked, Aside):
-            return await self._pools.run(asked)
-        return await self._ledger.arun(asked.work, alone=asked.alone, prepare=asked.prepare)

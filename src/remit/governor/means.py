@@ -19,7 +19,7 @@ from remit.policy.files import Files
 
 __all__ = ["Aside", "Commit", "Keys", "Means", "Steps", "UseCase"]
 
-_MAX_PASSPORTS: Final = 4096
+_MAX_KNOWN: Final = 4096
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -80,6 +80,8 @@ class Means:
     reader: Reader
     # Of the sessions that this process has looked at. A passport never changes, so neither does what is kept here.
     passports: dict[str, Passport] = field(default_factory=dict)
+    # To whom sessions are bound that this process has looked at; this never changes either.
+    holders: dict[str, str] = field(default_factory=dict)
 
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token; a key that is not known may have come in by another process."""
@@ -105,11 +107,21 @@ class Means:
         known = self.passports.get(session.id)
         if known is None:
             known = self.verified(session.passport, session.started_ms // 1000)
-            if len(self.passports) >= _MAX_PASSPORTS:
-                self.passports.pop(next(iter(self.passports)), None)
-            self.passports[session.id] = known
+            _remember(self.passports, session.id, known)
         return known
+
+    def holder_of(self, session: Session) -> str:
+        """Return to whom a session is bound."""
+        _remember(self.holders, session.id, session.holder)
+        return session.holder
 
     def new_id(self, kind: str) -> str:
         """Return an id that nobody has used."""
         return f"{kind}:{self.entropy(16).hex()}"
+
+
+def _remember(known: dict[str, _T], session_id: str, value: _T) -> None:
+    """Keep what is known of a session, and forget the oldest where there is much."""
+    if len(known) >= _MAX_KNOWN:
+        known.pop(next(iter(known)), None)
+    known[session_id] = value

@@ -17,6 +17,7 @@ from remit.errors import (
     TokenError,
 )
 from remit.governor.clock import Moment
+from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.states import MOVES, QUARANTINED, left_ms
@@ -58,29 +59,35 @@ def durable(means: Means, session: Session) -> Steps[Session]:
 
 @dataclass(frozen=True)
 class Start:
-    """Start a session from the token of a passport; the same passport again is the same session."""
+    """Start a session from the token of a passport; the same passport again is the same session.
+
+    `holder` is the thumbprint of the certificate that the client has shown: the session is bound to it.
+    """
 
     token: str
+    holder: str = ""
 
     def steps(self, means: Means) -> Steps[Started]:
         """Verify the passport, then keep the session if there is none."""
         passport = means.verified(self.token, means.clock.now().wall_s)
-        started: Started = yield Commit(lambda transaction: _start(means, transaction, passport))
+        check_bound(passport, self.holder)
+        started: Started = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
         if started.existing:
             started = started._replace(session=(yield from durable(means, started.session)))
         return started
 
 
-def _start(means: Means, transaction: Transaction, passport: Passport) -> Started:
+def _start(means: Means, transaction: Transaction, passport: Passport, holder: str) -> Started:
     now = means.clock.now()
     if transaction.session(passport.jti) is not None:
         session = found(transaction, passport.jti)
+        check_holder(session.holder, holder)
         return Started(_kept(means, transaction, session, now), _same(means, session, passport), existing=True)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
-    session = _new_session(means, transaction, passport, now)
+    session = structs.replace(_new_session(means, transaction, passport, now), holder=holder)
     if passport.parent_jti is not None:
         parent = _delegating(means, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))

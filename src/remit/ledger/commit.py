@@ -7,6 +7,7 @@ work has read, it is run again with the database held.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Session, Switches, Work
-from remit.ledger.post import Item, LoopPost, wait_for
+from remit.ledger.post import Item, LoopPost, settle, wait_for
 from remit.ledger.transaction import Buffer, Changes, Known, Seen, Store
 
 __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
@@ -23,6 +24,8 @@ DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 _PATIENCE: Final = 40
 _CLOSING_S: Final = 4.0
+# How long the writer waits for an event loop that has answers to pass on.
+_TURN_S: Final = 0.01
 
 _T = TypeVar("_T")
 
@@ -30,8 +33,11 @@ _T = TypeVar("_T")
 class Observer:
     """What wants to know of the writer's doings: how large groups are, and that a commit failed."""
 
-    def committed(self, store: Store, size: int) -> None:
-        """A group of `size` pieces of work is durable."""
+    def committed(self, store: Store, size: int, seconds: float) -> None:
+        """A group of `size` pieces of work is durable; the store took so long to commit it, with its sync."""
+
+    def turned(self) -> None:
+        """The group that is durable now, of which `committed` tells next, has changed what receipts do not count."""
 
     def failed(self, error: BaseException) -> None:
         """A group was not committed, or it is unknown whether it was."""
@@ -60,6 +66,9 @@ class GroupCommit:
         self._store: Store | None = None
         self._known = Known()
         self._switches: Switches | None = None
+        # Of the group that is under way: how long the store took to commit it, and whether it marks an epoch.
+        self._seconds = 0.0
+        self._turned = False
         self._closed = False
         self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
         self._thread.start()
@@ -121,26 +130,37 @@ class GroupCommit:
 
     def _settle(self, group: list[Item]) -> None:
         """Run a group and answer each of its callers."""
-        group = [item for item in group if not item.withdrawn]
-        if not group:
-            return
         store: Store | None = None
+        wanted = [item for item in group if not item.withdrawn]
         try:
-            store = self._commit(group)
+            store = self._commit(wanted) if wanted else None
         except BaseException as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
             self._forget()
             with suppress(Exception):
                 self._observer.failed(error)
-            for item in group:
+            for item in wanted:
                 item.failure = _failure(error)
-        for item in group:
-            item.done()
+        passing = settle(group)
         if store is not None:
             self._known.trim()
             with suppress(Exception):  # whoever only watches must not stop the writer
-                self._observer.committed(store, len(group))
+                if self._turned:
+                    self._observer.turned()
+                self._observer.committed(store, len(wanted), self._seconds)
+        self._let_pass(passing)
+
+    def _let_pass(self, passing: list[threading.Lock]) -> None:
+        """Let event loops pass on their answers before the next group, but not for long, and only if one waits.
+
+        A loop and the writer need the same interpreter lock. If both run, they take it from each other many times for
+        every call, and both become slower; what comes in meanwhile makes the next group larger.
+        """
+        until = time.monotonic() + _TURN_S
+        for lock in passing if not self._queue.empty() else ():
+            lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def _commit(self, group: list[Item]) -> Store:
+        self._seconds, self._turned = 0.0, False
         store = self._store = self._store or self._open_store()
         if store.disturbed():
             self._unlearn()
@@ -167,10 +187,11 @@ class GroupCommit:
     def _prepare(self, store: Store, group: list[Item]) -> None:
         """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
         switches = self._switches = self._switches or store.switches()
-        nothing = Changes()
+        # One buffer serves all, because none of them writes.
+        buffer = Buffer(store, self._known, {}, switches, Changes())
         for item in group:
             if item.prepare is not None and not item.withdrawn:
-                _prepare_one(item.prepare, item, Buffer(store, self._known, {}, switches, nothing))
+                _prepare_one(item.prepare, item, buffer)
 
     def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
         if hold:
@@ -189,7 +210,10 @@ class GroupCommit:
         if not hold:
             store.begin()
             self._check_undisturbed(store, seen, switches)
-        self._remember(store.commit(changes), changes)
+        before = time.perf_counter()
+        sessions = store.commit(changes)
+        self._seconds += time.perf_counter() - before
+        self._remember(sessions, changes)
         return None
 
     def _check_undisturbed(self, store: Store, seen: Seen, switches: Switches) -> None:
@@ -202,6 +226,7 @@ class GroupCommit:
         """Keep what is durable now, so that the next group need not read it."""
         self._known.sessions.update(sessions)
         if changes.marks_an_epoch:
+            self._turned = True
             self._known.revoked.clear()
             self._switches = None
 

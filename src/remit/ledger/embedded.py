@@ -204,15 +204,17 @@ class AnchorKeeper(Observer):
         self._then = then
         self._clock = clock
         self._due = 0.0
-        self._epoch = -1
 
-    def committed(self, store: Store, size: int) -> None:
-        """Move the anchor if it is time, and at once for what leaves no receipt."""
-        epoch = store.switches().epoch
-        if (self._clock() >= self._due or epoch != self._epoch) and self._move(store):
+    def committed(self, store: Store, size: int, seconds: float) -> None:
+        """Move the anchor if it is time."""
+        if self._clock() >= self._due and self._move(store):
             self._due = self._clock() + _ANCHOR_EVERY_S
-            self._epoch = epoch
-        self._then.committed(store, size)
+        self._then.committed(store, size, seconds)
+
+    def turned(self) -> None:
+        """Let the anchor move at once: nothing else tells of what leaves no receipt."""
+        self._due = 0.0
+        self._then.turned()
 
     def failed(self, error: BaseException) -> None:
         """Tell the next."""

@@ -118,6 +118,10 @@ class MemoryStore:
         later = sorted((it for it in self._shelf.sessions.values() if it.number > after), key=lambda it: it.number)
         return later[:limit]
 
+    def open_sessions(self) -> int:
+        """Return how many sessions are active."""
+        return sum(session.state == "active" for session in self._shelf.sessions.values())
+
     def receipt(self, receipt_id: str) -> Kept | None:
         """Return the receipt of this id."""
         return self._shelf.receipts.get(receipt_id)

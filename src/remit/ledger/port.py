@@ -55,6 +55,8 @@ class Session(Struct, frozen=True, kw_only=True):
     passport: str
     actor: str
     parent: str | None
+    # The thumbprint of the certificate that its client has shown at the start; empty where there was none.
+    holder: str = ""
     trace_id: str
     run_nonce: str
     started_ms: int
@@ -214,6 +216,12 @@ class Reader(Protocol):
 
     def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
         """Return the sessions that were started after the one numbered `after`, oldest first."""
+
+    def open_sessions(self) -> int:
+        """Return how many sessions are active."""
+
+    def switches(self) -> Switches:
+        """Return what holds for the whole ledger."""
 
     def receipt(self, receipt_id: str) -> Kept | None:
         """Return the receipt of this id."""

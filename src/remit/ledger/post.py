@@ -6,31 +6,41 @@ of work that was begun, it is unknown whether it counts.
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from remit.errors import LedgerUnavailable
 from remit.ledger.port import Prepare, Work
 
-__all__ = ["Item", "LoopPost", "Submit", "wait_for"]
+__all__ = ["Item", "LoopPost", "Post", "Submit", "settle", "wait_for"]
 
 _T = TypeVar("_T")
 
 _LATE: Final = "the ledger did not answer in time"
+_GIVEN_UP: Final = (None, 0.0)
 # Handed over together: enough that the writer has something to group, few enough that it starts while more are made.
 _BUNDLE: Final = 64
+
+
+class Post(Protocol):
+    """Where answers go."""
+
+    def deliver(self, items: "list[Item]") -> "threading.Lock | None":
+        """Take the answers of a group; return a lock that is let go of when they were passed on, if that takes time.
+
+        This runs on the writer's thread.
+        """
 
 
 class Item:
     """One piece of work, and what becomes of it."""
 
-    __slots__ = ("alone", "answer", "done", "failure", "prepare", "spoilt", "withdrawn", "work")
+    __slots__ = ("alone", "answer", "failure", "post", "prepare", "spoilt", "withdrawn", "work")
 
-    def __init__(self, work: Work[Any], done: Callable[[], None], *, alone: bool, prepare: Prepare | None) -> None:
+    def __init__(self, work: Work[Any], post: Post, *, alone: bool, prepare: Prepare | None) -> None:
         self.work = work
         self.prepare = prepare
-        self.done = done
+        self.post = post
         self.alone = alone
         self.answer: Any = None
         self.failure: Exception | None = None
@@ -42,13 +52,44 @@ class Item:
 Submit: TypeAlias = Callable[[Sequence[Item]], None]
 
 
+def settle(group: Sequence[Item]) -> list[threading.Lock]:
+    """Send a group its answers, all of one post together; return what is let go of when they were passed on."""
+    posts: dict[Post, list[Item]] = {}
+    for item in group:
+        posts.setdefault(item.post, []).append(item)
+    passing = [post.deliver(items) for post, items in posts.items()]
+    return [lock for lock in passing if lock is not None]
+
+
+class _Doorstep:
+    """The post of a thread, which waits for one answer."""
+
+    __slots__ = ("_closed",)
+
+    def __init__(self) -> None:
+        self._closed = _held()
+
+    def deliver(self, items: list[Item]) -> None:  # noqa: ARG002 - it is the one that was sent
+        """Let the thread go on."""
+        self._closed.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Tell whether the answer has come."""
+        return self._closed.acquire(timeout=seconds)
+
+
+def _held() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, prepare: Prepare | None) -> _T:
     """Hand over work and wait for its answer."""
-    ready = threading.Lock()
-    ready.acquire()
-    item = Item(work, ready.release, alone=alone, prepare=prepare)
+    post = _Doorstep()
+    item = Item(work, post, alone=alone, prepare=prepare)
     submit([item])
-    if not ready.acquire(timeout=deadline_s):
+    if not post.wait(deadline_s):
         item.withdrawn = True
         raise LedgerUnavailable(_LATE)
     if item.failure is not None:
@@ -64,10 +105,8 @@ class LoopPost:
         self.loop = loop
         self._submit = submit
         self._out: list[Item] = []
-        self._back: deque[tuple[Item, asyncio.Future[Any]]] = deque()
-        self._waking = False
         # With the time when they are given up.
-        self._pending: dict[asyncio.Future[Any], tuple[Item, float]] = {}
+        self._pending: dict[Item, tuple[asyncio.Future[Any], float]] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -83,10 +122,10 @@ class LoopPost:
 
     def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
         """Hand over work; the future holds its answer."""
+        item = Item(work, self, alone=alone, prepare=prepare)
         future: asyncio.Future[_T] = self.loop.create_future()
-        item = Item(work, lambda: self._arrive(item, future), alone=alone, prepare=prepare)
         due = self.loop.time() + deadline_s
-        self._pending[future] = item, due
+        self._pending[item] = future, due
         if self._alarm is None or self._alarm.when() > due:
             self._set_alarm(due)
         self._out.append(item)
@@ -104,24 +143,26 @@ class LoopPost:
         except LedgerUnavailable as error:
             for item in out:
                 item.failure = error
-                item.done()
+            self._take(out)
 
-    def _arrive(self, item: Item, future: "asyncio.Future[Any]") -> None:
-        """Take an answer. This runs on the writer's thread."""
-        self._back.append((item, future))
-        if not self._waking:
-            self._waking = True
-            try:
-                self.loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop is closed: nobody waits
-                self._waking = False
+    def deliver(self, items: list[Item]) -> "threading.Lock | None":
+        """Take the answers of a group. This runs on the writer's thread."""
+        passing = _held()
+        try:
+            self.loop.call_soon_threadsafe(self._pass_on, items, passing)
+        except RuntimeError:  # the loop is closed: nobody waits
+            return None
+        return passing
 
-    def _deliver(self) -> None:
-        self._waking = False
-        while self._back:
-            item, future = self._back.popleft()
-            self._pending.pop(future, None)
-            if future.done():
+    def _pass_on(self, items: list[Item], passing: threading.Lock) -> None:
+        self._take(items)
+        # After those who wait for these answers: they are called in the order in which they were told.
+        self.loop.call_soon(passing.release)
+
+    def _take(self, items: list[Item]) -> None:
+        for item in items:
+            future, _ = self._pending.pop(item, _GIVEN_UP)
+            if future is None or future.done():
                 continue
             if item.failure is not None:
                 future.set_exception(item.failure)
@@ -132,9 +173,9 @@ class LoopPost:
         """Give up what has waited too long, and look again when the next one is due."""
         self._alarm = None
         now = self.loop.time()
-        for future, (item, due) in list(self._pending.items()):
+        for item, (future, due) in list(self._pending.items()):
             if due <= now:
-                del self._pending[future]
+                del self._pending[item]
                 item.withdrawn = True
                 if not future.done():
                     future.set_exception(LedgerUnavailable(_LATE))

@@ -7,7 +7,7 @@ own that cannot write.
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 
 import apsw
@@ -25,17 +25,29 @@ _DELEGATION: Final = "SELECT " + ", ".join(Delegation._fields) + " FROM delegati
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+class _Translated:
+    """What `translated` gives. It keeps nothing, so one serves all: it is entered several times for every commit."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, _CORRUPT):
+            raise StateCorrupt("the ledger file is damaged; restore a backup of it") from error
+        if isinstance(error, UnicodeEncodeError):
+            raise FieldInvalid("a text holds half a character") from None
+        if isinstance(error, apsw.Error):
+            raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
+
+
+_TRANSLATED: Final = _Translated()
+
+
+def translated() -> _Translated:
     """Say what SQLite says in our words: the ledger is damaged, or it cannot be reached just now."""
-    try:
-        yield
-    except _CORRUPT as error:
-        raise StateCorrupt("the ledger file is damaged; restore a backup of it") from error
-    except UnicodeEncodeError:
-        raise FieldInvalid("a text holds half a character") from None
-    except apsw.Error as error:
-        raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
+    return _TRANSLATED
 
 
 class Rows:
@@ -63,6 +75,11 @@ class Rows:
         """Return sessions in the order they were started."""
         rows = self._all(_SESSION + "WHERE number > ? ORDER BY number LIMIT ?", after, limit)
         return [_session(row) for row in rows]
+
+    def open_sessions(self) -> int:
+        """Return how many sessions are active."""
+        row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
+        return row[0] if row else 0
 
     def receipt(self, receipt_id: str) -> Kept | None:
         """Return the receipt of this id."""

@@ -41,6 +41,7 @@ CREATE TABLE sessions (
   passport     TEXT    NOT NULL,
   actor        TEXT    NOT NULL,
   parent       TEXT,
+  holder       TEXT    NOT NULL,
   trace_id     TEXT    NOT NULL,
   run_nonce    TEXT    NOT NULL,
   started_ms   INTEGER NOT NULL,

@@ -6,6 +6,7 @@ connection is not used again. Work and groups are not known here.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -111,8 +112,11 @@ def _migrate(connection: apsw.Connection) -> bool:
 
 
 _KEY: Final = "INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)"
-_FIXED: Final = "number id passport actor parent trace_id run_nonce started_ms lifetime_ms expires_ms limit".split()
+_FIXED: Final = (
+    "number id passport actor parent holder trace_id run_nonce started_ms lifetime_ms expires_ms limit".split()
+)
 _UPDATED: Final = tuple(name for name in SESSION_COLUMNS if name not in _FIXED)
+_updated_of: Final = attrgetter(*_UPDATED)
 _SET: Final = ", ".join(f"{name} = ?" for name in _UPDATED)
 _UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE number = ? AND version = ?"  # noqa: S608
 _INSERTED: Final = tuple(name for name in SESSION_COLUMNS if name != "number")
@@ -149,7 +153,7 @@ class SqliteStore(Rows):
         self._db = connection
         super().__init__(lambda: connection)
         with translated():
-            self._seen_version = connection.pragma("data_version")
+            self._seen_version = self._look()
 
     @classmethod
     def open(cls, path: str | Path, *, vfs: str | None = None) -> "SqliteStore":
@@ -174,9 +178,18 @@ class SqliteStore(Rows):
     def disturbed(self) -> bool:
         """Tell whether another connection has committed since this was last asked."""
         with translated():
-            version = self._db.pragma("data_version")
+            version = self._look()
         before, self._seen_version = self._seen_version, version
-        return bool(before != version)
+        return before != version
+
+    def _look(self) -> int:
+        """Return the version of what can be read now: it changes with every commit, our own and those of others.
+
+        Only reading notices others, and one who holds the database has read; the number itself costs next to nothing.
+        """
+        if not self._db.in_transaction:
+            self._db.execute("PRAGMA data_version").fetchone()
+        return self._db.data_version()
 
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
@@ -195,6 +208,8 @@ class SqliteStore(Rows):
             except _REFUSALS as error:
                 raise HeadMoved("the tables refuse what would be written") from error
             self._db.execute("COMMIT")
+            # Our own commit disturbs nobody: this is how it stands after it, and others were not looked at since.
+            self._seen_version = self._db.data_version()
         return sessions
 
     def _write(self, changes: Changes) -> dict[str, Session]:
@@ -259,8 +274,7 @@ class SqliteStore(Rows):
     def _moved(self, session: Session, last_number: int | None) -> Session:
         """Write where a session stands, if nobody else has."""
         after = structs.replace(session, last_number=last_number or session.last_number, version=session.version + 1)
-        values = [getattr(after, name) for name in _UPDATED]
-        self._db.execute(_UPDATE, [*values, session.number, session.version])
+        self._db.execute(_UPDATE, (*_updated_of(after), session.number, session.version))
         if self._db.changes() != 1:
             raise HeadMoved("another has changed the session")
         return after

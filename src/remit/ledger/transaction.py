@@ -64,6 +64,11 @@ class Changes:
         self.sessions.update(other.sessions)
         self.receipts += other.receipts
         self.repeats.update(other.repeats)
+        if other.marks_an_epoch or other.delegates:
+            self._take_rare(other)
+
+    def _take_rare(self, other: "Changes") -> None:
+        """Add what only few pieces of work write."""
         for parent, requests in other.delegations.items():
             self.delegations.setdefault(parent, {}).update(requests)
         self.delegates.update(other.delegates)

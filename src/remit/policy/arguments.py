@@ -38,8 +38,8 @@ class Argument(NamedTuple):
 
 
 def walk_arguments(arguments: Mapping[str, JSON], roles: Mapping[str, str]) -> Iterator[Argument]:
-    """Yield every argument."""
-    yield from _members("", "", dict(arguments), roles)
+    """Return every argument, one after the other."""
+    return _members("", "", dict(arguments), roles)
 
 
 def _members(place: str, above: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Iterator[Argument]:
@@ -57,7 +57,7 @@ def _members(place: str, above: str, value: dict[str, JSON], roles: Mapping[str,
 
 def _joined(place: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Argument | None:
     """Return a command and its words where an object that nobody marked holds them side by side."""
-    if not any(name.lower() in _ARGUMENT_NAMES for name in value):
+    if _ARGUMENT_NAMES.isdisjoint(map(str.lower, value)):
         return None
     words: list[JSON] = []
     for name in sorted(value):

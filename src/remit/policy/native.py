@@ -59,20 +59,17 @@ class NativeEngine:
 
     def judge(self, case: Case) -> Finding:
         """Return the first refusal with the remedy for all, or that nothing objects."""
-        refusals = list(_refusals(case))
+        refusals = _refusals(case)
         if not refusals:
             return _PERMITTED
         first = refusals[0]
         return Finding(_NAME, first.code, first.reason, _remedy(refusals))
 
 
-def _refusals(case: Case) -> Iterator[_Refusal]:
+def _refusals(case: Case) -> list[_Refusal]:
     mission, action = case.mission, case.action
-    yield from _standing(case)
-    yield from _tool(mission, action.tool)
     scope = build_scope(mission.resource_scope, mission.cwd)
-    yield from _scope(scope, action)
-    yield from _side_effects(mission, action)
+    return [*_standing(case), *_tool(mission, action.tool), *_scope(scope, action), *_side_effects(mission, action)]
 
 
 def _standing(case: Case) -> Iterator[_Refusal]:
@@ -102,16 +99,15 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
 
 
 def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
-    shown = f"{tool[:_SHOWN]!r}"
     if mission.forbidden_tools and names_tool(mission.forbidden_tools, tool) is not None:
         forbidding = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
         removed = Change("forbidden_tools", "remove", forbidding)
-        yield _Refusal("tool_forbidden", f"the passport forbids the tool {shown}", removed)
+        yield _Refusal("tool_forbidden", f"the passport forbids the tool {tool[:_SHOWN]!r}", removed)
     if names_tool(mission.allowed_tools, tool) is None:
         entry = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", tool)
         added = Change("allowed_tools", "add", (entry,)) if _NAMEABLE_TOOL.fullmatch(entry) else None
         advice = "Call a tool by a name that a passport can hold."
-        yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {shown}", added, advice)
+        yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
@@ -168,8 +164,9 @@ def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
     if any(doubt.unbounded for doubt in action.doubts):
         # Nobody knows what is done: it may be anything.
         sides.update(SIDE_EFFECT_ORDER[1:])
-    missing = tuple(side for side in SIDE_EFFECT_ORDER if side in sides - set(mission.allowed_side_effect_classes))
-    if missing:
+    sides.difference_update(mission.allowed_side_effect_classes)
+    if sides:
+        missing = tuple(side for side in SIDE_EFFECT_ORDER if side in sides)
         shown = " and ".join(missing)
         change = Change("allowed_side_effect_classes", "add", missing)
         yield _Refusal(

@@ -163,8 +163,8 @@ class _Reading:
             for argument in arguments
             if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value
         ]
-        heeded = self.tool is None or self.tool.resource_family != "file" or "glob" in self.roles.values()
         if given:
+            heeded = self.tool is None or self.tool.resource_family != "file" or "glob" in self.roles.values()
             # Not every file tool of that name heeds it: from where it starts, the call must be harmless too.
             self.bases = given if heeded else [*given, start]
         elif "base" in self.roles.values() and not any(argument.role in VERBS for argument in arguments):
