@@ -1,0 +1,64 @@
+"""A constant answer from the proxy's own server software: `python -m bench.hello`, started by `bench.proxy`.
+
+Protocol, limits and TLS are the proxy's. What is missing is what the proxy does itself: routes, session, judgement,
+receipt and ledger. So the difference between the two is the price of evidence.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from remit.http.limits import Limits
+from remit.http.server import Server, bind, run_server, url_of
+from remit.ledger.home import open_home
+from remit.proxy.authority import server_identity
+from remit.proxy.tls import Credentials
+
+__all__ = ["main"]
+
+HOST: Final = "127.0.0.1"
+BODY: Final = b'{"ok":true}'
+HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+
+
+async def hello(
+    scope: dict[str, Any],  # noqa: ARG001 - whatever is asked, the answer is the same
+    receive: Callable[[], Awaitable[dict[str, Any]]],
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Read the request to its end, and answer."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+def credentials(home: Path) -> Credentials:
+    """Return a certificate of the home's authority, as the proxy would have it."""
+    with open_home(home) as opened:
+        identity = server_identity(opened, [HOST], datetime.now(UTC))
+    return Credentials(identity.cert, identity.key)
+
+
+def main() -> None:
+    """Serve until the process is asked to end; takes the proxy's options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--connections-per-peer", type=int, default=Limits().connections_per_peer)
+    parser.add_argument("--insecure-http", action="store_true")
+    parser.add_argument("--json", action="store_true", required=True)
+    chosen = parser.parse_args()
+    tls = None if chosen.insecure_http else credentials(chosen.home).context
+    limits = Limits(connections_per_peer=chosen.connections_per_peer)
+    listening = bind(HOST, chosen.port)
+    ready = json.dumps({"listening": url_of(listening, tls=tls is not None), "pid": os.getpid()})
+    run_server(lambda: Server(hello, listening, limits=limits, tls=tls), lambda: print(ready, flush=True))
+
+
+if __name__ == "__main__":
+    main()

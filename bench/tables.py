@@ -1,0 +1,94 @@
+"""Figures as Markdown tables: good to read on a terminal, and on a page."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from bench.results import History, Limit, Memory, ProxyRun, Row
+
+__all__ = ["history_table", "limits_table", "memory_table", "proxy_tables", "rows_table", "table"]
+
+T = TypeVar("T")
+Columns = Sequence[tuple[str, Callable[[T], str]]]
+
+ROWS: Final[Columns[Row]] = (
+    ("server", lambda row: row.server),
+    ("connections", lambda row: f"{row.connections}"),
+    ("sessions", lambda row: f"{row.sessions}" if "hello" not in row.server else ""),
+    ("per second", lambda row: row.per_second.show()),
+    ("of raw", lambda row: f"{row.of_raw.median:.2f}"),
+    ("p50 ms", lambda row: f"{row.p50_ms.median:.2f}"),
+    ("p95 ms", lambda row: f"{row.p95_ms.median:.2f}"),
+    ("p99 ms", lambda row: f"{row.p99_ms.median:.2f}"),
+    ("max ms", lambda row: f"{row.max_ms:.1f}"),
+    ("load", lambda row: f"{row.load_cpu_share:.0%}"),
+)
+HISTORY: Final[Columns[History]] = (
+    ("receipts before", lambda row: f"{row.receipts:,}"),
+    ("added", lambda row: f"{row.added:,}"),
+    ("connections", lambda row: f"{row.connections}"),
+    ("per second", lambda row: f"{row.per_second.median:.0f}"),
+    ("fresh", lambda row: f"{row.fresh_per_second.median:.0f}"),
+    ("of fresh", lambda row: row.of_fresh.show(2)),
+    ("p50 ms", lambda row: f"{row.p50_ms.median:.2f}"),
+    ("fresh", lambda row: f"{row.fresh_p50_ms.median:.2f}"),
+    ("p99 ms", lambda row: f"{row.p99_ms.median:.2f}"),
+    ("fresh", lambda row: f"{row.fresh_p99_ms.median:.2f}"),
+    ("MiB", lambda row: f"{row.mebibytes:.0f}"),
+    ("fresh", lambda row: f"{row.fresh_mebibytes:.0f}"),
+)
+MEMORY: Final[Columns[Memory]] = (
+    ("server", lambda row: row.server),
+    ("after evaluations", lambda row: f"{row.evaluations:,}"),
+    ("MiB", lambda row: f"{row.mebibytes:.0f}"),
+)
+LIMITS: Final[Columns[Limit]] = (
+    ("ratio", lambda limit: limit.name),
+    ("measured", lambda limit: limit.figure.show(2)),
+    ("limit", lambda limit: limit.bound),
+    ("", lambda limit: limit.verdict),
+)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table with the first column to the left, the others to the right."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(head))]
+    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(_line(line, widths) for line in (lines[0], ruler, *lines[1:]))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return f"| {' | '.join((cells[0].ljust(widths[0]), *others))} |"
+
+
+def _shown(columns: Columns[T], rows: Iterable[T]) -> str:
+    return table([name for name, _ in columns], ([cell(row) for _, cell in columns] for row in rows))
+
+
+def rows_table(rows: Iterable[Row]) -> str:
+    """Return throughput and latency of every case."""
+    return _shown(ROWS, rows)
+
+
+def history_table(rows: Iterable[History]) -> str:
+    """Return what a call costs at each length of history, next to a fresh home."""
+    return _shown(HISTORY, rows)
+
+
+def memory_table(rows: Iterable[Memory]) -> str:
+    """Return what the servers hold in memory at the end."""
+    return _shown(MEMORY, rows)
+
+
+def limits_table(limits: Iterable[Limit]) -> str:
+    """Return what is held to a limit, and how it went."""
+    return _shown(LIMITS, limits)
+
+
+def proxy_tables(run: ProxyRun) -> str:
+    """Return all tables of a run."""
+    raw = f"raw ES256 signatures of one core: {run.raw_per_second.show()} per second"
+    sync = f"one disk sync: {run.sync_us.show()} us"
+    tables = (rows_table(run.rows), history_table(run.history), memory_table(run.memory), limits_table(run.limits))
+    return "\n\n".join((f"{raw}\n{sync}", *tables))
