@@ -1,10 +1,10 @@
-# Few words: up, test, test-faults, lint, bench, docs, demo. Each prepares its own virtual environment.
+# Few words: up, down, test, test-faults, lint, bench, docs, demo. Each prepares its own virtual environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: up demo test test-faults lint bench docs lock clean
+.PHONY: up down demo test test-faults lint bench docs lock clean
 .DEFAULT_GOAL := up
 
 # Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
@@ -16,7 +16,14 @@ $(READY): pyproject.toml requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-up: demo
+# A proxy that stays, in the home of whoever runs this, and one governed session against it.
+up: $(READY)
+	@$(BIN)/remit proxy --background
+	@$(BIN)/remit demo --live
+	@echo; echo "The command is $(BIN)/remit. To stop the proxy: make down"
+
+down: $(READY)
+	@$(BIN)/remit proxy --stop
 
 demo: $(READY)
 	@$(BIN)/remit demo
@@ -37,9 +44,7 @@ lint: $(READY)
 	$(BIN)/python docs/build.py --check
 
 bench: $(READY)
-	$(BIN)/python -m bench.claims
-	$(BIN)/python -m bench.policy
-	$(BIN)/python -m bench.governor --receipts 100000 --soak 20000
+	$(BIN)/python -m bench
 
 docs: $(READY)
 	$(BIN)/python docs/build.py

@@ -1,19 +1,22 @@
 """Write the generated pages, and check all pages: `python docs/build.py [--check]`.
 
-Generated: docs/errors.md, from the error tree. Checked: generated pages are up to date, relative links lead
-somewhere, code blocks name their language.
+Generated: docs/errors.md from the error tree, docs/api.md from the description that the proxy serves. Checked:
+generated pages are up to date, relative links lead somewhere, code blocks name their language.
 """
 
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from remit.errors import RemitError
+from remit.proxy.routes import describe_proxy, table_of_routes
 
 ROOT: Final = Path(__file__).parent.parent
 ERRORS_PAGE: Final = ROOT / "docs" / "errors.md"
+API_PAGE: Final = ROOT / "docs" / "api.md"
 SKIPPED: Final = {".venv", ".git", "node_modules", ".pytest_cache", ".hypothesis"}
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
@@ -42,6 +45,138 @@ def _summary(error: type[RemitError]) -> str:
     return (error.__doc__ or "").partition("\n")[0].strip().replace("|", "\\|")
 
 
+def api_page() -> str:
+    """Return the page of every route of the proxy, with what goes in and what comes out."""
+    document = describe_proxy(table_of_routes())
+    schemas: Schemas = document["components"]["schemas"]
+    lines = [
+        "# API of the governance proxy",
+        "",
+        "Every route, with every member. A proxy serves the same as OpenAPI 3.1 under `/openapi.json`; how to work",
+        "with it, with examples, is in [proxy.md](spec/proxy.md). This page is made from that description by",
+        "`make docs`.",
+        "",
+        "A request with a member that is not listed is refused. An answer may grow members.",
+        *_overview(document["paths"]),
+    ]
+    shown: set[str] = set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            lines += ["", f"## {method.upper()} {path}", "", *_operation(operation, schemas, shown)]
+    lines += ["", "## Types"]
+    for name in sorted(schemas.keys() - shown - {"ErrorAnswer"} | {"SessionAnswer"}):
+        lines += ["", f"### {name}", "", _told_in(name, schemas[name]["description"]), "", *_members(schemas[name])]
+    lines += ["", "## Errors", "", "Every error has `ok` (false), `error` (for people) and `error_code`.", ""]
+    return "\n".join([*lines, *_errors(document["components"]["responses"])]) + "\n"
+
+
+# Where the types are told that stand in tokens too.
+_PAGES: Final = {"Attestation": "attestation", "Confirmation": "passport", "Digest": "receipt", "Mission": "passport"}
+
+
+def _told_in(name: str, words: str) -> str:
+    page = _PAGES.get(name)
+    return f"{words} More in [{page}.md](spec/{page}.md)." if page else words
+
+
+Schemas = Mapping[str, dict[str, Any]]
+_WHO: Final = {0: "anyone", 1: "the administrator", 3: "holders of the token, where one is asked for"}
+
+
+def _overview(paths: Mapping[str, Any]) -> list[str]:
+    lines = ["", "| route | what for | for whom |", "|---|---|---|"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            heading = f"{method.upper()} {path}"
+            who = _WHO[len(operation.get("security", ()))]
+            lines.append(f"| [{heading}](#{_anchor(heading)}) | {operation['summary']} | {who} |")
+    return lines
+
+
+def _operation(operation: Mapping[str, Any], schemas: Schemas, shown: set[str]) -> list[str]:
+    """Return what there is to say of one route; the types that are told here are added to `shown`."""
+    lines = [f"{operation['summary']}."]
+    body = operation.get("requestBody")
+    if body is not None:
+        name = _name_of(body["content"]["application/json"]["schema"])
+        shown.add(name)
+        optional = "" if body["required"] else " The body may be left out."
+        lines += ["", f"**Request.** {schemas[name]['description']}{optional}", "", *_members(schemas[name])]
+    answer = operation["responses"]["200"]
+    media_type, content = next(iter(answer["content"].items()))
+    if "schema" in content:
+        name = _name_of(content["schema"])
+        shown.add(name)
+        lines += ["", f"**Answer.** {answer['description']}", "", *_members(schemas[name])]
+    else:
+        lines += ["", f"**Answer.** `{media_type}`"]
+    statuses = [status for status in operation["responses"] if status != "200"]
+    return [*lines, "", f"**[Errors](#errors).** {', '.join(statuses)}"]
+
+
+def _members(schema: Mapping[str, Any]) -> list[str]:
+    """Return the table of an object's members."""
+    lines = ["| member | type | required | meaning |", "|---|---|---|---|"]
+    for name, member in schema["properties"].items():
+        needed = "yes" if name in schema["required"] else _otherwise(member)
+        lines.append(f"| `{name}` | {_type(member)} | {needed} | {member.get('description', '')} |")
+    return lines
+
+
+def _otherwise(member: Mapping[str, Any]) -> str:
+    """Return what holds for a member that is left out."""
+    default = member.get("default")
+    return "no" if default in (None, "") or isinstance(default, list) else f"no: `{json.dumps(default)}`"
+
+
+def _type(member: Mapping[str, Any]) -> str:
+    """Return the type of a member in words."""
+    if "$ref" in member or "allOf" in member:
+        name = _name_of(member["allOf"][0] if "allOf" in member else member)
+        return f"[{name}](#{name.lower()})"
+    if "enum" in member:
+        return ", ".join(f"`{json.dumps(value)}`" for value in member["enum"])
+    if "anyOf" in member:
+        return " or ".join(_type(one) for one in member["anyOf"])
+    if member.get("type") == "array":
+        return f"list of {_type(member['items'])}"
+    if isinstance(member.get("additionalProperties"), Mapping):
+        return f"object of {_type(member['additionalProperties'])}"
+    bounds = _bounds(member)
+    return member.get("format") or f"{member['type']}{bounds}"
+
+
+_LARGE: Final = 2**53 - 1
+_MAX_PATTERN: Final = 40
+
+
+def _bounds(member: Mapping[str, Any]) -> str:
+    """Return how long or how large something may be, where that says anything."""
+    pattern = member.get("pattern", "").removeprefix("^(?:").removesuffix(")$")
+    if pattern:
+        return f" like `{pattern}`" if len(pattern) <= _MAX_PATTERN else ""
+    least, most = member.get("minLength", member.get("minimum")), member.get("maxLength", member.get("maximum"))
+    unit = " characters" if member["type"] == "string" else ""
+    if most is None or most == _LARGE:
+        return ""
+    return f", {least or 0} to {most}{unit}"
+
+
+def _name_of(reference: Mapping[str, str]) -> str:
+    return reference["$ref"].rpartition("/")[2]
+
+
+def _errors(responses: Mapping[str, Any]) -> list[str]:
+    lines = ["| status | `error_code` | |", "|---|---|---|"]
+    for status, response in responses.items():
+        codes = response["content"]["application/json"]["schema"]["properties"]["error_code"]["enum"]
+        lines.append(f"| {status} | {', '.join(f'`{code}`' for code in codes)} | {response['description']} |")
+    return lines
+
+
+GENERATED: Final = {ERRORS_PAGE: errors_page, API_PAGE: api_page}
+
+
 def pages() -> list[Path]:
     """Return every Markdown page of the project."""
     return sorted(page for page in ROOT.rglob("*.md") if not SKIPPED & set(page.relative_to(ROOT).parts))
@@ -49,8 +184,9 @@ def pages() -> list[Path]:
 
 def problems() -> Iterator[str]:
     """Yield what is wrong with the pages, one line each."""
-    if not ERRORS_PAGE.exists() or ERRORS_PAGE.read_text(encoding="utf-8") != errors_page():
-        yield "docs/errors.md is not up to date: run make docs"
+    for place, written in GENERATED.items():
+        if not place.exists() or place.read_text(encoding="utf-8") != written():
+            yield f"{place.relative_to(ROOT)} is not up to date: run make docs"
     for page in pages():
         name, text = page.relative_to(ROOT), page.read_text(encoding="utf-8")
         for target, anchor in _LINK.findall(text):
@@ -70,13 +206,18 @@ def _link_problems(page: Path, target: str, anchor: str) -> Iterator[str]:
 
 def _anchors(page: Path) -> set[str]:
     headings = _HEADING.findall(page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {_anchor(heading) for heading in headings}
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def main() -> int:
     """Write or check, and say how it went."""
     if "--check" not in sys.argv:
-        ERRORS_PAGE.write_text(errors_page(), encoding="utf-8")
+        for place, written in GENERATED.items():
+            place.write_text(written(), encoding="utf-8")
     found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)

@@ -1,15 +1,50 @@
-"""Settings. The only reader of the environment: everything else is told."""
+"""Settings: where the home lies, and what its `config.json` says. The only reader of the environment.
+
+Keeps these invariants: a token in the file is one that nobody guesses, and shows itself to whoever asks for it by name,
+never by being printed with the rest; members of the file that are not known here stay as they are.
+"""
 
 import os
+import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from remit.errors import StateMissing
+from msgspec import UNSET, UnsetType
 
-__all__ = ["HOME_VARIABLE", "home_path"]
+from remit.claims.shapes import Claims, encode, matching, shape
+from remit.claims.strictjson import JSON, parse_object
+from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
+from remit.ledger.home import Home
 
+__all__ = [
+    "COLLECTOR_VARIABLE",
+    "CONFIG_FILE",
+    "HOME_VARIABLE",
+    "METRICS_VARIABLE",
+    "TOKEN_NAMES",
+    "Settings",
+    "TokenName",
+    "collector",
+    "ensure_token",
+    "home_path",
+    "load_settings",
+    "rotate_token",
+    "share_metrics",
+    "user_home",
+    "user_path",
+]
+
+COLLECTOR_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 HOME_VARIABLE: Final = "REMIT_HOME"
+METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+CONFIG_FILE: Final = "config.json"
+TokenName: TypeAlias = Literal["admin", "proxy"]
+TOKEN_NAMES: Final[tuple[TokenName, ...]] = get_args(TokenName)
 _DEFAULT: Final = "~/.remit"
+_LOCK: Final = "config.lock"
+_MAX_BYTES: Final = 256 * 1024
+_TOKEN_BYTES: Final = 32
 
 
 def home_path(option: str | None) -> Path:
@@ -18,3 +53,96 @@ def home_path(option: str | None) -> Path:
         return Path(option or os.environ.get(HOME_VARIABLE) or _DEFAULT).expanduser()
     except RuntimeError:
         raise StateMissing(f"this user has no home directory: name a folder with --home or {HOME_VARIABLE}") from None
+
+
+def user_home() -> str | None:
+    """Return what `~` stands for, where it stands for something."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - says so itself when it does not know
+    return None if home.startswith("~") else home
+
+
+def collector() -> str | None:
+    """Return where traces go if no option says so: as the variable says that all tools of this kind read."""
+    return os.environ.get(COLLECTOR_VARIABLE) or None
+
+
+def share_metrics(folder: str) -> None:
+    """Let processes that are started from now on add their counts up in `folder`: their library reads it so."""
+    os.environ[METRICS_VARIABLE] = folder
+
+
+def user_path(text: str) -> str:
+    """Return a path with the home directory in the place of a `~` at its beginning."""
+    path = os.path.expanduser(text)  # noqa: PTH111 - a Path would drop what a closing slash says
+    if path.startswith("~"):
+        raise FieldInvalid(f"{quote(text)} begins with a home directory that is not known")
+    return path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `config.json` says that is known here."""
+
+    # Who shows it may use the admin endpoints of the proxy.
+    admin_token: str | None = field(default=None, repr=False)
+    # Who shows it may use a proxy that asks for a token.
+    proxy_token: str | None = field(default=None, repr=False)
+
+
+_Token: TypeAlias = Annotated[str, matching("[A-Za-z0-9_-]{43,256}")]
+
+
+class _Members(Claims, frozen=True, kw_only=True):
+    admin_token: _Token | UnsetType = UNSET
+    proxy_token: _Token | UnsetType = UNSET
+
+
+def load_settings(home: Home) -> Settings:
+    """Return the settings of a home; one without `config.json` has those that everyone begins with."""
+    return _settings(_read(home))
+
+
+def ensure_token(home: Home, name: TokenName) -> str:
+    """Return the token of this name, made first where there is none."""
+    with home.locked(_LOCK):
+        members = _read(home)
+        known: str | None = getattr(_settings(members), _member(name))
+        return known or _renewed(home, members, name)
+
+
+def rotate_token(home: Home, name: TokenName) -> str:
+    """Return a new token of this name; the one before is not kept."""
+    with home.locked(_LOCK):
+        return _renewed(home, _read(home), name)
+
+
+def _renewed(home: Home, members: dict[str, JSON], name: TokenName) -> str:
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    home.replace(CONFIG_FILE, encode(members | {_member(name): token}))
+    return token
+
+
+def _member(name: TokenName) -> str:
+    if name not in TOKEN_NAMES:
+        raise FieldInvalid(f"{quote(name)} is not one of {', '.join(TOKEN_NAMES)}", place="$.name")
+    return f"{name}_token"
+
+
+def _read(home: Home) -> dict[str, JSON]:
+    """Return all members of the file, once those that are known here are what they must be."""
+    data = home.read(CONFIG_FILE, max_bytes=_MAX_BYTES)
+    try:
+        members = {} if data is None else parse_object(data, max_bytes=_MAX_BYTES)
+        _known(members)
+    except InputError as error:
+        raise StateCorrupt(f"{CONFIG_FILE} is damaged: {error}") from None
+    return members
+
+
+def _settings(members: dict[str, JSON]) -> Settings:
+    known = _known(members)
+    return Settings(known.admin_token or None, known.proxy_token or None)
+
+
+def _known(members: dict[str, JSON]) -> _Members:
+    return shape(_Members, {name: members[name] for name in _Members.__struct_fields__ if name in members})

@@ -1,5 +1,6 @@
 """`remit ledger`: transcripts of what people see, what programs get, and how it ends."""
 
+import importlib
 import json
 import os
 import re
@@ -12,7 +13,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remit.cli import main
-from remit.cli.errors import ADVICE, DONE, EXIT_CODES, NO, OUR_FAULT, USAGE, advice_for, exit_code
+from remit.cli.errors import (
+    ADVICE,
+    DONE,
+    EXIT_CODES,
+    NO,
+    OUR_FAULT,
+    STATE,
+    UNAVAILABLE,
+    USAGE,
+    advice_for,
+    exit_code,
+)
 from remit.errors import HomeUnsafe, LedgerForeign, RemitError
 from tests.ledger.service import Service
 from tests.world import error_classes
@@ -184,7 +196,7 @@ def test_an_unforeseen_error_is_our_fault_and_shows_nothing_of_itself(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("/secret/path")
 
-    monkeypatch.setattr(sys.modules["remit.cli.ledger"], "check_ledger", fail)
+    monkeypatch.setattr(importlib.import_module("remit.cli.ledger"), "check_ledger", fail)
     told = run(place, "check")
     assert told.exit_code == OUR_FAULT
     assert "secret" not in told.output
@@ -215,8 +227,8 @@ def test_a_pipe_sees_no_colour_and_no_bar(place: Path) -> None:
 @pytest.mark.parametrize("error", error_classes(), ids=lambda error: error.__name__)
 def test_every_error_has_an_exit_code_and_advice(error: type[RemitError]) -> None:
     made = error.__new__(error)
-    assert exit_code(made) in {NO, USAGE, OUR_FAULT, 77, 78}
-    assert advice_for(made).endswith((".", "FILE", "show", "loss"))
+    assert exit_code(made) in {NO, USAGE, UNAVAILABLE, OUR_FAULT, 77, STATE}
+    assert advice_for(made).endswith((".", "FILE", "show", "loss", "doctor", "token"))
     if error is not RemitError and error in RemitError.__subclasses__():
         assert error in EXIT_CODES
         assert error in ADVICE

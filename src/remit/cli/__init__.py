@@ -2,18 +2,31 @@
 
 import click
 
-from remit.cli.demo import demo
-from remit.cli.ledger import ledger
+from remit.cli.program import Program
 from remit.version import __version__
 
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="remit", message="remit %(version)s")
 def main() -> None:
     """Govern the tool calls of AI agents and leave evidence that anyone can check."""
 
 
-main.add_command(demo)
-main.add_command(ledger)
+main.places = {
+    "completion": "remit.cli.completion:completion",
+    "delegate": "remit.cli.delegate:delegate",
+    "demo": "remit.cli.demo:demo",
+    "doctor": "remit.cli.doctor:doctor",
+    "hub": "remit.cli.proxy:hub",
+    "inspect": "remit.cli.inspection:inspect",
+    "issue": "remit.cli.issue:issue",
+    "keys": "remit.cli.keys:keys",
+    "kill-switch": "remit.cli.killswitch:kill_switch",
+    "ledger": "remit.cli.ledger:ledger",
+    "proxy": "remit.cli.proxy:proxy",
+    "revoke": "remit.cli.revoke:revoke",
+    "tls": "remit.cli.tls:tls",
+    "token": "remit.cli.tokens:token",
+}

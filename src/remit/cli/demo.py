@@ -1,27 +1,42 @@
 """`remit demo`: a tour in a minute, for a terminal, a pipe or a program."""
 
-import json
-from typing import Any
+from typing import Any, Final
 
 import click
 from msgspec import to_builtins
-from rich.console import Console
 from rich.markup import escape
 
-from remit.cli.tour import Tampering, Tour, take_tour
+from remit.cli.errors import reported
+from remit.cli.opening import opened_ledger
+from remit.cli.options import everywhere
+from remit.cli.render import Screen, show_data
+from remit.cli.tour import Tampering, Tour, perform, rehearse, take_tour
 
 __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-def demo(*, as_json: bool) -> None:
-    """Take a tour: a passport, a chain of receipts, and what becomes of a forgery."""
-    tour = take_tour()
-    if as_json:
-        click.echo(json.dumps(_as_data(tour), indent=2))
+@click.option(
+    "--live", is_flag=True, help="Ask the proxy of the home that is running, and leave a session in its ledger."
+)
+@everywhere
+def demo(*, live: bool, home: str | None, as_json: bool) -> None:
+    """Take a tour: a passport, a chain of receipts, and what becomes of a forgery.
+
+    Without --live everything happens in memory, and nothing is stored.
+
+    Example: remit demo
+    """
+    if live:
+        with opened_ledger(home, as_json=as_json) as ledger:
+            tour = take_tour(perform(ledger.home, ledger))
     else:
-        _show(tour, Console(highlight=False))
+        with reported(as_json=as_json):
+            tour = take_tour(rehearse())
+    if as_json:
+        show_data(_as_data(tour))
+    else:
+        _show(tour, Screen(highlight=False, emoji=False))
 
 
 def _as_data(tour: Tour) -> dict[str, Any]:
@@ -34,7 +49,7 @@ def _as_data(tour: Tour) -> dict[str, Any]:
     }
 
 
-def _show(tour: Tour, console: Console) -> None:
+def _show(tour: Tour, console: Screen) -> None:
     mission = tour.passport.mission
     lines = [
         "[bold]1. A mission passport says what an agent may do[/]",
@@ -46,6 +61,7 @@ def _show(tour: Tour, console: Console) -> None:
             scope=", ".join(mission.resource_scope),
             limits=f"{mission.max_tool_calls} calls, {mission.max_duration_s} s",
             token=f"{tour.passport.token[:32]}... ({len(tour.passport.token)} characters)",
+            **({"proxy": f"{tour.where} is asked, and answers over HTTPS"} if tour.where else {}),
         ),
         "",
         "[bold]2. Every call gets a decision and a signed receipt, chained to the one before[/]",
@@ -61,10 +77,20 @@ def _show(tour: Tour, console: Console) -> None:
         "[bold]4. Tampering is found, and named[/]",
         *(line for tampering in tour.tamperings for line in _tampering_lines(tampering)),
         "",
-        "Nothing was stored. Next: docs/architecture.md shows how it is built.",
+        *(_LIVE if tour.where else _STORED_NOTHING),
     ]
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+_STORED_NOTHING: Final = ["Nothing was stored. Next: docs/architecture.md shows how it is built."]
+_LIVE: Final = [
+    "[bold]5. What to do next[/]",
+    "   remit ledger show          what the ledger holds by now",
+    "   remit ledger check         every chain of it, verified from its root",
+    "   remit issue --help         a passport of your own;  docs/spec/proxy.md shows every request",
+    "   remit proxy --stop         stop the proxy",
+]
 
 
 def _facts(**facts: str) -> list[str]:
@@ -78,7 +104,7 @@ def _receipt_lines(index: int, tour: Tour) -> list[str]:
     decision = "[green]PERMIT[/]" if claims.verdict == "compliant" else "[red]DENY[/]  "
     link = f"[dim]{_short(claims.parent_receipt_hash)} <- {_short(receipt.hash)}[/]"
     lines = [f"{decision} {claims.tool:<11} {link}", escape(str(asked)), f"[dim]{claims.reason}[/]"]
-    lines += [f"[dim]{remedy.sentence}[/]"] if remedy else []
+    lines += [f"[dim]{escape(remedy)}[/]"] if remedy else []
     return [f"   {index} {lines[0]}", *(f"            {line}" for line in lines[1:])]
 
 

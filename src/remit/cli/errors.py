@@ -5,12 +5,14 @@ Both are tables over the error tree: a class without an entry of its own has tha
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 import click
 
 from remit.errors import (
+    AccessError,
+    CertificateUnusable,
     EvidenceError,
     FieldInvalid,
     HomeUnsafe,
@@ -22,36 +24,60 @@ from remit.errors import (
     LedgerRolledBack,
     LedgerUnavailable,
     PassportError,
+    PortInUse,
     RemitError,
     RequestError,
+    ServiceError,
+    ServiceRefused,
     SqliteUnsafe,
     StateCorrupt,
     StateError,
     StateMissing,
     TokenError,
+    TokenRequired,
 )
 
-__all__ = ["ADVICE", "DONE", "EXIT_CODES", "NO", "OUR_FAULT", "USAGE", "advice_for", "exit_code", "reported"]
+__all__ = [
+    "ADVICE",
+    "DONE",
+    "EXIT_CODES",
+    "NO",
+    "OUR_FAULT",
+    "STATE",
+    "UNAVAILABLE",
+    "USAGE",
+    "advice_for",
+    "exit_code",
+    "reported",
+    "tell",
+]
 
 _T = TypeVar("_T")
 
 DONE: Final = 0
 NO: Final = 1
 USAGE: Final = 2
+UNAVAILABLE: Final = 69
 OUR_FAULT: Final = 70
 _PERMISSION: Final = 77
-_STATE: Final = 78
+STATE: Final = 78
 
 EXIT_CODES: Final[Mapping[type[RemitError], int]] = {
     RemitError: OUR_FAULT,
     InputError: USAGE,
-    KeyMaterialError: _STATE,
+    KeyMaterialError: STATE,
     TokenError: NO,
     PassportError: NO,
     EvidenceError: NO,
     RequestError: NO,
-    LedgerError: _STATE,
-    StateError: _STATE,
+    AccessError: NO,
+    TokenRequired: _PERMISSION,
+    ServiceError: UNAVAILABLE,
+    ServiceRefused: NO,
+    PortInUse: STATE,
+    CertificateUnusable: STATE,
+    LedgerError: STATE,
+    StateError: STATE,
     HomeUnsafe: _PERMISSION,
 }
 ADVICE: Final[Mapping[type[RemitError], str]] = {
@@ -63,11 +89,17 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     PassportError: "Ask for a new passport.",
     EvidenceError: "Keep the evidence as it is, and look at the first place that does not fit.",
     RequestError: "Look at what is there with: remit ledger show",
+    AccessError: "Look at what was sent; docs/spec/proxy.md shows every request.",
+    TokenRequired: "Take the token from: remit token",
+    ServiceError: "Look whether the service runs: remit doctor",
+    ServiceRefused: "Look at what was sent; docs/spec/proxy.md shows every request.",
+    PortInUse: "Choose another port, or 0 to let the system choose.",
+    CertificateUnusable: "Name the files of a certificate and its key in PEM form, readable for this user.",
     LedgerError: "Look whether the disk is full or failing, then try again.",
     LedgerUnavailable: "Look whether the disk is full or failing, then try again.",
     StateError: "Nothing was changed. Put it right, then try again.",
     HomeUnsafe: "Make the home, and everything in it, its owner's alone.",
-    StateCorrupt: "Restore a copy with: remit ledger restore FILE",
+    StateCorrupt: "Put right what is named, or restore a copy of the ledger with: remit ledger restore FILE",
     StateMissing: "Look whether --home or REMIT_HOME names the right folder, or restore a copy of what is gone.",
     LedgerForeign: "Look whether --home and FILE belong together.",
     LedgerRolledBack: "Restore a newer copy, or accept the loss: remit ledger restore FILE --accept-loss",
@@ -96,19 +128,21 @@ def reported(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except RemitError as error:
-        _tell(str(error), error.code, advice_for(error), as_json=as_json)
+        tell(str(error), error.code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
     except (click.exceptions.Exit, click.ClickException, click.Abort):
         raise
     except Exception as error:  # the edge of the program: whatever it is, it is our fault
         kind = type(error).__name__
-        _tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
+        tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
         raise SystemExit(OUR_FAULT) from error
 
 
-def _tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
+def tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
+    """Say what is wrong and what to do, in two lines on stderr, or in one document on stdout."""
     if as_json:
         click.echo(json.dumps({"ok": False, "error": message, "error_code": code}))
-    else:
+        return
+    with suppress(OSError):  # the exit code says it too
         click.echo(f"remit: {message}", err=True)
         click.echo(f"       {advice}", err=True)

@@ -1,42 +1,27 @@
 """`remit ledger`: look at the ledger, copy it, put a copy back, and check all of it."""
 
 import os
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from remit.cli.errors import DONE, NO, reported
-from remit.cli.render import bar, show_data, show_facts, waiting
-from remit.config import home_path
+from remit.cli.errors import DONE, NO
+from remit.cli.opening import opened_home, opened_rows
+from remit.cli.options import everywhere
+from remit.cli.render import bar, show_data, show_facts, shown, waiting
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
-from remit.ledger.embedded import open_rows
 from remit.ledger.findings import Finding, Report
-from remit.ledger.home import Home, open_home
 from remit.ledger.port import Overview
 from remit.ledger.restore import restore
 from remit.ledger.rows import Rows
 
 __all__ = ["ledger"]
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _SHOWN: Final = 20
 _FILE: Final = click.Path(path_type=Path)
-
-
-def _common(command: _Command) -> _Command:
-    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
-    return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)
-
-
-@contextmanager
-def _home(option: str | None, *, as_json: bool) -> Iterator[Home]:
-    with reported(as_json=as_json), open_home(home_path(option), create=False) as home:
-        yield home
 
 
 @click.group()
@@ -45,13 +30,13 @@ def ledger() -> None:
 
 
 @ledger.command("show")
-@_common
+@everywhere
 def _show_command(*, home: str | None, as_json: bool) -> None:
     """Show how much the ledger holds, and the last of it.
 
     Example: remit ledger show --json
     """
-    with _home(home, as_json=as_json) as opened, open_rows(opened) as (_, rows):
+    with opened_rows(home, as_json=as_json) as rows:
         data = _overview_data(rows.overview()) | _keys_data(rows)
     if as_json:
         return show_data({"ok": True} | data)
@@ -78,7 +63,7 @@ def _keys_data(rows: Rows) -> dict[str, Any]:
 
 @ledger.command("backup")
 @click.argument("file", type=_FILE)
-@_common
+@everywhere
 def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
     """Copy the ledger to FILE, which must not exist, while others go on writing.
 
@@ -86,7 +71,7 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 
     Example: remit ledger backup ~/remit-2026-01-31.db
     """
-    with _home(home, as_json=as_json) as opened, waiting("copying the ledger"):
+    with opened_home(home, as_json=as_json) as opened, waiting("copying the ledger"):
         overview = backup(opened, file)
     if as_json:
         return show_data({"ok": True, "file": str(file)} | _overview_data(overview))
@@ -96,7 +81,7 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 @ledger.command("restore")
 @click.argument("file", type=_FILE)
 @click.option("--accept-loss", is_flag=True, help="Restore even if receipts that came later are lost by it.")
-@_common
+@everywhere
 def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json: bool) -> None:
     """Put the copy in FILE in the place of the ledger. Stop the Hub and the proxy first.
 
@@ -104,7 +89,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
 
     Example: remit ledger restore ~/remit-2026-01-31.db
     """
-    with _home(home, as_json=as_json) as opened, waiting("restoring the ledger"):
+    with opened_home(home, as_json=as_json) as opened, waiting("restoring the ledger"):
         restored = restore(opened, file, accept_loss=accept_loss)
     if as_json:
         rest = {name: value for name, value in restored._asdict().items() if name != "overview"}
@@ -121,7 +106,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
 
 
 @ledger.command("check")
-@_common
+@everywhere
 def _check_command(*, home: str | None, as_json: bool) -> None:
     """Verify every chain from its root, and hold every row against what is signed.
 
@@ -130,7 +115,7 @@ def _check_command(*, home: str | None, as_json: bool) -> None:
     Example: remit ledger check --json
     """
     with (
-        _home(home, as_json=as_json) as opened,
+        opened_home(home, as_json=as_json) as opened,
         bar("checking receipts") as tell,
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
@@ -152,7 +137,7 @@ def _show_report(report: Report) -> None:
     mark, style = (f"BROKEN {report.found:,} findings", "red") if report.found else ("VERIFIED", "green")
     show_facts(facts, mark=mark, style=style)
     for finding in report.findings[:_SHOWN]:
-        click.echo(_line(finding))
+        click.echo(shown(_line(finding)))
     if report.found > _SHOWN:
         click.echo(f"... and {report.found - _SHOWN:,} more: remit ledger check --json")
 

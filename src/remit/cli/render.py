@@ -1,21 +1,24 @@
 """Output: short aligned lines for people, one JSON document for programs, and a bar on stderr while work goes on.
 
 Results go to stdout, everything else to stderr. What lasts less than a second shows no bar, and no pipe ever sees one.
+Keeps this invariant: whatever comes from outside is printed as text, and steers no terminal.
 """
 
+import errno
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Final
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-__all__ = ["bar", "show_data", "show_facts", "waiting"]
+__all__ = ["Screen", "bar", "date", "note", "show_data", "show_facts", "shown", "waiting"]
 
 _PATIENCE_S: Final = 1.0
 _WIDTH: Final = 12
@@ -28,11 +31,42 @@ def show_data(data: object) -> None:
 
 def show_facts(facts: Mapping[str, str], *, mark: str = "", style: str = "") -> None:
     """Print facts, one a line, under each other; `mark` is the word that says how it went, coloured in a terminal."""
-    console = Console(highlight=False)
+    screen = Screen(highlight=False)
     if mark:
-        console.print(f"[{style}]{escape(mark)}[/]" if style else escape(mark), soft_wrap=True)
+        screen.print(Text(shown(mark), style), soft_wrap=True)
     for name, fact in facts.items():
-        console.print(f"[dim]{escape(name):<{_WIDTH}}[/] {escape(fact)}", soft_wrap=True)
+        screen.print(Text.assemble((f"{shown(name):<{_WIDTH}}", "dim"), " ", shown(fact)), soft_wrap=True)
+
+
+class Screen(Console):
+    """Where text for people is printed. A reader that has gone is told to the caller, as any other lost output is."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise again what was caught."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads any more")
+
+
+def note(text: str) -> None:
+    """Tell a person something beside the result, on stderr."""
+    with suppress(OSError):  # nothing of the result is lost by it
+        click.echo(f"remit: {shown(text)}", err=True)
+
+
+def shown(text: str) -> str:
+    """Return text with everything escaped that is not seen, or that steers a terminal."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def date(seconds: int) -> str:
+    """Return a moment for people, or the number itself where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)
 
 
 @contextmanager

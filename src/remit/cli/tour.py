@@ -1,12 +1,17 @@
 """What `remit demo` shows: a passport, four calls that are really judged, the proof, and what becomes of a forgery.
 
-Everything is made in memory with a key of the moment: nothing is written, and nothing of it can be used afterwards.
+Played in memory, with a key of the moment, nothing is written. Played live, a proxy is asked, over the wire, and the
+session stays in its ledger. Either way the proof is an auditor's: tokens and public keys are all it has.
 """
 
 import base64
 import json
+import os
+import secrets
+import tempfile
+import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import to_builtins
 
@@ -23,28 +28,37 @@ from remit import (
     verifier_id,
     verify_chain,
     verify_passport,
+    verify_receipt,
     verify_session,
     walk_chain,
 )
+from remit.client import Proxy
+from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import Start
+from remit.ledger.embedded import Embedded
+from remit.ledger.home import Home
 from remit.policy.call import ToolCall
-from remit.policy.engines import Remedy
+from remit.proxy.record import load_running
 from remit.wiring import build_rehearsal
 
-__all__ = ["Tampering", "Tour", "take_tour"]
+__all__ = ["Played", "Tampering", "Tour", "perform", "rehearse", "take_tour"]
 
-_MISSION: Final = Mission(
-    agent_id="agent:reviewer",
-    mission="Review the pull request and run the tests",
-    allowed_tools=("Bash", "read_file", "send_email"),
-    forbidden_tools=("send_email",),
-    resource_scope=("/work/project",),
-    max_tool_calls=20,
-    max_duration_s=900,
-    cwd="/work/project",
-)
+_SOMEWHERE: Final = "/work/project"
+
+
+def _mission(folder: str) -> Mission:
+    return Mission(
+        agent_id="agent:reviewer",
+        mission="Review the pull request and run the tests",
+        allowed_tools=("Bash", "read_file", "send_email"),
+        forbidden_tools=("send_email",),
+        resource_scope=(folder,),
+        max_tool_calls=20,
+        max_duration_s=900,
+        cwd=folder,
+    )
 
 
 _CALLS: Final = (
@@ -65,40 +79,93 @@ class Tampering:
     problem: str
 
 
+class Played(NamedTuple):
+    """What a tour leaves: tokens, and the keys that they are checked with."""
+
+    passport: str
+    remedies: list[str]
+    receipts: list[str]
+    attestation: str
+    keyring: Keyring
+    now: int
+    where: str = ""
+
+
 @dataclass(frozen=True)
 class Tour:
     """All that the tour shows."""
 
     passport: Passport
     calls: tuple[ToolCall, ...]
-    remedies: list[Remedy | None]
+    remedies: list[str]
     receipts: list[SignedReceipt]
     head: Head
     attestation: Attestation
     tamperings: list[Tampering]
+    # The address of the proxy that was asked; none where it was played in memory.
+    where: str
 
 
-def take_tour() -> Tour:
-    """Return a tour made with a fresh key: the calls are really judged, by the same path as any other."""
+def rehearse() -> Played:
+    """Play the tour in memory: the calls are really judged, by the same path as any other."""
     with build_rehearsal() as (governor, key):
         issuer = verifier_id(key.public)
         now = governor.means.clock.now().wall_s
-        token = issue_passport(_MISSION, key, issuer=issuer, jti=governor.means.new_id("pass"), now=now).token
+        jti = governor.means.new_id("pass")
+        token = issue_passport(_mission(_SOMEWHERE), key, issuer=issuer, jti=jti, now=now).token
         session_id = governor.run(Start(token)).session.id
         answers = [governor.run(Evaluate(session_id, call)) for call in _CALLS]
         attested = governor.run(Attest(session_id, end=True)).attestation.token
-    keyring = Keyring([TrustedKey(key.public, issuer)])
-    receipts = [answer.receipt for answer in answers]
-    tokens = [receipt.token for receipt in receipts]
-    *_, (_, head) = walk_chain(tokens, keyring)
+    return Played(
+        passport=token,
+        remedies=[answer.remedy.sentence if answer.remedy else "" for answer in answers],
+        receipts=[answer.receipt.token for answer in answers],
+        attestation=attested,
+        keyring=Keyring([TrustedKey(key.public, issuer)]),
+        now=now,
+    )
+
+
+def perform(home: Home, ledger: Embedded) -> Played:
+    """Play the tour against the proxy of a home, as an agent would: by its address, its authority and a passport."""
+    running = load_running(home)
+    if running is None:
+        raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
+    with home.folder("tls") as folder, tempfile.TemporaryDirectory() as project:
+        key = ledger.keys.signing(ledger.reader.switches().kid)
+        now, jti = int(time.time()), f"pass:{secrets.token_hex(16)}"
+        folder_seen = os.path.realpath(project)
+        token = issue_passport(_mission(folder_seen), key, issuer=verifier_id(key.public), jti=jti, now=now).token
+        with Proxy(running.listening, ca=folder.path_of("ca.pem")) as proxy:
+            session_id = proxy.start(token).session_id
+            answers = [proxy.evaluate(session_id, call.tool_name, dict(call.arguments)) for call in _CALLS]
+            attested = proxy.attest(session_id, end=True)
+    return Played(
+        passport=token,
+        remedies=[answer.remedy or "" for answer in answers],
+        receipts=[answer.receipt for answer in answers],
+        attestation=attested.token,
+        keyring=ledger.keys.keyring(),
+        now=now,
+        where=running.listening,
+    )
+
+
+def take_tour(played: Played) -> Tour:
+    """Return the tour over what was played, with everything in it verified."""
+    keyring, tokens = played.keyring, played.receipts
+    walked = list(walk_chain(tokens, keyring))
+    receipts = [verify_receipt(token, keyring) for token in tokens]
+    head = walked[-1][1]
     return Tour(
-        passport=verify_passport(token, keyring, now=now),
+        passport=verify_passport(played.passport, keyring, now=played.now),
         calls=_CALLS,
-        remedies=[answer.remedy for answer in answers],
+        remedies=played.remedies,
         receipts=receipts,
         head=head,
-        attestation=verify_session(attested, tokens, keyring),
+        attestation=verify_session(played.attestation, tokens, keyring),
         tamperings=[_tamper(deed, forged, keyring, head) for deed, forged in _forgeries(receipts).items()],
+        where=played.where,
     )
 
 

@@ -1,0 +1,35 @@
+"""`remit completion`: scripts by which shells complete the commands and options."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from remit.cli.errors import reported
+from remit.cli.options import everywhere
+from remit.cli.render import show_data
+
+__all__ = ["completion"]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@everywhere
+def completion(*, shell: str, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
+    """Print the script that lets SHELL complete commands and options.
+
+    \b
+    Install it for good with one of:
+      remit completion bash > ~/.local/share/bash-completion/completions/remit
+      remit completion zsh  > ~/.zfunc/_remit     (a folder of fpath)
+      remit completion fish > ~/.config/fish/completions/remit.fish
+
+    \b
+    Example: for this shell only
+      eval "$(remit completion bash)"
+    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    with reported(as_json=as_json):
+        kind = get_completion_class(shell)
+        program = click.get_current_context().find_root().command
+        script = kind(program, {}, "remit", "_REMIT_COMPLETE").source() if kind else ""
+    if as_json:
+        return show_data({"ok": True, "shell": shell, "script": script})
+    return click.echo(script)

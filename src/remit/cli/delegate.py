@@ -1,0 +1,128 @@
+"""`remit delegate`: a narrower passport for a delegate of a session, paid for out of its budget."""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from remit.claims.jws import PASSPORT, verify_token
+from remit.claims.mission import Mission, parse_mission
+from remit.cli.certificates import confirmation_of
+from remit.cli.errors import NO, reported, tell
+from remit.cli.limits import limits
+from remit.cli.options import ListCommand, everywhere
+from remit.cli.render import show_data
+from remit.cli.resources import real_path, real_scope, starting_directory
+from remit.cli.service import opened_service
+from remit.governor.delegate import Delegate, Delegated
+from remit.governor.sessions import Look
+
+__all__ = ["delegate"]
+
+_ADVICE: Final = "Ask for fewer calls, or start another session with a new passport."
+
+
+@click.command(cls=ListCommand)
+@click.argument("session_id")
+@click.option("--agent-id", required=True, metavar="ID", help="Who acts.")
+@click.option("--mission", required=True, metavar="TEXT", help="What is asked of the delegate.")
+@click.option("--max-tool-calls", required=True, type=int, help="How many of the session's calls are set aside for it.")
+@click.option(
+    "--max-duration-s", type=int, help="How long its session may last. It ends with the parent's in any case."
+)
+@click.option("--request-id", metavar="ID", help="Makes the request repeatable: the same again gets the same passport.")
+@limits(tools="the parent's", scope="the parent's", effects="the parent's")
+@everywhere
+def delegate(
+    *,
+    session_id: str,
+    agent_id: str,
+    mission: str,
+    max_tool_calls: int,
+    max_duration_s: int | None,
+    request_id: str | None,
+    allowed_tools: Sequence[str],
+    forbidden_tools: Sequence[str],
+    resource_scope: Sequence[str],
+    allowed_side_effects: Sequence[str],
+    cwd: str | None,
+    bind_certificate: Path | None,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    """Make a passport for a delegate of the session SESSION_ID, and print its token and nothing else.
+
+    It is nowhere wider than the parent's; its calls are set aside at once. What is not told is as the parent has it.
+
+    \b
+    Example:
+      remit delegate pass:0123456789abcdef0123456789abcdef --agent-id agent:helper
+            --mission "Read the logs" --max-tool-calls 10 --allowed-tools Read
+    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    with reported(as_json=as_json):
+        bound_to = confirmation_of(bind_certificate) if bind_certificate else None
+        scope = real_scope(resource_scope)
+        start = None if cwd is None else real_path(cwd, "$.cwd")
+    with opened_service(home, as_json=as_json) as service:
+        parent = service.governor.run(Look(session_id)).passport.mission
+        asked = _mission(
+            parent,
+            agent_id=agent_id,
+            mission=mission,
+            max_tool_calls=max_tool_calls,
+            max_duration_s=max_duration_s,
+            allowed_tools=allowed_tools,
+            forbidden_tools=forbidden_tools,
+            resource_scope=scope,
+            allowed_side_effect_classes=allowed_side_effects,
+            cwd=start,
+        )
+        request = f"req:{secrets.token_hex(16)}" if request_id is None else request_id
+        delegated = service.governor.run(Delegate(session_id, asked, request, bound_to))
+        keyring = service.embedded.keys.keyring()
+        claims = verify_token(PASSPORT, delegated.passport, keyring).claims if delegated.passport else {}
+    _show(delegated, claims, request, as_json=as_json)
+
+
+def _mission(parent: Mission, **asked: Any) -> Mission:  # noqa: ANN401 - checked here
+    """Return the mission that is asked for, with what was left out as the parent has it.
+
+    The duration is the parent's whole one, so that a request which is made again later is still the same; the passport
+    and the session of a delegate end with the parent's all the same.
+    """
+    told = {name: value for name, value in asked.items() if value not in (None, ())}
+    members: dict[str, Any] = {
+        "allowed_tools": list(parent.allowed_tools),
+        "resource_scope": list(parent.resource_scope),
+        "max_duration_s": parent.max_duration_s,
+        "allowed_side_effect_classes": list(parent.allowed_side_effect_classes),
+        "cwd": parent.cwd,
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in told.items()},
+    }
+    if asked["cwd"] is None and asked["resource_scope"]:
+        members["cwd"] = starting_directory(parent.cwd, asked["resource_scope"])
+    return parse_mission(members)
+
+
+def _show(delegated: Delegated, claims: dict[str, Any], request: str, *, as_json: bool) -> None:
+    said = delegated.receipt.claims
+    if not delegated.permits or delegated.passport is None:
+        code = delegated.refusal or said.internal_denial_code or "policy_denied"
+        reason = f"what was delegated does not hold any more ({code})" if delegated.refusal else said.reason
+        tell(reason, code, _ADVICE, as_json=as_json)
+        raise SystemExit(NO)
+    if as_json:
+        show_data(
+            {
+                "token": delegated.passport,
+                "claims": claims,
+                "request_id": request,
+                "repeated": delegated.repeated,
+                "receipt_id": said.receipt_id,
+                "budget_remaining": said.budget_remaining,
+            }
+        )
+    else:
+        click.echo(delegated.passport)

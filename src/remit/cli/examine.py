@@ -1,0 +1,144 @@
+"""What can be said of a token: its kind, who signed it, and what the ledger knows of it.
+
+Keeps this invariant: what is in `details` was verified. What a token says without that is in `peeked`
+alone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from remit.claims.attestation import verify_attestation
+from remit.claims.bookmark import verify_bookmark
+from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, PASSPORT, RECEIPT, Peeked
+from remit.claims.keys import Keyring
+from remit.claims.passport import Passport
+from remit.claims.receipt import verify_receipt
+from remit.claims.strictjson import JSON
+from remit.claims.succession import verify_key_change
+from remit.cli.given import genuine_passport
+from remit.errors import (
+    InputError,
+    KeyMaterialError,
+    PassportError,
+    RemitError,
+    TokenError,
+    TokenKindMismatch,
+    TokenMalformed,
+)
+from remit.ledger.rows import Rows
+
+__all__ = ["Examined", "examine"]
+
+_Details: TypeAlias = Mapping[str, JSON]
+# All else is a fault of the ledger, not of the token.
+_NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
+
+
+class Examined(NamedTuple):
+    """A token, looked at. `error` says why it is not verified, where it is not."""
+
+    kind: str
+    error: RemitError | None
+    kid: str
+    details: _Details
+    peeked: Peeked
+
+
+def examine(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | None, now: int) -> Examined:
+    """Verify a token with `keyring`, and say what the ledger knows of it, if there is one."""
+    kind, look = _KINDS.get(_typ(peeked), ("", None))
+    if look is None:
+        readable = peeked.header is not None
+        unknown = TokenKindMismatch("typ is of no kind that is known here") if readable else None
+        return Examined(kind, unknown or TokenMalformed("it is not a token: its header cannot be read"), "", {}, peeked)
+    try:
+        details = look(token, keyring, rows, now)
+    except _NOT_GENUINE as error:
+        return Examined(kind, error, "", {}, peeked)
+    return Examined(kind, None, str((peeked.header or {}).get("kid")), details, peeked)
+
+
+def _typ(peeked: Peeked) -> str:
+    typ = (peeked.header or {}).get("typ")
+    return typ.lower().removeprefix("application/") if isinstance(typ, str) else ""
+
+
+def _passport(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+    passport = genuine_passport(token, keyring)
+    details: dict[str, JSON] = {
+        "id": passport.jti,
+        "issuer": passport.issuer,
+        "expires_at": passport.expires_at,
+        "expired": now >= passport.expires_at,
+    }
+    if rows is None:
+        return details
+    session = rows.session(passport.jti)
+    state = session.state if session else "not started"
+    return details | {"revoked": _is_revoked(passport, rows), "session": state}
+
+
+def _is_revoked(passport: Passport, rows: Rows) -> bool:
+    """Tell whether it was revoked, or one that it was delegated from."""
+    jti, parent = passport.jti, passport.parent_jti
+    while True:
+        session = rows.session(jti)
+        if rows.revoked(jti) or (session is not None and session.state == "revoked"):
+            return True
+        if parent is None:
+            return False
+        above = rows.session(parent)
+        jti, parent = parent, above.parent if above else None
+
+
+def _receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+    receipt = verify_receipt(token, keyring)
+    claims = receipt.claims
+    details: dict[str, JSON] = {
+        "id": claims.receipt_id,
+        "issuer": claims.iss,
+        "hash": receipt.hash,
+        "expires_at": claims.exp,
+        "expired": now >= claims.exp,
+    }
+    if rows is None:
+        return details
+    kept = rows.receipt(claims.receipt_id)
+    if kept is None or kept.token != token:
+        return details | {"in_ledger": False}
+    return details | {
+        "in_ledger": True,
+        "session": kept.session_id,
+        "place": kept.seq,
+        "of": rows.count(kept.session_id),
+    }
+
+
+def _attestation(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    claims = verify_attestation(token, keyring)
+    details: dict[str, JSON] = {"id": claims.jti, "issuer": claims.iss, "session": claims.session_id}
+    return details if rows is None else details | {"in_ledger": token in rows.attestations(claims.session_id)}
+
+
+def _key_change(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    change = verify_key_change(token, keyring)
+    details: dict[str, JSON] = {"id": change.jti, "predecessor": change.predecessor, "successor": change.successor.kid}
+    if rows is None:
+        return details
+    return details | {"in_ledger": token in [record.change for record in rows.keys()]}  # noqa: SIM118 - not a dictionary
+
+
+def _bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    head, _ = verify_bookmark(token, keyring)
+    session_id = head.lineage.grant_id
+    details: dict[str, JSON] = {"session": session_id, "place": head.length}
+    return details if rows is None else details | {"in_ledger": rows.bookmark(session_id) == token}
+
+
+_KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int], _Details] | None]]] = {
+    PASSPORT.typ: ("passport", _passport),
+    RECEIPT.typ: ("receipt", _receipt),
+    ATTESTATION.typ: ("attestation", _attestation),
+    KEY_CHANGE.typ: ("change of key", _key_change),
+    BOOKMARK.typ: ("bookmark", _bookmark),
+}

@@ -1,0 +1,40 @@
+"""`remit kill-switch`: end everything at once. It asks nothing back: who turns it is in a hurry."""
+
+from typing import Literal, TypeAlias
+
+import click
+
+from remit.cli.opening import opened_rows
+from remit.cli.options import everywhere
+from remit.cli.render import show_data, show_facts
+from remit.cli.service import opened_service
+from remit.governor.revoke import KillSwitch
+
+__all__ = ["kill_switch"]
+
+_Turn: TypeAlias = Literal["on", "off", "status"]
+
+
+@click.command("kill-switch")
+@click.argument("turn", type=click.Choice(["on", "off", "status"]))
+@everywhere
+def kill_switch(*, turn: _Turn, home: str | None, as_json: bool) -> None:
+    """Turn the kill switch, or show how it stands.
+
+    `on` revokes every session and lets none start; every call is denied from then on. `off` lets sessions start again,
+    with new passports: those that were revoked stay revoked.
+
+    Example: remit kill-switch on
+    """
+    revoked = None
+    if turn != "status":
+        with opened_service(home, as_json=as_json) as service:
+            revoked = service.governor.run(KillSwitch(turn == "on"))
+    with opened_rows(home, as_json=as_json) as rows:
+        is_on, active = rows.switches().kill_switch, sum(1 for _ in rows.active_sessions())
+    if as_json:
+        counts = {"active_sessions": active} | ({} if revoked is None else {"revoked_sessions": revoked})
+        return show_data({"ok": True, "kill_switch": is_on} | counts)
+    facts = {"active": f"{active:,} sessions"} | ({"revoked": f"{revoked:,} sessions"} if turn == "on" else {})
+    mark, style = ("the kill switch is ON", "red") if is_on else ("the kill switch is off", "")
+    return show_facts(facts, mark=mark, style=style)

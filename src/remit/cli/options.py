@@ -1,0 +1,63 @@
+"""Options that commands share: where the home is, what the output is, and lists.
+
+A list option takes several values and may be given again: `--allowed-tools Read Grep --allowed-tools Bash`. It ends at
+the next option, or at `--`; a value that begins with a dash is written `--allowed-tools=-x`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["ListCommand", "ListOption", "everywhere"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def everywhere(command: _Command) -> _Command:
+    """Add the options that every command has."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
+    return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)
+
+
+class ListOption(click.Option):
+    """An option with several values, of a `ListCommand`."""
+
+    def __init__(self, declarations: list[str], **attributes: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(declarations, **(attributes | {"multiple": True}))
+
+
+class ListCommand(click.Command):
+    """A command that has list options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, lists written out."""
+        return super().parse_args(ctx, _written_out(self.params, args, ctx))
+
+
+def _written_out(params: Iterable[click.Parameter], args: Iterable[str], ctx: click.Context) -> list[str]:
+    """Return the arguments with `--list A B` as `--list A --list B`, which is what the library reads."""
+    options = {name: option for option in params if isinstance(option, click.Option) for name in option.opts}
+    given, written = deque(args), list[str]()
+    while given:
+        word = given.popleft()
+        option = options.get(word)
+        if word == "--":
+            return [*written, word, *given]
+        if isinstance(option, ListOption):
+            written += _values(word, given, ctx)
+        elif option is not None and not option.is_flag and given:
+            written += [word, given.popleft()]
+        else:
+            written.append(word)
+    return written
+
+
+def _values(name: str, given: deque[str], ctx: click.Context) -> list[str]:
+    values = list[str]()
+    while given and not (given[0].startswith("-") and given[0] != "-"):
+        values += [name, given.popleft()]
+    if not values and not ctx.resilient_parsing:
+        raise click.BadOptionUsage(name, f"Option '{name}' requires at least one value.", ctx)
+    return values or [name]

@@ -1,0 +1,147 @@
+"""The program around all commands: which there are, and how it ends when something is not as it should be.
+
+Keeps this invariant: whatever happens, a program that calls it gets an exit code and no traceback. A usage error is
+told as any other error is; output that cannot be written is an error too, but for a reader that has gone.
+"""
+
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import takewhile
+from typing import Any, Final, TextIO
+
+import click
+
+from remit.cli.errors import DONE, USAGE, advice_for, exit_code, tell
+from remit.cli.render import shown
+from remit.errors import LedgerUnavailable
+
+__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "Program"]
+
+# As a shell counts a program that a signal has ended.
+INTERRUPTED: Final = 128 + signal.SIGINT
+READER_GONE: Final = 128 + signal.SIGPIPE
+USAGE_CODE: Final = "usage"
+_SHOWN_LENGTH: Final = 500
+
+
+class _OutputLost(Exception):
+    """What was printed could not be written; `reason` says why."""
+
+    def __init__(self, reason: int | None) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+class Program(click.Group):
+    """The commands, each read from its own file when it is asked for."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(*args, **attributes)
+        self.places: Mapping[str, str] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *self.places})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; its place says which name of which file it is."""
+        if cmd_name not in self.places:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.places[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - the library's own
+        """Read the arguments; help is printed here."""
+        with _watched_output():
+            return super().make_context(*args, **attributes)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        with _watched_output():
+            answer: object = super().invoke(ctx)
+            return answer
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - the library's own
+        **extra: Any,  # noqa: ANN401 - the library's own
+    ) -> Any:  # noqa: ANN401 - the library's own
+        """Run the program, and exit."""
+        given = sys.argv[1:] if args is None else list(args)
+        if not standalone_mode:
+            return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            sys.exit(self._ended(given, prog_name, complete_var, extra))
+        finally:
+            _finish(sys.stdout)
+            _finish(sys.stderr)
+
+    def _ended(
+        self, given: list[str], prog_name: str | None, complete_var: str | None, extra: Mapping[str, Any]
+    ) -> int:
+        as_json = "--json" in takewhile(lambda word: word != "--", given)
+        try:
+            with suppress(AttributeError):  # no output at all, or one that is not a stream of ours
+                sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            answer = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.Abort:
+            return INTERRUPTED
+        except click.ClickException as error:
+            with suppress(OSError):
+                _tell_usage(error, as_json=as_json)
+            return USAGE
+        except _OutputLost as lost:
+            return _tell_lost(lost)
+        return answer if isinstance(answer, int) else DONE
+
+
+@contextmanager
+def _watched_output() -> Iterator[None]:
+    """Raise `_OutputLost` if what is printed meanwhile cannot be written."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        raise _OutputLost(error.errno) from None
+
+
+def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
+        return error.show()
+    message = shown(" ".join(error.format_message().split())).removesuffix(".")
+    message = message[:1].lower() + message[1:_SHOWN_LENGTH]
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "remit"
+    return tell(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
+
+
+def _tell_lost(lost: _OutputLost) -> int:
+    if lost.reason == errno.EPIPE:
+        return READER_GONE
+    said = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")
+    tell(str(said), said.code, advice_for(said), as_json=False)
+    return exit_code(said)
+
+
+def _finish(stream: TextIO | None) -> None:
+    """Write what is left, or let it go nowhere: at its end the interpreter would try again, and complain."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

@@ -1,0 +1,134 @@
+"""`remit proxy`, or `remit hub start`: the governance proxy, until it is stopped."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from remit.claims.shapes import encode
+from remit.cli.background import start_in_background, stop_in_background
+from remit.cli.errors import reported
+from remit.cli.opening import opened_home
+from remit.cli.options import everywhere
+from remit.cli.render import note, show_data
+from remit.config import collector, home_path, user_home
+from remit.http.hosts import is_wildcard
+from remit.http.log import LEVELS
+from remit.proxy.options import ProxyOptions
+from remit.proxy.record import Running
+from remit.wiring.proxy import end_now, run_proxy
+
+__all__ = ["hub", "proxy"]
+
+_MAX_WORKERS: Final = 64
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; 0 lets the system choose.")
+@click.option(
+    "--workers", type=click.IntRange(1, _MAX_WORKERS), default=1, show_default=True, help="How many processes."
+)
+@click.option("--tls-cert", metavar="FILE", help="Your own certificate, with its chain, instead of a local one.")
+@click.option("--tls-key", metavar="FILE", help="The key of your own certificate.")
+@click.option(
+    "--client-ca", metavar="FILE", help="Mutual TLS: serve only clients with a certificate of this authority."
+)
+@click.option("--insecure-http", is_flag=True, help="Plain HTTP, on a loopback address only.")
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A further Host to serve; repeats."
+)
+@click.option("--require-token", is_flag=True, help="Ask everyone for the token of: remit token proxy")
+@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, beside the passport's own rules.")
+@click.option(
+    "--connections-per-peer",
+    type=click.IntRange(1, 65535),
+    default=64,
+    show_default=True,
+    help="How many connections one address may have.",
+)
+@click.option("--otlp-endpoint", metavar="URL", help="Send traces and receipts to an OpenTelemetry collector.")
+@click.option(
+    "--log-level", type=click.Choice(list(LEVELS)), default="info", show_default=True, help="How much to log."
+)
+@click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
+@click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
+@everywhere
+def proxy(
+    *,
+    home: str | None,
+    as_json: bool,
+    otlp_endpoint: str | None,
+    background: bool,
+    stop: bool,
+    **chosen: Any,  # noqa: ANN401 - as `ProxyOptions` has them
+) -> None:
+    """Start the governance proxy, and print where it listens.
+
+    The first start makes a home, an authority and a certificate: clients trust tls/ca.pem in the home. SIGTERM or
+    Ctrl-C stops it; SIGHUP makes it read certificates and tokens again.
+
+    Example: remit proxy --port 8443
+    """
+    if stop:
+        return _stop(home, as_json=as_json)
+    if background:
+        with opened_home(home, as_json=as_json, create=True) as opened:
+            given = _as_arguments({"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen})
+            running, before = start_in_background(opened, given)
+        if before:
+            note("it was running already")
+        return _announce(running, as_json=as_json)
+    with reported(as_json=as_json):
+        options = ProxyOptions(
+            home=str(home_path(home)),
+            user_home=user_home(),
+            otlp_endpoint=otlp_endpoint or collector(),
+            log_json=not sys.stderr.isatty(),
+            **chosen,
+        )
+        if is_wildcard(options.host):
+            note("listening on every address of this machine: name those that clients use with --allowed-host")
+        run_proxy(options, lambda url: _announce(Running(listening=url, pid=os.getpid()), as_json=as_json))
+    return end_now()
+
+
+def _announce(running: Running, *, as_json: bool) -> None:
+    click.echo(encode(running) if as_json else f"proxy listening on {running.listening}")
+    sys.stdout.flush()
+
+
+def _stop(home: str | None, *, as_json: bool) -> None:
+    with opened_home(home, as_json=as_json) as opened:
+        running = stop_in_background(opened)
+    if as_json:
+        return show_data({"ok": True, "stopped": running.listening if running else None})
+    return note(f"stopped {running.listening}" if running else "no proxy of this home is running")
+
+
+def _as_arguments(given: Mapping[str, object]) -> list[str]:
+    """Return options as they are written on a command line."""
+    words = []
+    for name, value in given.items():
+        option = "--" + _WRITTEN.get(name, name).replace("_", "-")
+        values = value if isinstance(value, tuple) else (value,)
+        words += [
+            option if one is True else f"{option}={one}" for one in values if one is not None and one is not False
+        ]
+    return words
+
+
+_WRITTEN: Final = {"allowed_hosts": "allowed_host"}
+
+
+@click.group()
+def hub() -> None:
+    """The services of this machine.
+
+    Example: remit hub start --port 8443
+    """
+
+
+hub.add_command(proxy, "start")

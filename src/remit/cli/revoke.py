@@ -1,0 +1,82 @@
+"""`remit revoke`: take a passport, a session or a whole lineage back."""
+
+import re
+from typing import Final
+
+import click
+
+from remit.claims.keys import Keyring
+from remit.claims.shapes import ID_STRING
+from remit.cli.given import genuine_passport, read_given
+from remit.cli.options import everywhere
+from remit.cli.render import note, show_data, show_facts
+from remit.cli.service import opened_service
+from remit.errors import FieldInvalid
+from remit.governor.revoke import RevokePassport, RevokeSession
+from remit.ledger.port import Reader, Session
+
+__all__ = ["revoke"]
+
+_ID: Final = re.compile(ID_STRING)
+_LONGEST_ID: Final = 64
+
+
+@click.command()
+@click.argument("which", metavar="ID")
+@click.option("--session", is_flag=True, help="Revoke the session of this id, which must exist, and its delegates.")
+@click.option("--lineage", is_flag=True, help="Revoke the session that this one was delegated from, and all of it.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the revocation of a passport.")
+@everywhere
+def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str | None, as_json: bool) -> None:
+    """Revoke a passport by its ID, which is also the id of its session. What was delegated from it ends with it.
+
+    Instead of an ID there can be the token itself, `-` to read it from a pipe, or @FILE. A passport that was never used
+    is revoked in advance.
+
+    Example: remit revoke pass:0123456789abcdef0123456789abcdef --reason "laptop lost"
+    """
+    if session and lineage:
+        raise click.UsageError("--session and --lineage exclude each other.")
+    with opened_service(home, as_json=as_json) as service:
+        passport_id = _id_of(read_given(which), service.embedded.keys.keyring())
+        if session or lineage:
+            revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
+        else:
+            revoked = service.governor.run(RevokePassport(passport_id, reason))
+        first = _first_of(revoked, service.embedded.reader) if revoked is not None and lineage else ""
+    if reason and (session or lineage):
+        note("the reason is not kept: only the revocation of a passport has one")
+    what = "lineage" if lineage else "session" if session else "passport"
+    _show(what, passport_id, first, revoked, as_json=as_json)
+
+
+def _id_of(text: str, keyring: Keyring) -> str:
+    """Return the id, or that of a token which verifies: who cannot show a genuine one has to name it."""
+    if len(text) > _LONGEST_ID:
+        return genuine_passport(text, keyring).jti
+    if not _ID.fullmatch(text):
+        raise FieldInvalid("is neither an id nor a token", place="$.id")
+    return text
+
+
+def _first_of(session: Session, reader: Reader) -> str:
+    """Return the id of the session that a lineage began with."""
+    above: Session | None = session
+    while above is not None and above.parent is not None:
+        session, above = above, reader.session(above.parent)
+    return (above or session).id
+
+
+def _show(what: str, passport_id: str, first: str, session: Session | None, *, as_json: bool) -> None:
+    if as_json:
+        state = {} if session is None else {"session_state": session.state, "cause": session.cause}
+        more = {"first": first} if first else {}
+        return show_data({"ok": True, "revoked": what, "id": passport_id, "in_advance": session is None} | state | more)
+    if session is None:
+        said = "none has been started here, and none can be any more: revoked in advance"
+    elif session.state == "revoked":
+        said = f"revoked ({session.cause})"
+    else:
+        said = f"had {session.state} before"
+    facts = {what: passport_id} | ({"from": first} if first else {}) | {"session": said}
+    return show_facts(facts, mark="REVOKED")

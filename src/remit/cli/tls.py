@@ -1,0 +1,58 @@
+"""`remit tls`: certificates for clients, so that mutual TLS can be tried in a minute."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from remit.cli.opening import opened_home
+from remit.cli.options import everywhere
+from remit.cli.render import show_data, show_facts
+from remit.config import user_path
+from remit.errors import FieldInvalid, HomeUnsafe
+from remit.ledger.home import open_home
+from remit.proxy.authority import issue_client
+
+__all__ = ["tls"]
+
+
+@click.group()
+def tls() -> None:
+    """Certificates for clients of the proxy.
+
+    Example: remit tls client agent-1 --out ./agent-1
+    """
+
+
+@tls.command("client")
+@click.argument("name")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="A new folder for the certificate and its key."
+)
+@click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it is good.")
+@everywhere
+def _client_command(*, name: str, out: Path, days: int, home: str | None, as_json: bool) -> None:
+    """Make a certificate for the client NAME, with its key, in a new folder.
+
+    The authority that vouches for it is made on first use. Start the proxy with --client-ca and the path shown.
+
+    Example: remit tls client agent-1 --out ./agent-1
+    """
+    with opened_home(home, as_json=as_json, create=True) as opened:
+        made = issue_client(opened, name, datetime.now(UTC), lifetime=timedelta(days=days))
+        with open_home(Path(user_path(str(out)))) as folder:
+            if folder.names():
+                raise FieldInvalid("there is something in this folder already", place="--out")
+            try:
+                folder.create("client-key.pem", made.key)
+                folder.create("client.pem", made.cert)
+            except FileExistsError:
+                raise HomeUnsafe("another has written to the folder at the same moment") from None
+            facts = {
+                "certificate": folder.path_of("client.pem"),
+                "key": folder.path_of("client-key.pem"),
+                "authority": made.client_ca,
+            }
+    if as_json:
+        return show_data({"ok": True} | facts)
+    return show_facts({**facts, "next": f"remit proxy --client-ca {made.client_ca}"})

@@ -1,0 +1,31 @@
+"""`remit token`: the tokens that clients of the proxy show, made on first use."""
+
+import click
+
+from remit.cli.opening import opened_home
+from remit.cli.options import everywhere
+from remit.cli.render import note, show_data
+from remit.config import TOKEN_NAMES, TokenName, ensure_token, rotate_token
+
+__all__ = ["token"]
+
+
+@click.command()
+@click.argument("name", type=click.Choice(TOKEN_NAMES))
+@click.option("--rotate", is_flag=True, help="Make a new one. The proxy takes it after SIGHUP or a restart.")
+@everywhere
+def token(*, name: TokenName, rotate: bool, home: str | None, as_json: bool) -> None:
+    """Print a token, and nothing else: made on first use, and kept in config.json of the home.
+
+    `admin` opens the endpoints of the proxy that revoke and delegate; `proxy` all others, where it was started with
+    --require-token. Keep them out of command lines and logs: others may read those.
+
+    Example: curl --header @<(printf 'Authorization: Bearer %s' "$(remit token admin)") ...
+    """
+    with opened_home(home, as_json=as_json, create=True) as opened:
+        made = (rotate_token if rotate else ensure_token)(opened, name)
+    if rotate:
+        note(f"there is a new {name} token: the proxy takes it after SIGHUP or a restart")
+    if as_json:
+        return show_data({"ok": True, "name": name, "token": made})
+    return click.echo(made)

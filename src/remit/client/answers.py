@@ -1,0 +1,78 @@
+"""From the bytes of an answer to a typed one, or to an error.
+
+Keeps this invariant: an answer is returned only if its status is 200, it is strict JSON of the right shape, and it
+belongs to what was asked. Everything else raises. An answer may have members that we do not know.
+"""
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+
+from remit.claims.keys import Keyring
+from remit.claims.strictjson import JSON, parse_json
+from remit.client.attempts import OK, Reply
+from remit.client.calls import Call
+from remit.client.settings import Settings
+from remit.errors import InputError, RemitError, ServiceRefused, ServiceUnavailable, quote
+from remit.messages.shared import Answer, ErrorAnswer
+
+__all__ = ["MAX_ANSWER", "read_answer"]
+
+MAX_ANSWER: Final = 8 * 1024 * 1024
+_ERRORS: Final = range(400, 600)
+_ERROR_CODE: Final = re.compile(r"[a-z0-9_]{1,64}")
+
+_Answer = TypeVar("_Answer", bound=Answer)
+
+
+def read_answer(call: Call[_Answer], reply: Reply, settings: Settings) -> _Answer:
+    """Return the answer to a call."""
+    place = settings.place
+    value = _parsed(reply.body)
+    if reply.status != OK:
+        raise _refusal(call, reply.status, value, settings)
+    answer = _shaped(call.kind, value)
+    if answer is None:
+        raise ServiceUnavailable(f"{place} gave an answer that is not one of Remit's")
+    fault = _fault(call, answer, settings.keyring)
+    if fault:
+        raise ServiceUnavailable(f"{place} gave an answer that cannot be believed: {fault}")
+    return answer
+
+
+# The errors of readers hold what was read, so they end here: each of these returns, and the caller raises.
+
+
+def _parsed(body: bytes) -> JSON:
+    try:
+        return parse_json(body, max_bytes=MAX_ANSWER)
+    except InputError:
+        return None
+
+
+def _shaped(kind: type[_Answer], value: JSON) -> _Answer | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def _fault(call: Call[_Answer], answer: _Answer, keyring: Keyring | None) -> str:
+    try:
+        call.check(answer, keyring)
+    except RemitError as error:
+        return str(error)
+    return ""
+
+
+def _refusal(call: Call[_Answer], status: int, value: JSON, settings: Settings) -> RemitError:
+    """Return the error of an answer that is no success; one that is not of Remit's shape is not Remit's word."""
+    said = _shaped(ErrorAnswer, value)
+    if said is None or status not in _ERRORS or not _ERROR_CODE.fullmatch(said.error_code):
+        return ServiceUnavailable(f"{settings.place} answered {status}, and not as Remit does")
+    text = said.error
+    for secret in filter(None, (call.secret, settings.token, settings.admin_token)):
+        text = text.replace(secret, "...")
+    message = f"{settings.place} refused with {status} {said.error_code}: {quote(text)}"
+    return ServiceRefused(message, status=status, error_code=said.error_code)

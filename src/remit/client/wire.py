@@ -1,0 +1,123 @@
+"""The way to the service and back: one pool of connections, and a deadline for the whole of a call.
+
+Keeps these invariants: a call is over when its time is, however slowly bytes come or go; it is repeated only where that
+comes to the same; and no more of an answer is held than may be read. It uses the transport of httpx and not its client,
+so there are no redirects, no cookies, no decompression, and nothing is taken from the environment.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Final, TypeVar, final
+
+import httpx
+
+from remit.client.answers import MAX_ANSWER, read_answer
+from remit.client.attempts import Outcome, Reply, Silence, pause_s, read_retry_after, silence_of
+from remit.client.calls import Call
+from remit.client.settings import Settings
+from remit.errors import ServiceUnavailable
+from remit.messages.shared import Answer
+from remit.version import __version__
+
+__all__ = ["Wire"]
+
+_Answer = TypeVar("_Answer", bound=Answer)
+_LIMITS: Final = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=30.0)
+_HEADERS: Final[Mapping[str, str]] = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": f"remit/{__version__}",
+}
+# Of an attempt, for connecting and for TLS each. The library leaves a socket open if it is cancelled while TLS begins,
+# and closes it if its own limit ends that; so its own comes first.
+_CONNECT_SHARE: Final = 0.45
+_RANDOM: Final = secrets.SystemRandom()
+_TOO_LARGE: Final = Silence(f"its answer has more than {MAX_ANSWER} bytes", may_pass=False)
+
+
+@final
+class Wire:
+    """Connections to one service. Belongs to the event loop that it is first used in."""
+
+    __slots__ = ("_is_closed", "_settings", "_transport")
+
+    def __init__(self, settings: Settings) -> None:
+        """Connect to nothing yet."""
+        self._settings = settings
+        self._transport = httpx.AsyncHTTPTransport(verify=settings.tls, trust_env=False, limits=_LIMITS)
+        self._is_closed = False
+
+    async def ask(self, call: Call[_Answer]) -> _Answer:
+        """Return the answer to a call, or raise `ServiceUnavailable` or `ServiceRefused`."""
+        settings = self._settings
+        outcome = Silence("the client is closed") if self._is_closed else await self._outcome(call)
+        if isinstance(outcome, Silence):
+            raise ServiceUnavailable(f"no answer from {settings.place}: {outcome.why}")
+        return read_answer(call, outcome, settings)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._is_closed = True
+        await self._transport.aclose()
+
+    async def _outcome(self, call: Call[_Answer]) -> Outcome:
+        """Return what the last attempt came to; there is no other once another one could not end in time."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._settings.timeout_s
+        last = self._settings.retries if call.may_repeat else 0
+        attempt = 0
+        while True:
+            left = deadline - clock()
+            # Half of what is left, so that a connection that is dead and does not know it leaves time for another.
+            outcome = await self._attempt(call, left if attempt == last else left / 2)
+            pause = pause_s(outcome, attempt, _RANDOM.random())
+            if attempt == last or pause is None or clock() + pause >= deadline:
+                return outcome
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    async def _attempt(self, call: Call[_Answer], limit_s: float) -> Outcome:
+        """Ask once. Errors are returned, not raised: those of the library hold the request, tokens and all."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._exchange(call, limit_s)
+        except TimeoutError:
+            return Silence("it took too long")
+        except (httpx.HTTPError, OSError) as error:
+            return silence_of(error)
+
+    async def _exchange(self, call: Call[_Answer], limit_s: float) -> Outcome:
+        request = httpx.Request(
+            call.method,
+            self._settings.origin + call.path,
+            headers=self._headers(call),
+            content=call.body or None,
+            extensions={"timeout": {"connect": limit_s * _CONNECT_SHARE}},
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            return await _read(response)
+        finally:
+            await response.aclose()
+
+    def _headers(self, call: Call[_Answer]) -> dict[str, str]:
+        headers = dict(_HEADERS)
+        if call.body:
+            headers["Content-Type"] = "application/json"
+        bearer = (call.is_admin and self._settings.admin_token) or self._settings.token
+        if bearer:
+            headers["Authorization"] = f"Bearer {bearer}"
+        return headers
+
+
+async def _read(response: httpx.Response) -> Outcome:
+    """Return an answer as it came, if it is no larger than may be read."""
+    if int(response.headers.get("content-length", "0")) > MAX_ANSWER:
+        return _TOO_LARGE
+    body = bytearray()
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > MAX_ANSWER:
+            return _TOO_LARGE
+    return Reply(response.status_code, bytes(body), read_retry_after(response.headers.get("retry-after")))

@@ -1,0 +1,275 @@
+"""One connection, read strictly: what a lenient reader lets through is refused here, before any route is looked for.
+
+Keeps these invariants: a request has exactly one `Host`, and a target that agrees with it; headers are bounded; the
+connection is closed after anything that is not HTTP as we read it; and nothing a client leaves undone keeps it open.
+Reading and writing HTTP is uvicorn's, on httptools. Which hosts are ours, and who may come in, is for `application.py`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias, TypedDict
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from remit.claims.canonical import sha256_base64url
+from remit.errors import AccessError, HeadersTooLarge, HostRefused, HttpMalformed, RequestTooSlow, ServiceBusy
+from remit.http.admission import Admission
+from remit.http.limits import Limits
+from remit.http.statuses import error_body, headers_for, status_of
+
+__all__ = ["AppState", "StrictProtocol"]
+
+# What is read: the headers of a request, its body, or nothing until the next one begins.
+_Stage: TypeAlias = Literal["headers", "body", "idle"]
+_LINE_END: Final = b"\r\n"
+_VERSIONS: Final = ("1.0", "1.1")
+_SCHEMES: Final = (b"http", b"https")
+
+
+class AppState(TypedDict):
+    """What every connection of a server shares, and each request carries in its scope."""
+
+    limits: Limits
+    admission: Admission
+    # Told of everything that is refused at the door.
+    refused: Callable[[AccessError], None]
+    # The thumbprint of the certificate that the client has shown; each connection has its own.
+    holder: str
+
+
+class StrictProtocol(HttpToolsProtocol):
+    """A connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, dict(app_state), _loop)
+        self.limits: Limits = app_state["limits"]
+        self._admission: Admission = app_state["admission"]
+        self._refused: Callable[[AccessError], None] = app_state["refused"]
+        self._admitted = False
+        self._over = False
+        self._stage: _Stage = "headers"
+        self.since = self.loop.time()
+        # Requests that were read to their end, and answers that were given: either may be ahead.
+        self._asked = 0
+        self._answered = 0
+        self._header_bytes = 0
+        self._body_bytes = 0
+        # What came since the stage began, whatever it turns out to be.
+        self._stage_bytes = 0
+        self._unsent_since = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a request was asked in full, and is not answered yet."""
+        return self._asked > self._answered
+
+    @property
+    def peer(self) -> str:
+        """Return the address of the client."""
+        return self.client[0] if self.client else ""
+
+    def arrive(self, client: tuple[str, int], transport: asyncio.Transport) -> bool:
+        """Tell whether there is room, or some could be made; `transport` is what is cut off until there is another."""
+        self.client, self.transport = client, transport
+        self._admitted = self._admission.admit(self)
+        return self._admitted
+
+    def depart(self) -> None:
+        """Make room for another, if no connection was made after all."""
+        self._admission.leave(self)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Take the client's certificate, and begin to read."""
+        client = self.client
+        super().connection_made(transport)
+        self.client = client  # the transport does not know it any more if the client has gone
+        self._enter("headers")
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        if certificate:
+            self.app_state["holder"] = sha256_base64url(certificate)
+        if not self._admitted:
+            self._refuse(ServiceBusy("too many connections are busy; try again"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room for another."""
+        self._admission.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what is not HTTP ends the connection."""
+        if self._over:
+            return
+        self._unset_keepalive_if_required()
+        self._stage_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+            self._check_stage_bytes()
+        except httptools.HttpParserUpgrade:
+            self._refuse(HttpMalformed("nothing here is upgraded to another protocol"))
+        except httptools.HttpParserError as error:
+            ours = error.__context__
+            self._refuse(ours if isinstance(ours, AccessError) else HttpMalformed("this is not HTTP as it must be"))
+        except AccessError as error:
+            self._refuse(error)
+
+    def _check_stage_bytes(self) -> None:
+        """Raise if more comes than can be meant: the parser keeps a field until it ends, and drops chunk extensions."""
+        limits = self.limits
+        if self._stage == "body":
+            if self._stage_bytes > limits.header_bytes + 2 * self._body_bytes:
+                raise HttpMalformed("there is more around the body than in it")
+        elif self._stage_bytes > limits.target_bytes + limits.header_bytes:
+            raise HeadersTooLarge(_too_large(limits))
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._enter("headers")
+        self._header_bytes = self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Read the target, or a piece of it."""
+        super().on_url(url)
+        if len(self.url) > self.limits.target_bytes:
+            raise HeadersTooLarge(f"the request target has more than {self.limits.target_bytes} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Read a header field."""
+        if self._stage == "body":
+            # Fields after the body would be taken for headers, which were checked without them.
+            raise HttpMalformed("fields after the body are not read")
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > self.limits.header_bytes or len(self.headers) >= self.limits.header_fields:
+            raise HeadersTooLarge(_too_large(self.limits))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Check what no single field shows, and let the application begin."""
+        if self.parser.should_upgrade():
+            raise HttpMalformed("nothing here is upgraded to another protocol")
+        _check_form(self.parser.get_http_version(), self.url, self.headers)
+        self._enter("body")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request; its answer may be there already."""
+        super().on_message_complete()
+        self._asked += 1
+        self._enter("idle")
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request. Time begins again: until now, it was ours."""
+        self._answered += 1
+        self.since = self.loop.time()
+        if self._over and not self.is_busy:
+            self.transport.close()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Note since when the client leaves an answer lying."""
+        self._unsent_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._unsent_since = 0.0
+        super().resume_writing()
+
+    def watch(self, now: float) -> None:
+        """End the connection if its client takes too long over what it is doing."""
+        limits, waited = self.limits, now - self.since
+        if self._unsent_since and now - self._unsent_since > limits.send_s:
+            self.transport.abort()
+        elif self.transport.is_closing():
+            # It closes when all was taken, which a client can leave undone for ever.
+            if waited > limits.send_s:
+                self.transport.abort()
+        elif self.is_busy:
+            return
+        elif self._stage == "idle":
+            if waited > limits.idle_s:
+                self.transport.close()
+        elif self._stage == "headers":
+            if waited > limits.header_s:
+                self._refuse(RequestTooSlow("the headers did not arrive in time"))
+        elif waited > limits.body_s or waited > max(limits.body_patience_s, self._body_bytes / limits.body_bytes_per_s):
+            self._refuse(RequestTooSlow("the body did not arrive in time"))
+
+    def _enter(self, stage: _Stage) -> None:
+        self._stage = stage
+        self._stage_bytes = 0
+        self.since = self.loop.time()
+
+    def _refuse(self, error: AccessError) -> None:
+        """Say why, if nothing else is being said, and close."""
+        self._over = True
+        self._refused(error)
+        if self.transport.is_closing() or self.is_busy:
+            return  # what was asked before is answered before it closes
+        cycle: RequestResponseCycle | None = self.cycle
+        if self._stage == "body" and cycle is not None and cycle.response_started:
+            # The rest of a body that nobody wanted; a second answer would be taken for that of the next request.
+            self.transport.close() if cycle.response_complete else self.transport.abort()
+            return
+        body = error_body(error)
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+            *headers_for(error),
+        ]
+        lines = [name + b": " + value + _LINE_END for name, value in headers]
+        self.transport.write(b"".join([STATUS_LINE[status_of(error).status], *lines, _LINE_END, body]))
+        self.transport.close()
+
+
+def _too_large(limits: Limits) -> str:
+    return f"at most {limits.header_bytes} bytes and {limits.header_fields} fields of headers are read"
+
+
+def _check_form(version: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Raise unless this is one request to one host, however it is read."""
+    if version not in _VERSIONS:
+        raise HttpMalformed("HTTP 1.1 is spoken here")
+    if b"#" in target:
+        raise HttpMalformed("a request target has no fragment")
+    coding = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if coding and (coding != [b"chunked"] or version != "1.1"):
+        raise HttpMalformed("no transfer coding but chunked is read")
+    host = [value for name, value in headers if name == b"host"]
+    if len(host) != 1:
+        raise HostRefused("exactly one Host is needed")
+    if not target.startswith(b"/") and _authority(target) != host[0].lower():
+        raise HostRefused("the request target names another host")
+
+
+def _authority(target: bytes) -> bytes:
+    """Return the host of an absolute target, as `Host` would write it; nothing for a target of another kind."""
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserError:
+        return b""
+    if (url.schema or b"").lower() not in _SCHEMES or url.userinfo:
+        return b""
+    host = (url.host or b"").lower()
+    # httptools takes the brackets off; a colon in a host is an address of version 6.
+    host = b"[" + host + b"]" if b":" in host else host
+    port: int | None = url.port
+    return host if port is None else b"%s:%d" % (host, port)

@@ -1,0 +1,115 @@
+"""Routes as data: which path and method asks for what, who may ask, and what comes back.
+
+The table serves requests, describes them in the API page, and is walked by tests.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from remit.claims.shapes import Claims
+from remit.errors import MethodRefused, RouteNotFound
+from remit.http.telemetry import Span
+from remit.http.tokens import Access
+
+__all__ = ["Ask", "Found", "Plain", "Route", "Router"]
+
+
+class Ask(NamedTuple):
+    """A request that was read: its body, the parameters of its path, and who sent it."""
+
+    body: Any
+    parameters: Mapping[str, str]
+    # The thumbprint of the certificate that the client has shown; empty if none.
+    holder: str
+    request_id: str
+    # Of its trace; it is told what was decided.
+    span: Span
+
+
+class Plain(NamedTuple):
+    """An answer that is bytes already."""
+
+    content: bytes
+    media_type: str
+
+
+_Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain]]
+
+
+class Route(NamedTuple):
+    """One thing that can be asked for."""
+
+    method: str
+    path: str
+    answering: _Answering
+    answer: type[Struct] | str
+    summary: str
+    request: type[Claims] | None = None
+    access: Access = "token"
+    # What is taken for a body that was left out; None where there must be one.
+    without_body: bytes | None = None
+
+
+class Found(NamedTuple):
+    """A route, and the parameters that its path has here."""
+
+    route: Route
+    parameters: Mapping[str, str]
+
+
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
+_Methods: TypeAlias = dict[str, Route]
+
+
+class Router:
+    """Finds routes: whole paths by their text, others part by part."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = tuple(routes)
+        self._exact: dict[str, dict[str, Found]] = {}
+        self._patterns: dict[tuple[str, ...], _Methods] = {}
+        for route in routes:
+            if "{" in route.path:
+                self._patterns.setdefault(tuple(route.path.split("/")), {})[route.method] = route
+            else:
+                self._exact.setdefault(route.path, {})[route.method] = Found(route, _NO_PARAMETERS)
+
+    def find(self, method: str, path: str) -> Found:
+        """Return the route of a path as it was sent. What is asked for by GET is there for HEAD too."""
+        wanted = "GET" if method == "HEAD" else method
+        methods = self._exact.get(path)
+        if methods is not None:
+            found = methods.get(wanted)
+            if found is None:
+                raise MethodRefused(_allowed(methods))
+            return found
+        return self._find_by_parts(wanted, path.split("/"))
+
+    def _find_by_parts(self, method: str, parts: list[str]) -> Found:
+        for pattern, methods in self._patterns.items():
+            parameters = _matched(pattern, parts)
+            if parameters is not None:
+                if method not in methods:
+                    raise MethodRefused(_allowed(methods))
+                return Found(methods[method], parameters)
+        raise RouteNotFound("nothing is at this path")
+
+
+def _matched(pattern: tuple[str, ...], parts: list[str]) -> Mapping[str, str] | None:
+    """Return the parameters, if the parts fit. They are decoded after they were parted, so a slash can be in one."""
+    if len(pattern) != len(parts):
+        return None
+    parameters = {}
+    for expected, part in zip(pattern, parts, strict=True):
+        if expected.startswith("{"):
+            parameters[expected[1:-1]] = unquote(part, errors="replace")
+        elif expected != part:
+            return None
+    return parameters
+
+
+def _allowed(methods: Mapping[str, object]) -> str:
+    return ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])

@@ -1,0 +1,1 @@
+"""The governance proxy: its routes, and its TLS."""

@@ -1,0 +1,96 @@
+"""Every route of the governance proxy, as a table."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from remit.http.openapi import describe
+from remit.http.routes import Ask, Plain, Route
+from remit.messages.proxy import (
+    AttestAnswer,
+    AttestRequest,
+    DelegateAnswer,
+    DelegateRequest,
+    EndRequest,
+    EvaluateAnswer,
+    EvaluateRequest,
+    KillSwitchAnswer,
+    KillSwitchRequest,
+    ResultAnswer,
+    ResultRequest,
+    RevokeAnswer,
+    RevokeRequest,
+    SessionAnswer,
+    StartAnswer,
+    StartRequest,
+)
+from remit.messages.shared import HealthAnswer, KeysAnswer
+from remit.proxy.desk import Desk
+from remit.version import __version__
+
+__all__ = ["Page", "describe_proxy", "proxy_routes", "table_of_routes"]
+
+Page = Callable[[Ask], Awaitable[Plain]]
+_METRICS = "text/plain"
+_NOTHING = b"{}"
+
+
+def proxy_routes(desk: Desk, metrics: Page, openapi: Page) -> list[Route]:
+    """Return the routes that lead to `desk`; the two pages are not its business."""
+    return [
+        Route("POST", "/session/start", desk.start, StartAnswer, "Start a session from a passport", StartRequest),
+        Route("POST", "/evaluate", desk.evaluate, EvaluateAnswer, "Decide on a tool call", EvaluateRequest),
+        Route("POST", "/result", desk.result, ResultAnswer, "Bind an outcome to its decision", ResultRequest),
+        Route("POST", "/session/end", desk.end, SessionAnswer, "End a session", EndRequest),
+        Route(
+            "POST",
+            "/sessions/{session_id}/attest",
+            desk.attest,
+            AttestAnswer,
+            "Attest a session",
+            AttestRequest,
+            without_body=_NOTHING,
+        ),
+        Route("POST", "/delegate", desk.delegate, DelegateAnswer, "Make a narrower passport", DelegateRequest),
+        Route(
+            "POST",
+            "/revoke",
+            desk.revoke,
+            RevokeAnswer,
+            "Revoke a passport or a session",
+            RevokeRequest,
+            access="admin",
+        ),
+        Route(
+            "POST",
+            "/kill-switch",
+            desk.kill_switch,
+            KillSwitchAnswer,
+            "Stop everything, or let sessions start again",
+            KillSwitchRequest,
+            access="admin",
+        ),
+        Route("GET", "/health", desk.health, HealthAnswer, "Is the proxy there", access="open"),
+        Route("GET", "/healthz", desk.health, HealthAnswer, "Is the proxy there", access="open"),
+        Route("GET", "/.well-known/jwks.json", desk.keys, KeysAnswer, "The public keys", access="open"),
+        Route("GET", "/metrics", metrics, _METRICS, "Metrics for Prometheus"),
+        Route("GET", "/openapi.json", openapi, "application/json", "This description"),
+    ]
+
+
+def table_of_routes() -> list[Route]:
+    """Return the routes for those who only read about them: nobody is at the desk."""
+
+    async def nothing(ask: Ask) -> Plain:  # noqa: ARG001 - nobody asks
+        return Plain(b"", _METRICS)
+
+    return proxy_routes(Desk.__new__(Desk), nothing, nothing)
+
+
+def describe_proxy(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the OpenAPI document of the proxy."""
+    return describe(
+        routes,
+        title="Remit governance proxy",
+        summary="Every tool call of an agent gets a decision and a signed receipt.",
+        version=__version__,
+    )

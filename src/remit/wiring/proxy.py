@@ -1,0 +1,239 @@
+"""A governance proxy put together: from its options to a server that runs, in this process or in several."""
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from remit.claims.shapes import encode
+from remit.config import ensure_token, share_metrics
+from remit.errors import FieldInvalid, RemitError
+from remit.http.application import Application
+from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
+from remit.http.limits import Limits
+from remit.http.log import configure, hide, logger
+from remit.http.metrics import Metrics, mark_dead
+from remit.http.routes import Ask, Plain, Route
+from remit.http.server import Server, bind, run_server, url_of
+from remit.http.telemetry import Telemetry, start_telemetry
+from remit.http.tokens import Access, Doors
+from remit.http.workers import Workers
+from remit.ledger.commit import Observer
+from remit.ledger.home import open_home
+from remit.proxy.authority import server_identity
+from remit.proxy.desk import Desk
+from remit.proxy.options import ProxyOptions
+from remit.proxy.record import held_as_running, note_running, note_stopped
+from remit.proxy.routes import describe_proxy, proxy_routes
+from remit.proxy.tls import Credentials
+from remit.proxy.watch import Watch
+from remit.version import __version__
+from remit.wiring import Service, build_service
+
+__all__ = ["end_now", "proxy_worker", "run_proxy"]
+
+_LOCAL_NAMES: Final = ("127.0.0.1", "::1", "localhost")
+# Those who stop a service wait for five seconds: so long for what was asked, and so long for closing.
+_FINISHING_S: Final = 3.0
+_CLOSING_S: Final = 1.5
+
+
+def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
+    """Run a proxy until it is stopped; `ready` is told where it listens.
+
+    What can be wrong with the options, the home, the certificates or the port is found before.
+    """
+    _check(options)
+    configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
+    with bind(options.host, options.port) as listening:
+        tls = _credentials(options)
+        if tls is not None:
+            tls()
+        with _noted(options, url_of(listening, tls=tls is not None), ready) as tell:
+            if options.workers == 1:
+                _serve(options, listening, tell, metrics_folder=None)
+            else:
+                _serve_by_many(options, listening, tell)
+
+
+@contextmanager
+def _noted(options: ProxyOptions, url: str, ready: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Give what is called when the proxy is ready; commands find it by the home from then on, while it runs."""
+    with open_home(Path(options.home)) as home, held_as_running(home):
+
+        def tell() -> None:
+            note_running(home, url)
+            ready(url)
+
+        try:
+            yield tell
+        finally:
+            with suppress(RemitError):
+                note_stopped(home)
+
+
+def _check(options: ProxyOptions) -> None:
+    if options.insecure_http and not is_loopback(options.host):
+        raise FieldInvalid("plain HTTP is only served on a loopback address", place="--insecure-http")
+    if options.insecure_http and (options.tls_cert or options.tls_key or options.client_ca):
+        raise FieldInvalid("goes with no certificate", place="--insecure-http")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise FieldInvalid("a certificate and its key come together", place="--tls-cert")
+
+
+def _credentials(options: ProxyOptions) -> Callable[[], ssl.SSLContext] | None:
+    """Return what reads the certificates, ours or those that were brought; None without TLS."""
+    if options.insecure_http:
+        return None
+    if options.tls_cert is not None and options.tls_key is not None:
+        return Credentials(options.tls_cert, options.tls_key, options.client_ca).context
+
+    def ours() -> ssl.SSLContext:
+        names = dict.fromkeys((*_LOCAL_NAMES, *_named(options)))
+        with open_home(Path(options.home)) as home:
+            identity = server_identity(home, tuple(names), datetime.now(UTC))
+        return Credentials(identity.cert, identity.key, options.client_ca).context()
+
+    return ours
+
+
+def _named(options: ProxyOptions) -> list[str]:
+    """Return what a certificate of ours must name beside this machine."""
+    bound = [] if is_wildcard(options.host) else [options.host]
+    return [*bound, *(host_name(value) for value in options.allowed_hosts)]
+
+
+def _serve_by_many(options: ProxyOptions, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Run several workers on one ledger, which keep their counts where each can add up all."""
+    _service(options).close()  # what is wrong with the home or the policies is said once, and in full
+    with tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder:
+        share_metrics(folder)
+        lost = partial(_note_lost, folder)
+        workers = Workers(options.workers, proxy_worker, (options, listening, folder), lost=lost)
+        workers.run(ready, listening.close)
+
+
+def _note_lost(folder: str, pid: int) -> None:
+    logger().error("worker_lost", worker=pid)
+    mark_dead(folder, pid)
+
+
+def proxy_worker(options: ProxyOptions, listening: socket.socket, folder: str, said: Connection) -> None:
+    """Live as one worker of several. Others say what is wrong by the same words, so it is said once, by the log."""
+    configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
+    parent = parent_process()
+    try:
+        _serve(
+            options,
+            listening,
+            lambda: said.send("ready"),
+            metrics_folder=folder,
+            leash=parent.sentinel if parent else None,
+        )
+    except RemitError as error:
+        logger().error("worker_failed", code=error.code, why=str(error))
+        raise SystemExit(1) from None
+    end_now()
+
+
+def _serve(
+    options: ProxyOptions,
+    listening: socket.socket,
+    ready: Callable[[], None],
+    *,
+    metrics_folder: str | None,
+    leash: int | None = None,
+) -> None:
+    """Run one server with its own governor until it is stopped."""
+    telemetry = start_telemetry(options.otlp_endpoint, "remit-proxy", __version__)
+    metrics = Metrics(metrics_folder)
+    service = _service(options, metrics.ledger)
+    try:
+        reader = service.embedded.reader
+        metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
+        watch = Watch(metrics, telemetry)
+        limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=_FINISHING_S)
+        application = Application(
+            _routes(Desk(service.governor, watch), metrics),
+            hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
+            doors=_doors(options),
+            body_bytes=limits.body_bytes,
+            witness=watch,
+            telemetry=telemetry,
+        )
+        run_server(
+            lambda: Server(
+                application,
+                listening,
+                limits=limits,
+                tls=_credentials(options),
+                refused=watch.refused,
+                told=watch.told,
+                renew=lambda: _renew_doors(application, options),
+            ),
+            ready,
+            leash=leash,
+        )
+    finally:
+        _close(service, telemetry)
+
+
+def _close(*parts: Service | Telemetry) -> None:
+    """Let go of the parts; one that hangs, on a disk or a collector, is left to itself: the process ends next."""
+    closing = Thread(target=lambda: [part.close() for part in parts], daemon=True)
+    closing.start()
+    closing.join(_CLOSING_S)
+
+
+def _service(options: ProxyOptions, observer: Observer | None = None) -> Service:
+    return build_service(Path(options.home), user_home=options.user_home, policies=options.policies, observer=observer)
+
+
+def _routes(desk: Desk, metrics: Metrics) -> list[Route]:
+    """Return the routes, with the two pages that everyone gets alike."""
+
+    async def show_metrics(ask: Ask) -> Plain:  # noqa: ARG001
+        return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
+
+    async def show_description(ask: Ask) -> Plain:  # noqa: ARG001
+        return description
+
+    routes = proxy_routes(desk, show_metrics, show_description)
+    description = Plain(encode(describe_proxy(routes)), "application/json")
+    return routes
+
+
+def _doors(options: ProxyOptions) -> Doors:
+    """Return what opens which door. The administrator's token opens both."""
+    with open_home(Path(options.home)) as home:
+        admin = ensure_token(home, "admin")
+        hide(admin)
+        tokens: dict[Access, tuple[str, ...]] = {"admin": (admin,)}
+        if options.require_token:
+            common = ensure_token(home, "proxy")
+            hide(common)
+            tokens["token"] = common, admin
+    return Doors(tokens, clock=time.monotonic)
+
+
+def _renew_doors(application: Application, options: ProxyOptions) -> None:
+    application.doors = _doors(options)
+
+
+def end_now() -> None:
+    """End the process: threads that wait for a disk or a file system that hangs would keep it from its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,238 @@
+"""`remit doctor`: one line for each thing, what to do, and an exit code."""
+
+import json
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import apsw
+import pytest
+
+from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
+from remit.ledger.home import open_home
+from remit.proxy.authority import server_identity
+from tests.cli.running import issued, lines, piped, run
+from tests.ledger.service import Service
+
+NAMES = [
+    "python",
+    "sqlite",
+    "umask",
+    "disk",
+    "home",
+    "settings",
+    "certificate",
+    "ledger",
+    "keys",
+    "kill switch",
+    "clock",
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    service = Service(tmp_path / "home")
+    service.call(service.start())
+    service.close()
+    return tmp_path / "home"
+
+
+def checks(place: Path, *arguments: str, code: int = DONE) -> dict[str, dict[str, str]]:
+    result = run(place, "doctor", "--json", *arguments)
+    assert result.exit_code == code, result.output
+    listed = json.loads(result.stdout)
+    assert all(set(check) == {"name", "state", "said", "advice"} for check in listed)
+    assert all(check["advice"] for check in listed if check["state"] != "ok")
+    return {check["name"]: check for check in listed}
+
+
+def test_a_healthy_home_is_ok_in_a_line_each(place: Path) -> None:
+    result = run(place, "doctor")
+    assert result.exit_code == DONE
+    shown = lines(result.stdout)
+    assert [line[9:22].strip() for line in shown] == NAMES
+    assert all(line.startswith("ok ") for line in shown)
+    assert "ok       keys         1, signing <kid>" in shown
+    assert {check["state"] for check in checks(place).values()} == {"ok"}
+
+
+def test_without_a_home_it_says_so_and_makes_none(tmp_path: Path) -> None:
+    found = checks(tmp_path / "nowhere")
+    assert found["home"]["state"] == "warning"
+    assert set(found) == set(NAMES[:5])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_without_a_ledger_gets_none(tmp_path: Path) -> None:
+    run(tmp_path / "home", "token", "admin")
+    assert checks(tmp_path / "home")["ledger"]["state"] == "warning"
+    assert not (tmp_path / "home" / "ledger.db").exists()
+
+
+def test_a_folder_for_the_home_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    assert checks(tmp_path / "no" / "where", code=STATE)["disk"]["state"] == "problem"
+
+
+def open_to_others(place: Path) -> None:
+    (place / "config.json").write_text("{}", encoding="ascii")
+    (place / "config.json").chmod(0o644)
+
+
+def rolled_back(place: Path) -> None:
+    anchor = json.loads((place / "ledger.anchor").read_bytes())
+    (place / "ledger.anchor").write_text(json.dumps(anchor | {"receipts": 7}), encoding="ascii")
+
+
+def from_the_future(place: Path) -> None:
+    """Put the receipt of a session in the place of one that a clock ahead of ours has made."""
+    from remit import Mission, issue_passport
+    from remit.governor.clock import Moment
+    from remit.governor.evaluate import Evaluate
+    from remit.governor.sessions import Start
+    from remit.policy.call import ToolCall
+    from remit.wiring import build_service
+
+    class Ahead:
+        def now(self) -> Moment:
+            ms = int(datetime.now(UTC).timestamp() * 1000) + 3_600_000
+            return Moment(ms, ms, "boot")
+
+    service = build_service(place)
+    service.governor.means.clock = Ahead()
+    key = service.embedded.keys.signing(service.embedded.reader.switches().kid)
+    mission = Mission(agent_id="a", mission="b")
+    now = Ahead().now().wall_s
+    token = issue_passport(mission, key, issuer=f"remit:{key.kid}", jti="pass:from-later", now=now).token
+    session = service.governor.run(Start(token)).session
+    service.governor.run(Evaluate(session.id, ToolCall("Read", {})))
+    service.close()
+
+
+def foreign(place: Path) -> None:
+    connection = apsw.Connection(str(place / "ledger.db"))
+    connection.pragma("application_id", 1)
+    connection.close()
+
+
+BREAKS = {
+    "home": open_to_others,
+    "settings": lambda place: (place / "config.json").write_text("{", encoding="ascii"),
+    "ledger": rolled_back,
+    "keys": lambda place: next((place / "keys").glob("*.pem")).unlink(),
+    "clock": from_the_future,
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_broken_is_a_problem_with_advice(place: Path, name: str) -> None:
+    BREAKS[name](place)
+    found = checks(place, code=STATE)
+    assert found[name]["state"] == "problem"
+    shown = run(place, "doctor").stdout.splitlines()
+    (at,) = (at for at, line in enumerate(shown) if line.startswith("problem") and line[9:].startswith(name))
+    assert shown[at + 1].startswith(" " * 22)
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        foreign,
+        lambda place: (place / "ledger.db").unlink(),
+        lambda place: (place / "ledger.anchor").write_text("x", encoding="ascii"),
+    ],
+)
+def test_a_ledger_that_does_not_open_is_a_problem(place: Path, break_it: object) -> None:
+    break_it(place)  # type: ignore[operator]
+    assert checks(place, code=STATE)["ledger"]["state"] == "problem"
+
+
+def test_a_home_that_is_open_to_others_is_a_problem(place: Path) -> None:
+    place.chmod(0o755)
+    assert checks(place, code=STATE)["home"]["state"] == "problem"
+
+
+def test_a_kill_switch_is_a_warning(place: Path) -> None:
+    run(place, "kill-switch", "on")
+    assert checks(place)["kill switch"]["state"] == "warning"
+
+
+def test_a_umask_that_keeps_files_from_their_owner_is_a_problem(place: Path) -> None:
+    result = piped(place, "doctor", "--json", umask=0o777)
+    found = {check["name"]: check["state"] for check in json.loads(result.stdout)}
+    assert (result.returncode, found["umask"]) == (STATE, "problem")
+
+
+@pytest.mark.parametrize(
+    ("age_days", "state", "code"), [(0, "ok", DONE), (85, "warning", DONE), (91, "problem", STATE)]
+)
+def test_the_days_of_the_certificate_are_counted(place: Path, age_days: int, state: str, code: int) -> None:
+    with open_home(place) as home:
+        server_identity(home, ["localhost"], datetime.now(UTC) - timedelta(days=age_days))
+    assert checks(place, code=code)["certificate"]["state"] == state
+
+
+@pytest.mark.parametrize("name", ["proxy.pem", "proxy-key.pem", "ca.pem"])
+def test_a_certificate_that_cannot_be_used_is_a_problem(place: Path, name: str) -> None:
+    with open_home(place) as home:
+        server_identity(home, ["localhost"], datetime.now(UTC))
+    (place / "tls" / name).write_text("no", encoding="ascii")
+    assert checks(place, code=STATE)["certificate"]["state"] == "problem"
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({"ok": True, "schema_version": "1", "version": "9.9.9"}).encode()
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Answers) as serving:
+        thread = Thread(target=serving.serve_forever)
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def test_a_proxy_that_answers_is_ok(place: Path, server: HTTPServer) -> None:
+    found = checks(place, "--url", f"http://127.0.0.1:{server.server_port}")
+    assert (found["proxy"]["state"], found["proxy"]["said"]) == ("ok", "remit 9.9.9 answers")
+
+
+def test_a_proxy_is_asked_over_tls_with_the_authority_of_the_home(place: Path, server: HTTPServer) -> None:
+    with open_home(place) as home:
+        cert, key, _ = server_identity(home, ["127.0.0.1"], datetime.now(UTC))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    assert checks(place, "--url", f"https://127.0.0.1:{server.server_port}")["proxy"]["state"] == "ok"
+
+
+def test_a_proxy_that_does_not_answer_has_an_exit_code_of_its_own(place: Path) -> None:
+    assert checks(place, "--url", "http://127.0.0.1:1", code=UNAVAILABLE)["proxy"]["state"] == "problem"
+    run(place, "token", "admin")
+    (place / "config.json").write_text("{", encoding="ascii")
+    checks(place, "--url", "http://127.0.0.1:1", code=STATE)
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://example.com", "ftp://127.0.0.1", "https://a b"])
+def test_an_address_that_is_none_is_a_usage_error(place: Path, url: str) -> None:
+    assert run(place, "doctor", "--url", url).exit_code == USAGE
+
+
+def test_looking_changes_nothing(tmp_path: Path) -> None:
+    issued(tmp_path / "home")
+    before = sorted((tmp_path / "home").rglob("*"))
+    checks(tmp_path / "home")
+    assert sorted((tmp_path / "home").rglob("*")) == before

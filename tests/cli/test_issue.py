@@ -1,0 +1,195 @@
+"""`remit issue`: a token that anyone can verify, for what was asked and where that really is."""
+
+import json
+import ssl
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from remit.claims.canonical import encode_base64url
+from remit.cli.errors import DONE, STATE, USAGE
+from remit.ledger.home import open_home
+from remit.proxy.authority import server_identity
+from tests.cli.running import ASKED, issued, piped, run
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+def claims_of(place: Path, *arguments: str) -> dict[str, Any]:
+    result = run(place, "issue", *ASKED, *arguments, "--json")
+    assert result.exit_code == DONE, result.output
+    document = json.loads(result.stdout)
+    assert set(document) == {"token", "claims"}
+    claims: dict[str, Any] = document["claims"]
+    return claims
+
+
+def test_the_token_is_all_there_is_on_stdout_and_verifies_with_the_exported_keys(place: Path) -> None:
+    token = piped(place, "issue", *ASKED).stdout.decode()
+    assert token.endswith("\n")
+    keys = jwt.PyJWKSet.from_json(piped(place, "keys", "export").stdout.decode())
+    key = keys[jwt.get_unverified_header(token.strip())["kid"]]
+    claims = jwt.decode(token.strip(), key, algorithms=["ES256"], audience="remit")
+    assert (claims["sub"], claims["mission"], claims["allowed_tools"]) == ("agent:me", ASKED[3], ["Read", "Grep"])
+
+
+def test_what_is_not_said_has_its_default(place: Path) -> None:
+    claims = claims_of(place)
+    assert (claims["max_tool_calls"], claims["max_duration_s"], claims["exp"] - claims["iat"]) == (100, 3600, 3600)
+    assert (claims["forbidden_tools"], len(claims["allowed_side_effect_classes"])) == ([], 4)
+    assert claims["iss"].startswith("remit:")
+    assert len(claims["jti"]) == len("pass:") + 32
+    assert "cnf" not in claims
+
+
+def test_everything_that_is_said_is_signed(place: Path) -> None:
+    said = (
+        "--forbidden-tools Bash Write --resource-scope /srv/a https://example.com/x --max-tool-calls 7 "
+        "--max-duration-s 60 --lifetime-s 30 --allowed-side-effects none internal_write --cwd /srv/a"
+    )
+    claims = claims_of(place, *said.split())
+    assert claims["forbidden_tools"] == ["Bash", "Write"]
+    assert claims["resource_scope"] == ["/srv/a", "https://example.com/x"]
+    assert (claims["max_tool_calls"], claims["max_duration_s"], claims["exp"] - claims["iat"]) == (7, 60, 30)
+    assert (claims["allowed_side_effect_classes"], claims["cwd"]) == (["none", "internal_write"], "/srv/a")
+
+
+def test_without_a_scope_it_is_the_current_directory_and_says_so(place: Path) -> None:
+    told = run(place, "issue", *ASKED, "--json")
+    here = str(place.parent / "project")
+    claims = json.loads(told.stdout)["claims"]
+    assert (claims["resource_scope"], claims["cwd"]) == ([here], here)
+    assert told.stderr.splitlines() == [
+        f"remit: no --resource-scope: the passport is for the current directory, {here}",
+        f"remit: making a new home: {place}",
+    ]
+    assert run(place, "issue", *ASKED, "--resource-scope", ".").stderr == ""
+
+
+def test_paths_are_made_absolute_and_real(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = place.parent
+    (top / "link").symlink_to(top / "project")
+    monkeypatch.setenv("HOME", str(top))
+    given = [".", "src", "../link/x", "~/link", "~", "src/*.py", "../link/**", "~/a*/b", "*.md", "**"]
+    assert claims_of(place, "--resource-scope", *given)["resource_scope"] == [
+        f"{top}/project",
+        f"{top}/project/src",
+        f"{top}/project/x",
+        f"{top}/project",
+        f"{top}",
+        f"{top}/project/src/*.py",
+        f"{top}/project/**",
+        f"{top}/a*/b",
+        f"{top}/project/*.md",
+        "**",
+    ]
+
+
+@pytest.mark.parametrize("entry", ["", "~nobody-of-this-name/x", "HTTPS://x", "http://", "/a b ", "\0", "a\x1b"])
+def test_an_entry_that_means_nothing_is_refused(place: Path, entry: str) -> None:
+    refused = run(place, "issue", *ASKED, f"--resource-scope={entry}", "--json")
+    assert refused.exit_code == USAGE
+    assert json.loads(refused.stdout)["error_code"] == "field_invalid"
+    assert "$.resource_scope[0]" in json.loads(refused.stdout)["error"]
+
+
+def test_a_folder_that_reads_as_a_glob_is_taken_by_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = place.parent / "My [Project]"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    assert claims_of(place, "--resource-scope", ".")["resource_scope"] == [str(odd)]
+    assert claims_of(place, "--resource-scope", "*.py")["resource_scope"] == [f"{place.parent}/My [[]Project]/*.py"]
+    (odd / "a*").mkdir()
+    monkeypatch.chdir(odd / "a*")
+    assert run(place, "issue", *ASKED).exit_code == USAGE
+
+
+def test_relative_paths_start_at_the_first_directory_of_the_scope_if_not_here(place: Path) -> None:
+    (place.parent / "other").mkdir()
+    other = str(place.parent / "other")
+    assert claims_of(place, "--resource-scope", "https://x.example", other)["cwd"] == other
+    assert claims_of(place, "--resource-scope", f"{other}/**")["cwd"] == other
+    assert claims_of(place, "--resource-scope", other, ".")["cwd"] == str(place.parent / "project")
+    assert "cwd" not in claims_of(place, "--resource-scope", "https://x.example")
+
+
+HOSTILE = {
+    "mission": ["--mission", "a\x1b]0;x\x07b"],
+    "agent_id": ["--agent-id", "x" * 257],
+    "allowed_tools": ["--allowed-tools="],
+    "max_tool_calls": ["--max-tool-calls", str(2**53)],
+    "max_duration_s": ["--max-duration-s", "0"],
+    "lifetime_s": ["--lifetime-s", "3601"],
+}
+
+
+@pytest.mark.parametrize("member", HOSTILE)
+def test_values_that_no_passport_has_are_refused_by_name(place: Path, member: str) -> None:
+    refused = run(place, "issue", *ASKED, "--resource-scope=.", *HOSTILE[member], "--json")
+    assert refused.exit_code == USAGE
+    assert json.loads(refused.stdout)["error_code"] == "field_invalid"
+    assert f"$.{member}" in json.loads(refused.stdout)["error"]
+
+
+@pytest.mark.parametrize("value", ["9" * 30, "9" * 5000, "-1", "1.5", "many", "\ud800"])
+def test_numbers_that_are_none_or_too_large_are_refused(place: Path, value: str) -> None:
+    refused = run(place, "issue", *ASKED, "--max-tool-calls", value)
+    assert refused.exit_code == USAGE
+    assert len(refused.stderr) < 1000
+
+
+def test_a_mission_of_a_megabyte_is_refused_in_a_line(place: Path) -> None:
+    refused = run(place, "issue", "--agent-id", "a", "--mission", "x" * 1_000_000)
+    assert (refused.exit_code, refused.stdout) == (USAGE, "")
+    assert len(refused.stderr) < 1000
+
+
+def test_more_than_a_passport_can_hold_is_refused_as_such(place: Path) -> None:
+    refused = run(place, "issue", *ASKED, "--resource-scope", *(f"/srv/{'x' * 200}{n}" for n in range(100)), "--json")
+    assert refused.exit_code == USAGE
+    assert json.loads(refused.stdout)["error_code"] == "field_invalid"
+
+
+def test_tools_that_nobody_knows_are_allowed_by_name(place: Path) -> None:
+    assert claims_of(place, "--allowed-tools", "größer", "mcp__x__*")["allowed_tools"][-2:] == ["größer", "mcp__x__*"]
+
+
+def test_without_tools_the_passport_is_issued_and_says_so(place: Path) -> None:
+    told = run(place, "issue", "--agent-id", "a", "--mission", "b", "--resource-scope", ".")
+    assert told.exit_code == DONE
+    assert "the passport allows no tool" in told.stderr
+
+
+def test_a_passport_is_bound_to_a_certificate(place: Path) -> None:
+    issued(place)
+    with open_home(place) as home:
+        file = server_identity(home, ["localhost"], datetime.now(UTC)).cert
+    der = ssl.PEM_cert_to_DER_cert(Path(file).read_text(encoding="ascii"))
+    expected = encode_base64url(sha256(der).digest())
+    assert claims_of(place, "--bind-certificate", file)["cnf"] == {"x5t#S256": expected}
+
+
+@pytest.mark.parametrize("text", ["", "no", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "ü"])
+def test_a_file_that_is_no_certificate_is_refused(place: Path, text: str) -> None:
+    file = place.parent / "cert.pem"
+    file.write_text(text, encoding="utf-8")
+    for named in (file, place.parent / "nowhere"):
+        refused = run(place, "issue", *ASKED, "--bind-certificate", str(named), "--json")
+        assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (STATE, "certificate_unusable")
+    assert not place.exists()
+
+
+def test_a_passport_under_a_kill_switch_is_issued_with_a_word(place: Path) -> None:
+    issued(place)
+    run(place, "kill-switch", "on")
+    told = run(place, "issue", *ASKED, "--resource-scope", ".")
+    assert (told.exit_code, told.stderr) == (DONE, "remit: the kill switch is on: no session starts until it is off\n")

@@ -1,0 +1,130 @@
+"""The lives of clients: many threads, one that is closed, one that is forgotten, one in a forked process."""
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from remit.client import AsyncProxy, Proxy
+from remit.errors import ServiceUnavailable
+from tests.client.conftest import Connect
+from tests.client.service import SESSION, Desk
+from tests.client.wire import Fault, relay
+
+
+def threads() -> int:
+    return sum(thread.name == "remit-client" for thread in threading.enumerate())
+
+
+def test_many_threads_share_a_client(desk: Desk, port: int) -> None:
+    with Proxy(f"http://127.0.0.1:{port}") as proxy, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: proxy.evaluate(SESSION, "read_file", {"n": number}), range(64)))
+    assert {answer.decision for answer in answers} == {"PERMIT"}
+    assert len(desk.decided) == 64
+
+
+def test_many_tasks_share_a_client(desk: Desk, port: int) -> None:
+    async def ask() -> list[str]:
+        async with AsyncProxy(f"http://127.0.0.1:{port}") as proxy:
+            asked = [proxy.evaluate(SESSION, "read_file", {"n": number}) for number in range(64)]
+            return [answer.decision for answer in await asyncio.gather(*asked)]
+
+    assert set(asyncio.run(ask())) == {"PERMIT"}
+    assert len(desk.decided) == 64
+
+
+def test_a_waiting_client_works_inside_a_loop(port: int) -> None:
+    async def ask() -> bool:
+        with Proxy(f"http://127.0.0.1:{port}") as proxy:
+            return proxy.health().ok
+
+    assert asyncio.run(ask())
+
+
+def test_a_closed_client_answers_nothing(connect: Connect, port: int) -> None:
+    proxy = connect(port)
+    assert proxy.health().ok
+    proxy.close()
+    with pytest.raises(ServiceUnavailable):
+        proxy.health()
+
+
+def test_closing_gives_up_what_is_under_way(port: int) -> None:
+    with relay(port, Fault("drop", "down", 0)) as relayed, ThreadPoolExecutor(1) as pool:
+        proxy = Proxy(f"http://127.0.0.1:{relayed}", timeout_s=600)
+        waiting = pool.submit(proxy.health)
+        while not threads():
+            time.sleep(0.01)
+        proxy.close()
+        with pytest.raises(ServiceUnavailable):
+            waiting.result(30)
+    assert threads() == 0
+
+
+def test_whoever_is_cancelled_is_not_answered(port: int) -> None:
+    async def ask(relayed: int) -> None:
+        async with AsyncProxy(f"http://127.0.0.1:{relayed}", timeout_s=600) as proxy:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await proxy.health()
+
+    with relay(port, Fault("drop", "down", 0)) as relayed:
+        asyncio.run(ask(relayed))
+
+
+def test_a_client_that_is_forgotten_leaves_no_thread(port: int) -> None:
+    proxy = Proxy(f"http://127.0.0.1:{port}")
+    assert proxy.health().ok
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "remit-client"]
+    del proxy
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+FORK = """
+import os, sys
+from remit.client import Proxy
+proxy = Proxy(f"http://127.0.0.1:{sys.argv[1]}")
+assert proxy.health().ok
+child = os.fork()
+ok = proxy.health().ok
+if child == 0:
+    os._exit(0 if ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert proxy.health().ok
+proxy.close()
+"""
+
+
+def test_a_client_goes_on_in_both_halves_of_a_fork(desk: Desk, port: int) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK, str(port)], timeout=60, check=False)
+    assert (done.returncode, len(desk.seen)) == (0, 4)
+    assert len({seen.connection for seen in desk.seen}) == 2
+
+
+def test_the_environment_changes_nothing(
+    connect: Connect, desk: Desk, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+        monkeypatch.setenv(name.lower(), "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert connect(port).health().ok
+    assert "Authorization" not in desk.seen[0].headers
+
+
+def test_logs_hold_no_secret(connect: Connect, port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        proxy = connect(port, token="s3cret-token", admin_token="s3cret-admin")
+        proxy.start("s3cret-passport")
+        proxy.kill_switch(on=True)
+    assert caplog.records
+    assert "s3cret" not in caplog.text

@@ -1,0 +1,159 @@
+"""A small service on a real loopback socket, in the loop of a test, with limits that a test need not wait long for."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from remit.claims.shapes import Claims
+from remit.errors import AccessError
+from remit.http.application import Application
+from remit.http.hosts import allowed_hosts
+from remit.http.limits import Limits
+from remit.http.routes import Ask, Plain, Route
+from remit.http.server import Server, bind
+from remit.http.telemetry import Telemetry
+from remit.http.tokens import Doors
+
+__all__ = ["QUICK", "Client", "Heard", "Nobody", "Said", "Service", "serving"]
+
+# Long enough for a machine that has other things to do, short enough to wait for.
+QUICK = Limits(
+    watch_s=0.02, handshake_s=0.3, header_s=0.3, body_s=1.2, body_patience_s=0.3, idle_s=0.3, send_s=0.3, stop_s=2.0
+)
+LARGE = 8 * 2**20
+
+
+class Said(Claims, frozen=True):
+    """What the service is told, and says again."""
+
+    word: str
+
+
+class Heard(Struct, frozen=True):
+    word: str
+
+
+class Nobody:
+    """A witness that keeps nothing."""
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage of a request took so long."""
+
+    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
+        """A request was answered."""
+
+
+@dataclass
+class Service:
+    """What tests see of the service: `/wait` is answered when `go` is set."""
+
+    host: str = ""
+    port: int = 0
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+    refused: list[AccessError] = field(default_factory=list)
+    clients: list["Client"] = field(default_factory=list)
+    server: Server | None = None
+
+    def routes(self) -> list[Route]:
+        """Return what can be asked for."""
+        return [
+            Route("GET", "/quick", self._quick, Heard, "At once"),
+            Route("GET", "/wait", self._wait, Heard, "When the test says so"),
+            Route("GET", "/large", self._large, "text/plain", "More than any buffer holds"),
+            Route("POST", "/say", self._say, Heard, "What was said", Said),
+        ]
+
+    async def _quick(self, ask: Ask) -> Heard:  # noqa: ARG002 - as routes have it
+        return Heard("quick")
+
+    async def _wait(self, ask: Ask) -> Heard:  # noqa: ARG002
+        self.waiting += 1
+        await self.go.wait()
+        return Heard("waited")
+
+    async def _large(self, ask: Ask) -> Plain:  # noqa: ARG002
+        return Plain(b"x" * LARGE, "text/plain")
+
+    async def _say(self, ask: Ask) -> Heard:
+        return Heard(ask.body.word)
+
+    @property
+    def open(self) -> int:
+        """Return how many connections there are."""
+        return len(self.server._state.connections) if self.server else 0
+
+    def stop(self) -> None:
+        """Begin to stop."""
+        if self.server:
+            self.server.stop()
+
+    async def connect(self, context: ssl.SSLContext | None = None) -> "Client":
+        """Return a new connection; the service closes it at last."""
+        self.clients.append(Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=context), self.host))
+        return self.clients[-1]
+
+
+@dataclass
+class Client:
+    """One connection to the service."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    host: str
+
+    def send(self, text: str) -> None:
+        """Send text; $HOST stands for the service."""
+        self.writer.write(text.replace("$HOST", self.host).encode("latin-1"))
+
+    def get(self, path: str) -> None:
+        """Ask for something."""
+        self.send(f"GET {path} HTTP/1.1\r\nHost: $HOST\r\n\r\n")
+
+    async def status(self) -> int:
+        """Return the status of the next answer, which is read to its end."""
+        async with asyncio.timeout(10):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            await self.reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
+        return int(head.split()[1])
+
+    async def rest(self) -> bytes:
+        """Return what comes until the service closes the connection."""
+        async with asyncio.timeout(10):
+            try:
+                return await self.reader.read()
+            except ConnectionResetError:
+                return b""
+
+
+@asynccontextmanager
+async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[Service]:
+    """Run a service for as long as a test takes."""
+    service, listening, ready = Service(), bind("127.0.0.1", 0), asyncio.Event()
+    service.port = listening.getsockname()[1]
+    service.host = f"127.0.0.1:{service.port}"
+    application = Application(
+        service.routes(),
+        hosts=allowed_hosts("127.0.0.1", service.port),
+        doors=Doors({}, clock=time.monotonic),
+        body_bytes=limits.body_bytes,
+        witness=Nobody(),
+        telemetry=Telemetry(),
+    )
+    service.server = Server(application, listening, limits=limits, tls=tls, refused=service.refused.append)
+    running = asyncio.get_running_loop().create_task(service.server.run(ready.set))
+    try:
+        async with asyncio.timeout(10):
+            await ready.wait()
+        yield service
+    finally:
+        for client in service.clients:
+            client.writer.transport.abort()
+        service.go.set()
+        service.server.stop()
+        await running

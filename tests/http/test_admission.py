@@ -1,0 +1,109 @@
+"""Who has to make room: so many in all and of one peer, the longest waiting first, and never who has asked."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.http.admission import Admission
+
+
+@dataclass(eq=False)
+class Visitor:
+    """A connection as far as this is concerned; it is its own transport."""
+
+    peer: str = "a"
+    since: float = 0.0
+    is_busy: bool = False
+    was_cut: bool = field(default=False, init=False)
+
+    @property
+    def transport(self) -> "Visitor":
+        return self
+
+    def abort(self) -> None:
+        self.was_cut = True
+
+
+def admitted(admission: Admission, *visitors: Visitor) -> list[bool]:
+    return [admission.admit(visitor) for visitor in visitors]
+
+
+def cut(*visitors: Visitor) -> list[bool]:
+    return [visitor.was_cut for visitor in visitors]
+
+
+def test_there_is_room_until_there_is_none() -> None:
+    visitors = [Visitor(since=float(number)) for number in range(3)]
+    assert admitted(Admission(10, 3), *visitors) == [True] * 3
+    assert cut(*visitors) == [False] * 3
+
+
+def test_the_one_who_has_waited_longest_makes_room_whoever_came_first() -> None:
+    admission = Admission(10, 3)
+    visitors = [Visitor(since=since) for since in (2.0, 1.0, 3.0)]
+    assert admitted(admission, *visitors, Visitor(since=4.0), Visitor(since=5.0)) == [True] * 5
+    assert cut(*visitors) == [True, True, False]
+
+
+def test_who_has_asked_is_not_cut_off_and_then_there_is_no_room() -> None:
+    admission = Admission(10, 2)
+    busy, waiting = Visitor(is_busy=True), Visitor(since=1.0)
+    assert admitted(admission, busy, waiting, Visitor(since=2.0, is_busy=True), Visitor(since=3.0)) == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert cut(busy, waiting) == [False, True]
+
+
+def test_a_peer_with_too_many_makes_room_among_its_own() -> None:
+    admission = Admission(10, 2)
+    other, own, late = Visitor("b", since=0.0), Visitor("a", since=1.0), Visitor("a", since=2.0)
+    assert admitted(admission, other, own, Visitor("a", since=1.5), late) == [True] * 4
+    assert cut(other, own) == [False, True]
+
+
+def test_when_all_together_are_too_many_anyone_makes_room() -> None:
+    admission = Admission(3, 2)
+    first, second, third = Visitor("a", since=1.0), Visitor("b", since=0.0), Visitor("c", since=2.0)
+    assert admitted(admission, first, second, third, Visitor("d", since=3.0)) == [True] * 4
+    assert cut(first, second, third) == [False, True, False]
+
+
+def test_who_leaves_makes_room_once_however_often() -> None:
+    admission = Admission(10, 1)
+    gone, next_one = Visitor(), Visitor(since=1.0, is_busy=True)
+    admission.admit(gone)
+    admission.leave(gone)
+    assert admission.admit(next_one)
+    admission.leave(gone)
+    assert not gone.was_cut
+    assert not admission.admit(Visitor(since=2.0))
+
+
+def test_who_was_not_admitted_can_leave() -> None:
+    admission = Admission(1, 1)
+    admission.admit(Visitor("a", is_busy=True))
+    refused = Visitor("b")
+    assert not admission.admit(refused)
+    admission.leave(refused)
+    assert not admission.admit(Visitor("b"))
+
+
+VISITS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=60)
+
+
+@given(VISITS, st.integers(1, 6), st.integers(1, 4))
+def test_there_are_never_more_than_there_may_be_and_who_has_asked_stays(
+    visits: list[tuple[str, bool, bool]], most: int, most_per_peer: int
+) -> None:
+    admission, inside = Admission(most, most_per_peer), list[Visitor]()
+    for number, (peer, is_busy, leaves) in enumerate(visits):
+        visitor = Visitor(peer, float(number), is_busy)
+        if admission.admit(visitor):
+            inside.append(visitor)
+        if leaves and inside:
+            admission.leave(inside.pop(0))
+        assert not [one for one in inside if one.is_busy and one.was_cut]
+        inside = [one for one in inside if not one.was_cut]
+        assert len(inside) <= most
+        assert all(sum(one.peer == name for one in inside) <= most_per_peer for name in "abc")

@@ -1,0 +1,261 @@
+"""The application by itself: requests that were read come in as values, and answers go out as values."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.errors import FieldInvalid, RemitError, SessionNotFound
+from remit.http.application import Application
+from remit.http.routes import Ask, Plain, Route
+from remit.http.telemetry import Telemetry
+from remit.http.tokens import Doors
+from tests.http.serving import Heard, Said
+
+HOST = b"ours:1"
+JSON = {b"content-type": b"application/json"}
+TOKEN = "a-token"
+
+
+@dataclass
+class Witness:
+    """Remembers what it was told."""
+
+    told: list[tuple[str, int, str]] = field(default_factory=list)
+    errors: list[BaseException | None] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
+
+    def stage(self, name: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.stages.append(name)
+
+    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
+        self.told.append((route, status, request_id))
+        self.errors.append(error)
+
+
+@dataclass
+class Desk:
+    """What the routes lead to; it fails with `failure`, if there is one."""
+
+    failure: BaseException | None = None
+    asked: list[Ask] = field(default_factory=list)
+
+    async def say(self, ask: Ask) -> Heard:
+        self.asked.append(ask)
+        if self.failure:
+            raise self.failure
+        return Heard(ask.body.word if ask.body else "nothing")
+
+    async def page(self, ask: Ask) -> Plain:
+        self.asked.append(ask)
+        return Plain(b"<page>", "text/html")
+
+
+@dataclass
+class World:
+    """An application, and one client that asks it."""
+
+    desk: Desk = field(default_factory=Desk)
+    witness: Witness = field(default_factory=Witness)
+    is_closed: bool = False
+    sent: list[Mapping[str, Any]] = field(default_factory=list)
+    read: int = 0
+
+    def ask(
+        self, method: str = "POST", path: str = "/say", parts: tuple[bytes, ...] = (b'{"word":"x"}',), **changes: Any
+    ) -> None:
+        headers = {b"host": HOST, **JSON, **changes.pop("headers", {})}
+        scope = {
+            "type": "http", "method": method, "raw_path": path.encode("latin-1"), "client": ("198.51.100.7", 1),
+            "headers": list(headers.items()), "state": {"holder": "thumbprint"}, **changes,
+        }  # fmt: skip
+        messages = [
+            {"type": "http.request", "body": part, "more_body": number < len(parts)}
+            for number, part in enumerate(parts, 1)
+        ]
+
+        async def receive() -> dict[str, Any]:
+            self.read += 1
+            return messages[self.read - 1] if self.read <= len(messages) else {"type": "http.disconnect"}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            self.sent.append(message)
+
+        asyncio.run(self.application()(scope, receive, send))
+
+    def application(self) -> Application:
+        routes = [
+            Route("POST", "/say", self.desk.say, Heard, "Say", Said),
+            Route("GET", "/say", self.desk.say, Heard, "Say"),
+            Route("GET", "/page", self.desk.page, "text/html", "A page", access="open"),
+            Route(
+                "POST", "/maybe/{name}", self.desk.say, Heard, "Say or not", Said, without_body=b'{"word":"default"}'
+            ),
+        ]
+        doors = Doors({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
+        return Application(
+            routes, hosts=frozenset({HOST}), doors=doors, body_bytes=100, witness=self.witness, telemetry=Telemetry()
+        )
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.sent[1]["body"])
+
+
+def test_a_request_is_read_asked_and_answered() -> None:
+    world = World()
+    world.ask(parts=(b'{"wo', b'rd":"hel', b'lo"}'))
+    assert (world.status, world.body) == (200, {"word": "hello"})
+    assert world.witness.told == [("/say", 200, world.desk.asked[0].request_id)]
+    assert world.witness.stages == ["decode", "decide", "answer"]
+
+
+def test_what_is_asked_says_who_asks_and_where() -> None:
+    world = World()
+    world.ask(path="/maybe/a%2Fb", parts=(b"",))
+    (ask,) = world.desk.asked
+    assert (ask.body.word, dict(ask.parameters), ask.holder) == ("default", {"name": "a/b"}, "thumbprint")
+
+
+def test_an_answer_that_is_bytes_goes_out_as_it_is() -> None:
+    world = World()
+    world.ask("GET", "/page")
+    assert (world.sent[1]["body"], world.headers[b"content-type"]) == (b"<page>", b"text/html")
+    assert world.read == 0
+
+
+def test_every_answer_has_an_id_and_is_not_kept() -> None:
+    for path, status in (("/say", 200), ("/nowhere", 404)):
+        world = World()
+        world.ask("GET", path)
+        assert world.status == status
+        assert world.headers[b"x-request-id"].decode() == world.witness.told[0][2]
+        assert world.headers[b"content-length"] == str(len(world.sent[1]["body"])).encode()
+        assert (world.headers[b"cache-control"], world.headers[b"x-content-type-options"]) == (b"no-store", b"nosniff")
+
+
+@pytest.mark.parametrize("host", [b"", b"ours", b"ours:2", b"xours:1", b"ours:1.", b"OURS:1, ours:1", b"\xff"])
+def test_another_host_is_told_nothing_and_asks_nothing(host: bytes) -> None:
+    world = World()
+    world.ask(headers={b"host": host})
+    assert (world.status, world.body["error_code"], world.read) == (403, "host_not_allowed", 0)
+    assert world.witness.told[0][0] == "other"
+
+
+def test_the_host_comes_before_the_door_and_the_door_before_the_route() -> None:
+    world = World(is_closed=True)
+    world.ask(path="/nowhere", headers={b"host": b"evil"})
+    assert world.status == 403
+    world = World(is_closed=True)
+    world.ask(path="/nowhere")
+    assert world.status == 401
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (b"", 401), (b"Bearer", 401), (b"Bearer ", 401), (b"Bearer x", 401), (b"Basic a-token", 401), (b"a-token", 401),
+        (b"Bearer a-token", 200), (b"bEARER   a-token  ", 200), (b"Bearer a-token, Bearer a-token", 401),
+        (b"Bearer \xff\xfe", 401), (b"Bearer a-token\0", 401),
+    ],
+)  # fmt: skip
+def test_a_token_is_a_bearer_token_and_nothing_else(authorization: bytes, status: int) -> None:
+    world = World(is_closed=True)
+    world.ask(headers={b"authorization": authorization})
+    assert world.status == status
+    assert bool(world.desk.asked) == (status == 200)
+
+
+def test_nothing_of_a_body_is_read_before_the_door_is_open() -> None:
+    world = World(is_closed=True)
+    world.ask()
+    assert (world.status, world.read) == (401, 0)
+
+
+def test_an_open_route_needs_no_token() -> None:
+    world = World(is_closed=True)
+    world.ask("GET", "/page")
+    assert world.status == 200
+
+
+def test_a_client_without_an_address_is_served() -> None:
+    world = World(is_closed=True)
+    world.ask(client=None, headers={b"authorization": b"Bearer a-token"})
+    assert world.status == 200
+
+
+@pytest.mark.parametrize("parts", [(b" " * 101,), (b" " * 100, b" "), (b" " * 60, b" " * 60, b"never read")])
+def test_a_body_is_read_as_far_as_the_limit(parts: tuple[bytes, ...]) -> None:
+    world = World()
+    world.ask(parts=parts)
+    assert (world.status, world.body["error_code"]) == (413, "body_too_large")
+    assert world.read <= 2
+
+
+def test_a_length_beyond_the_limit_is_refused_unread() -> None:
+    world = World()
+    world.ask(headers={b"content-length": b"101"})
+    assert (world.status, world.read) == (413, 0)
+
+
+def test_a_client_that_goes_away_gets_nothing_and_is_not_asked_for() -> None:
+    world = World()
+    world.ask(parts=())
+    assert (world.sent, world.desk.asked, world.witness.told) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (SessionNotFound("no such session"), 404, "session_not_found"),
+        (FieldInvalid("is wrong", place="$.x"), 400, "bad_request"),
+        (RemitError("secret"), 500, "internal_error"),
+        (ValueError("secret"), 500, "internal_error"),
+        (RecursionError("secret"), 500, "internal_error"),
+        (MemoryError("secret"), 500, "internal_error"),
+    ],
+)
+def test_whatever_goes_wrong_has_an_answer_and_is_told(failure: Exception, status: int, code: str) -> None:
+    world = World(Desk(failure))
+    world.ask()
+    assert (world.status, world.body["error_code"], world.body["ok"]) == (status, code, False)
+    assert "secret" not in world.body["error"]
+    assert world.witness.errors == [failure]
+
+
+def test_a_request_that_is_called_off_is_called_off() -> None:
+    world = World(Desk(asyncio.CancelledError()))
+    with pytest.raises(asyncio.CancelledError):
+        world.ask()
+    assert world.sent == []
+
+
+def test_ids_of_requests_differ() -> None:
+    world = World()
+    for _ in range(3):
+        world.read = 0
+        world.ask()
+    assert len({request_id for _, _, request_id in world.witness.told}) == 3
+
+
+@given(st.binary(max_size=100))
+def test_whatever_bytes_come_there_is_an_answer(data: bytes) -> None:
+    world = World()
+    world.ask(parts=(data,))
+    assert world.status in (200, 400)

@@ -1,0 +1,132 @@
+"""Told to stop, a proxy takes nothing new, finishes what was asked, and is gone in time."""
+
+import random
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.proxy_driver import Load, Proxy, ask, body_of, is_running, launched, session_in, until, workers_of
+from tests.faults.service import Audit, open_service, pages, session_of
+from tests.proxy.service import read_answer, read_answers
+
+IN_TIME_S = 5.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture
+def full(request: pytest.FixtureRequest) -> bool:
+    """Tell whether it is tried often."""
+    return bool(request.config.getoption("--full", default=False))
+
+
+def started(home: Path) -> tuple[str, Audit]:
+    with open_service(home) as service:
+        token = service.passport()
+        return token, Audit(session_of(service.governor, token))
+
+
+def check_stop(home: Path, audit: Audit, load: Load) -> None:
+    """Raise unless each client had a whole answer that is in the ledger, or nothing at all."""
+    assert [came for came in load.cut if came] == []
+    assert load.errors == []
+    with open_service(home) as service:
+        new = audit.grow(service)
+        tokens = {kept.token for kept in pages(service.reader, audit.session)}
+    assert {ack.receipt for ack in load.acks.values()} <= tokens
+    assert 0 <= new - len(load.acks) <= len(load.unanswered)
+
+
+@pytest.mark.parametrize(("workers", "runs"), [("1", (7, 35)), ("2", (3, 15))], ids=["one worker", "two workers"])
+def test_a_stop_under_load_leaves_whole_answers_and_no_process(
+    tmp_path: Path, full: bool, workers: str, runs: tuple[int, int]
+) -> None:
+    chance, home = random.Random(4), tmp_path / "home"
+    token, audit = started(home)
+    for run in range(runs[full]):
+        with launched(home, "--workers", workers) as proxy:
+            session_in(proxy.running, token)
+            served_by = workers_of(proxy.running.pid)
+            with Load(proxy.running, audit.session, f"run{run}") as load, proxy.running.connect():
+                load.wait_for_acks()
+                time.sleep(chance.uniform(0, 0.1))
+                code, took = proxy.stop(SIGNALS[run % 2])
+            assert (code, took < IN_TIME_S) == (0, True)
+            assert not [pid for pid in served_by if is_running(pid)]
+            assert not (home / "proxy.json").exists()
+        check_stop(home, audit, load)
+
+
+def test_what_was_asked_before_the_stop_is_answered_after_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    token, audit = started(home)
+    with launched(home) as proxy:
+        session_in(proxy.running, token)
+        request = proxy.running.request("POST", "/evaluate", body_of(audit.session, "slow"))
+        with proxy.running.connect() as connection:
+            connection.sendall(request[:-1])
+            until_known(proxy)
+            proxy.process.send_signal(signal.SIGTERM)
+            until(lambda: refuses(proxy))
+            connection.sendall(request[-1:])
+            answer = read_answer(connection)
+            assert answer.headers["connection"] == "close"
+            assert connection.recv(1) == b""
+        assert proxy.process.wait(IN_TIME_S) == 0
+    with launched(home) as proxy:
+        assert ask(proxy.running, audit.session, "slow").receipt == answer.json["receipt"]
+
+
+def until_known(proxy: Proxy) -> None:
+    """Wait until the proxy has read what was sent to it before; it reads in the order things come."""
+    assert proxy.running.ask("GET", "/health").status == 200
+
+
+def refuses(proxy: Proxy) -> bool:
+    """Tell whether nobody listens any more."""
+    try:
+        proxy.running.connect().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_idle_connections_and_a_request_that_never_ends_do_not_hold_a_stop_up(tmp_path: Path, workers: str) -> None:
+    with launched(tmp_path / "home", "--workers", workers, plain=False) as proxy:
+        idle = [proxy.running.connect() for _ in range(8)]
+        for connection in idle:
+            connection.sendall(proxy.running.request("GET", "/health"))
+            assert read_answer(connection).status == 200
+        with proxy.running.connect() as endless:
+            endless.sendall(proxy.running.request("POST", "/evaluate", {})[:-1])
+            code, took = proxy.stop()
+        assert (code, took < IN_TIME_S) == (0, True)
+        for connection in idle:
+            assert read_answers(connection) == []
+            connection.close()
+
+
+def test_while_a_proxy_of_two_workers_stops_nobody_new_is_let_in(tmp_path: Path) -> None:
+    with launched(tmp_path / "home", "--workers", "2") as proxy, proxy.running.connect() as endless:
+        endless.sendall(proxy.running.request("POST", "/evaluate", {})[:-1])
+        until_known(proxy)
+        proxy.process.send_signal(signal.SIGTERM)
+        until(lambda: refuses(proxy), 3)
+        assert proxy.process.poll() is None
+        endless.shutdown(socket.SHUT_RDWR)
+        assert proxy.process.wait(IN_TIME_S) == 0
+
+
+def test_being_told_twice_is_being_told_once(tmp_path: Path) -> None:
+    with launched(tmp_path / "home") as proxy:
+        proxy.process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                assert proxy.process.wait(0.002) == 0
+                break
+            except subprocess.TimeoutExpired:
+                proxy.process.send_signal(signal.SIGTERM)

@@ -1,0 +1,106 @@
+"""What those who run a proxy get to see: every decision, every sync and every fault moves its counter."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.proxy.service import HTTP
+from tests.proxy.visitor import README, Visitor, visiting
+
+PATIENCE_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def visitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
+    with visiting(tmp_path_factory.mktemp("proxy") / "home", HTTP) as visitor:
+        yield visitor
+
+
+def _decisions(visitor: Visitor, decision: str, verdict: str, reason: str) -> float:
+    return visitor.metric("remit_decisions_total", decision=decision, verdict=verdict, reason=reason)
+
+
+def test_decisions_are_counted_by_what_came_out_and_why(visitor: Visitor) -> None:
+    counted = {
+        ("PERMIT", "compliant", "none"): README,
+        ("DENY", "violation", "out_of_scope"): "/etc/passwd",
+    }
+    session = visitor.start()
+    for labels, path in counted.items():
+        before = _decisions(visitor, *labels)
+        visitor.read(session, path)
+        assert _decisions(visitor, *labels) == before + 1
+
+
+def test_a_permit_that_does_not_hold_any_more_is_counted_as_a_denial(visitor: Visitor) -> None:
+    session = visitor.start()
+    visitor.read(session, idempotency_key="k")
+    visitor.told("/session/end", {"session_id": session})
+    before = visitor.metric("remit_decisions_total", decision="DENY", reason="session_ended")
+    visitor.read(session, idempotency_key="k")
+    assert visitor.metric("remit_decisions_total", decision="DENY", reason="session_ended") == before + 1
+
+
+def test_syncs_of_the_ledger_are_counted_and_timed(visitor: Visitor) -> None:
+    session = visitor.start()
+    syncs, seconds = visitor.metric("remit_ledger_syncs_total"), visitor.metric("remit_ledger_sync_seconds_sum")
+    visitor.read(session)
+    _await(lambda: visitor.metric("remit_ledger_syncs_total") > syncs)  # it is counted after the answer
+    assert visitor.metric("remit_ledger_sync_seconds_sum") > seconds
+    assert visitor.metric("remit_ledger_group_size_sum") >= visitor.metric("remit_ledger_group_size_count") > 0
+
+
+def _await(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_answers_are_counted_by_route_and_status_and_never_by_what_was_sent(visitor: Visitor) -> None:
+    before = visitor.metric("remit_http_requests_total", route="/sessions/{session_id}/attest", status="404")
+    visitor.refused("/sessions/pass:nobody/attest")
+    after = visitor.metric("remit_http_requests_total", route="/sessions/{session_id}/attest", status="404")
+    assert after == before + 1
+    visitor.get("/a-path-that-somebody-made-up")
+    page = visitor.get("/metrics").body.decode()
+    assert "made-up" not in page
+    assert "nobody" not in page
+
+
+def test_sessions_that_are_open_are_shown(visitor: Visitor) -> None:
+    before = visitor.metric("remit_open_sessions")
+    session = visitor.start()
+    assert visitor.metric("remit_open_sessions") == before + 1
+    visitor.told("/session/end", {"session_id": session})
+    assert visitor.metric("remit_open_sessions") == before
+
+
+def test_what_is_turned_away_at_the_door_is_counted(visitor: Visitor) -> None:
+    before = visitor.metric("remit_http_refused_total", reason="http_malformed")
+    visitor.proxy.send(b"this is not HTTP\r\n\r\n")
+    assert visitor.metric("remit_http_refused_total", reason="http_malformed") == before + 1
+
+
+def test_a_receipt_that_somebody_has_changed_is_found_told_and_counted(visitor: Visitor) -> None:
+    session = visitor.start()
+    first, _ = visitor.read(session), visitor.read(session)
+    before = visitor.metric("remit_chain_failures_total")
+    with closing(sqlite3.connect(visitor.proxy.home / "ledger.db")) as ledger, ledger:
+        forged = first["receipt"][:-86] + "A" * 86
+        ledger.execute("UPDATE receipts SET token = ? WHERE id = ?", (forged, first["receipt_id"]))
+    claims = visitor.told(f"/sessions/{session}/attest")["claims"]
+    assert (claims["chain_verified"], claims["receipts"]) == (False, 0)
+    assert visitor.metric("remit_chain_failures_total") == before + 1
+    denied = visitor.read(session)
+    assert (denied["decision"], denied["public_denial_reason"]) == ("DENY", "chain_invalid")
+    assert visitor.read(visitor.start())["decision"] == "PERMIT"
+
+
+def test_the_page_is_what_prometheus_reads(visitor: Visitor) -> None:
+    answer = visitor.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert visitor.metric("remit_build_info") == 1
