@@ -88,6 +88,11 @@ class Service:
         """Return how many connections there are."""
         return len(self.server._state.connections) if self.server else 0
 
+    @property
+    def guests(self) -> int:
+        """Return how many connections count, from their first moment on."""
+        return sum(map(len, self.server._shared["admission"]._guests.values())) if self.server else 0
+
     def stop(self) -> None:
         """Begin to stop."""
         if self.server:

@@ -114,7 +114,7 @@ def test_a_body_that_comes_slowly_but_fast_enough_is_read() -> None:
 
 
 @pytest.mark.parametrize("requests", [1, 3])
-def test_a_client_that_leaves_its_answers_lying_is_let_go(requests: int) -> None:
+def test_a_client_that_leaves_its_answers_lying_is_let_go(requests: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(service: Service) -> None:
         client = await service.connect()
         for _ in range(requests):
@@ -123,15 +123,19 @@ def test_a_client_that_leaves_its_answers_lying_is_let_go(requests: int) -> None
         await until(lambda: service.open == 0)
 
     play(scene)
+    assert caplog.messages == []
 
 
-def test_an_answer_that_takes_us_long_is_waited_for() -> None:
+def test_an_answer_that_takes_us_long_is_waited_for_and_costs_the_client_no_time() -> None:
     async def scene(service: Service) -> None:
         client = await service.connect()
         client.get("/wait")
         await until(lambda: service.waiting == 1)
         await asyncio.sleep(4 * QUICK.idle_s)
         service.go.set()
+        assert await client.status() == 200
+        await asyncio.sleep(4 * QUICK.watch_s)
+        client.get("/quick")
         assert await client.status() == 200
 
     play(scene)
@@ -154,11 +158,12 @@ def test_a_client_that_does_not_get_on_with_tls_is_let_go(contexts: tuple[ssl.SS
             client = await service.connect()
             client.send(sent)
             assert statuses(await client.rest()) == []
+        await until(lambda: service.guests == 0)
 
     play(scene, tls=contexts[0])
 
 
-ROOM_FOR_FOUR = Limits(connections_per_peer=4)
+ROOM_FOR_FOUR = Limits(connections_per_peer=4, handshake_s=60)
 WAITING = ("", "GET /qu", GET + "\r\n", BODY, GET + "\r\n" + BODY)
 
 

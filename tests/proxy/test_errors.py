@@ -204,8 +204,36 @@ def test_without_a_ledger_there_is_no_decision(visitor: Visitor) -> None:
     assert visitor.told(f"/sessions/{session}/attest")["claims"]["receipts"] == 1
 
 
+def _write(visitor: Visitor, sql: str, *values: str) -> None:
+    with closing(sqlite3.connect(visitor.proxy.home / "ledger.db")) as ledger, ledger:
+        ledger.execute(sql, values)
+
+
+def test_a_passport_that_was_damaged_where_it_is_kept_is_not_the_clients_fault(visitor: Visitor) -> None:
+    session = visitor.start()
+    _write(visitor, "UPDATE sessions SET passport = ? WHERE id = ?", visitor.passport()[:-86] + "A" * 86, session)
+    assert visitor.refused("/evaluate", CALL | {"session_id": session}) == "500 state_corrupt"
+    assert visitor.refused(f"/sessions/{session}/attest") == "500 state_corrupt"
+
+
+def test_a_receipt_that_was_damaged_where_it_is_kept_is_not_given_again(visitor: Visitor) -> None:
+    session = visitor.start()
+    receipt = visitor.read(session, idempotency_key="k")
+    forged = receipt["receipt"][:-86] + "A" * 86
+    _write(visitor, "UPDATE receipts SET token = ? WHERE id = ?", forged, receipt["receipt_id"])
+    again = CALL | {"session_id": session, "idempotency_key": "k"}
+    assert visitor.refused("/evaluate", again) == "500 state_corrupt"
+
+
+def test_a_session_of_an_older_copy_of_the_ledger_is_sealed(visitor: Visitor) -> None:
+    session = visitor.start()
+    _write(visitor, "UPDATE sessions SET cause = 'restored' WHERE id = ?", session)
+    assert visitor.refused("/evaluate", CALL | {"session_id": session}) == "409 session_sealed"
+    assert visitor.refused("/session/end", {"session_id": session}) == "409 session_sealed"
+
+
 def test_every_status_has_its_place_in_the_table() -> None:
     """Those that no client can bring about by itself are tested where they come from."""
-    elsewhere = {"busy", "internal_error", "request_too_slow", "session_sealed", "state_corrupt"}
+    elsewhere = {"busy", "internal_error", "request_too_slow"}
     here = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("test_errors.py", "test_routes.py"))
     assert {status.error_code for status in STATUSES.values() if status.error_code not in here} <= elsewhere

@@ -137,6 +137,11 @@ def test_a_call_again_under_its_key_gets_the_same_bytes_and_costs_nothing(visito
     assert visitor.read(session)["budget_remaining"]["tool_calls"] == 3
 
 
+def test_a_denial_again_under_its_key_is_the_same_but_for_its_advice(visitor: Visitor, session: str) -> None:
+    first, again = (visitor.read(session, "/etc/passwd", idempotency_key="k1") for _ in range(2))
+    assert {name: value for name, value in first.items() if name != "remedy"} == again
+
+
 @pytest.mark.parametrize("change", [{"tool_name": "Write"}, {"arguments": {"file_path": f"{README}x"}}, {"cwd": "/"}])
 def test_another_call_under_a_key_that_was_used_is_a_conflict(
     visitor: Visitor, session: str, change: dict[str, Any]

@@ -1,6 +1,7 @@
 """Where the proxy listens, and what becomes of it when there are more connections than files."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def answered_within(proxy: Running, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            return proxy.ask("GET", "/health").status == 200
+            return proxy.ask("GET", "/health").status == 200 and time.monotonic() < end
         except OSError:
             time.sleep(0.1)
     return False
@@ -92,6 +93,19 @@ def test_more_connections_than_files_neither_keep_it_busy_nor_others_out(
             time.sleep(1)
             assert cpu_s(proxy.pid) - before <= 0.5
             assert answered_within(proxy, 5)
+        assert answered_within(proxy, 5)
+
+
+def test_without_a_file_left_for_a_connection_it_waits_without_being_busy(tmp_path: Path) -> None:
+    with running(tmp_path / "home", HTTP) as proxy:
+        opened = len(list(Path(f"/proc/{proxy.pid}/fd").iterdir()))
+        _, hard = resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (opened + 2, hard))
+        with ExitStack() as stack:
+            stalled(proxy, stack, 200)
+            before = cpu_s(proxy.pid)
+            time.sleep(1)
+            assert cpu_s(proxy.pid) - before <= 0.5
         assert answered_within(proxy, 5)
 
 

@@ -17,8 +17,9 @@ __all__ = ["Entrance"]
 
 # So many are taken before others have their turn.
 _AT_ONCE: Final = 64
-# Where there are no files left for a connection, it is tried again after this.
-_PAUSE_S: Final = 0.1
+# Where there are no files left for a connection, it is tried again after this: often enough to get through to those who
+# are still there, behind many that have gone.
+_PAUSE_S: Final = 0.02
 _SHUTDOWN_S: Final = 1.0
 
 

@@ -6,6 +6,7 @@ Reading and writing HTTP is uvicorn's, on httptools. Which hosts are ours, and w
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
@@ -61,6 +62,7 @@ class StrictProtocol(HttpToolsProtocol):
         # Requests that were read to their end, and answers that were given: either may be ahead.
         self._asked = 0
         self._answered = 0
+        self._unanswered: deque[RequestResponseCycle] = deque()
         self._header_bytes = 0
         self._body_bytes = 0
         # What came since the stage began, whatever it turns out to be.
@@ -101,8 +103,11 @@ class StrictProtocol(HttpToolsProtocol):
             self._refuse(ServiceBusy("too many connections are busy; try again"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make room for another."""
+        """Make room for another, and tell those at work that nobody waits for their answers."""
         self._admission.leave(self)
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -160,6 +165,7 @@ class StrictProtocol(HttpToolsProtocol):
         _check_form(self.parser.get_http_version(), self.url, self.headers)
         self._enter("body")
         super().on_headers_complete()
+        self._unanswered.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -175,6 +181,7 @@ class StrictProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request. Time begins again: until now, it was ours."""
         self._answered += 1
+        self._unanswered.popleft()
         self.since = self.loop.time()
         if self._over and not self.is_busy:
             self.transport.close()

@@ -22,7 +22,8 @@ __all__ = ["Workers"]
 
 _START_S: Final = 60.0
 _STOP_S: Final = 6.0
-# A worker that dies younger than this has not really lived; so many of these in a row, and nothing is gained by more.
+# A worker that dies younger than this, or before it is ready, has not really lived; so many of these in a row, and
+# nothing is gained by more.
 _YOUNG_S: Final = 5.0
 _LIVES: Final = 5
 _LOOK_S: Final = 0.5
@@ -48,6 +49,10 @@ class _Worker:
         except EOFError:
             self.is_ready = False
         self.said.close()
+
+    def died_young(self) -> bool:
+        """Tell whether it had not really lived; how long a start takes is up to the machine."""
+        return not self.is_ready or time.monotonic() - self.begun < _YOUNG_S
 
 
 class Workers:
@@ -116,7 +121,7 @@ class Workers:
                 if worker.running.is_alive() or self._stopping:
                     continue
                 self._lost(worker.running.pid or 0)
-                young = young + 1 if time.monotonic() - worker.begun < _YOUNG_S else 1
+                young = young + 1 if worker.died_young() else 1
                 if young > _LIVES:
                     raise ServiceUnavailable("the workers do not stay alive: the log says why")
                 self._workers[index] = self._begin()

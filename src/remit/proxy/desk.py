@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from msgspec import UNSET
 
 from remit.claims.keys import VerifyingKey
+from remit.errors import StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate
@@ -135,7 +136,11 @@ class Desk:
         return KillSwitchAnswer(on=request.on, revoked=await self._governor.arun(KillSwitch(request.on)))
 
     async def _held(self, case: UseCase[_T], session_id: str, ask: Ask) -> _T:
-        return await self._governor.arun(Held(case, session_id, ask.holder))
+        try:
+            return await self._governor.arun(Held(case, session_id, ask.holder))
+        except TokenError as error:
+            # Nobody has sent a token: one that is kept does not verify, and the client can do nothing about it.
+            raise StateCorrupt("what is kept of the session does not verify: remit ledger check says more") from error
 
 
 class _Keys:

@@ -1,0 +1,268 @@
+"""A proxy that is killed, paused or left waiting by its disk: what clients were told stays true."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from remit.claims.canonical import decode_base64url
+from remit.claims.receipt import verify_receipt
+from remit.client import Proxy as ClientOfProxy
+from tests.faults.proxy_driver import (
+    CLIENTS,
+    Asked,
+    Load,
+    Proxy,
+    ask,
+    body_of,
+    is_running,
+    launched,
+    pause,
+    session_in,
+    until,
+    workers_of,
+)
+from tests.faults.service import Audit, integrity, open_service, pages, session_of
+from tests.proxy.service import Running, command, error_code, read_answer, running
+
+
+def prepared(home: Path, calls: int) -> tuple[str, Audit]:
+    """Return a passport of a new home, and the audit of its session."""
+    with open_service(home) as service:
+        token = service.passport(calls)
+        return token, Audit(session_of(service.governor, token))
+
+
+def check_answers(home: Path, audit: Audit, load: Load) -> None:
+    """Raise if an answer was lost, or there is more than was asked for."""
+    with open_service(home) as service:
+        new = audit.grow(service)
+        tokens = {kept.receipt_id: kept.token for kept in pages(service.reader, audit.session)}
+    assert [ack for ack in load.acks.values() if tokens.get(ack.receipt_id) != ack.receipt] == []
+    assert len({ack.receipt_id for ack in load.acks.values()}) == len(load.acks)
+    assert 0 <= new - len(load.acks) <= len(load.unanswered) <= CLIENTS
+
+
+def check_again(proxy: Running, session: str, load: Load) -> None:
+    """Raise unless the same key gets the same receipt, whether its call had been answered or not."""
+    for key in list(load.acks)[-CLIENTS:]:
+        assert ask(proxy, session, key) == load.acks[key]
+    for key in load.unanswered:
+        assert ask(proxy, session, key) == ask(proxy, session, key)
+
+
+def check_end(home: Path, audit: Audit, limit: int) -> None:
+    """Raise unless the budget was used up to the last call and no further, in one chain."""
+    with open_service(home) as service:
+        audit.grow(service)
+        assert Audit(audit.session).grow(service) == audit.length
+    assert audit.permits == limit
+    assert integrity(home / "ledger.db") == []
+
+
+def use_up(proxy: Running, session: str) -> None:
+    """Ask until nothing is permitted any more."""
+    with Load(proxy, session, "last", until_denied=True, insist=True) as load:
+        load.join()
+
+
+def kill_service(proxy: Proxy) -> None:
+    proxy.kill()
+
+
+def kill_supervisor(proxy: Proxy) -> None:
+    """Kill the one who watches over the workers; they leave by themselves."""
+    workers = workers_of(proxy.running.pid)
+    assert len(workers) == 2
+    proxy.kill()
+    until(lambda: not any(is_running(pid) for pid in workers), 10)
+
+
+@pytest.mark.parametrize(
+    ("workers", "kill", "cycles"), [("1", kill_service, (4, 200)), ("2", kill_supervisor, (2, 50))]
+)
+def test_killing_the_proxy_at_any_moment_loses_no_answer_and_repeats_none(
+    tmp_path: Path, full: bool, workers: str, kill: Callable[[Proxy], None], cycles: tuple[int, int]
+) -> None:
+    chance, home, limit = random.Random(1), tmp_path / "home", 5_000 if full else 150
+    token, audit = prepared(home, limit)
+    load: Load | None = None
+    for cycle in range(cycles[full]):
+        with launched(home, "--workers", workers) as proxy:
+            assert session_in(proxy.running, token) == audit.session
+            if load is not None:
+                check_again(proxy.running, audit.session, load)
+                with open_service(home) as service:
+                    audit.grow(service)
+            with Load(proxy.running, audit.session, f"cycle{cycle}") as load:
+                load.wait_for_acks()
+                time.sleep(chance.uniform(0.005, 0.5))
+                kill(proxy)
+        check_answers(home, audit, load)
+    with launched(home, "--workers", workers) as proxy:
+        assert load is not None
+        check_again(proxy.running, audit.session, load)
+        use_up(proxy.running, audit.session)
+    check_end(home, audit, limit)
+
+
+def test_killing_workers_loses_no_answer_and_the_others_go_on(tmp_path: Path, full: bool) -> None:
+    chance, home, limit = random.Random(2), tmp_path / "home", 5_000 if full else 150
+    token, audit = prepared(home, limit)
+    for cycle in range(20 if full else 1):
+        with launched(home, "--workers", "2") as proxy:
+            session_in(proxy.running, token)
+            with Load(proxy.running, audit.session, f"cycle{cycle}", insist=True) as load:
+                for _ in range(3):
+                    load.wait_for_acks()
+                    time.sleep(chance.uniform(0.005, 0.5))
+                    before = workers_of(proxy.running.pid)
+                    os.kill(chance.choice(before), signal.SIGKILL)
+                    load.wait_for_acks(CLIENTS)
+                    until(lambda: len(set(workers_of(proxy.running.pid)) - set(before)) == 1)  # noqa: B023
+            assert load.unanswered == []
+            check_again(proxy.running, audit.session, load)
+        check_answers(home, audit, load)
+    with launched(home, "--workers", "2") as proxy:
+        use_up(proxy.running, audit.session)
+    check_end(home, audit, limit)
+
+
+def test_a_client_is_carried_over_a_restart_by_its_own_retries(tmp_path: Path) -> None:
+    home, receipts = tmp_path / "home", dict[str, str]()
+    _, audit = prepared(home, 1_000)
+    with running(home) as first:
+        url, port = first.url, str(first.port)
+    with ClientOfProxy(url, ca=first.ca, retries=10, timeout_s=60) as client:
+
+        def read(name: str) -> None:
+            path = f"/srv/project/{name}"
+            answer = client.evaluate(audit.session, "Read", {"file_path": path}, idempotency_key=name)
+            receipts[name] = answer.receipt
+
+        with launched(home, "--port", port, plain=False) as proxy:
+            read("before")
+            readers = [threading.Thread(target=read, args=(f"over{number}",)) for number in range(CLIENTS)]
+            for reader in readers:
+                reader.start()
+            proxy.kill()
+        with launched(home, "--port", port, plain=False):
+            for reader in readers:
+                reader.join()
+            before = receipts.pop("before")
+            read("before")
+            assert receipts["before"] == before
+    with open_service(home) as service:
+        assert audit.grow(service) == len(receipts) == CLIENTS + 1
+        assert {kept.token for kept in pages(service.reader, audit.session)} == set(receipts.values())
+
+
+def test_a_proxy_that_was_paused_answers_each_call_once(tmp_path: Path, full: bool) -> None:
+    home = tmp_path / "home"
+    token, audit = prepared(home, 1_000_000)
+    with launched(home) as proxy:
+        session_in(proxy.running, token)
+        for run in range(20 if full else 1):
+            with Load(proxy.running, audit.session, f"run{run}", insist=True) as load:
+                load.wait_for_acks(CLIENTS)
+                pause(proxy.process.pid, 30 if full else 2)
+                load.wait_for_acks(CLIENTS)
+            assert load.unanswered == []
+            check_again(proxy.running, audit.session, load)
+            check_answers(home, audit, load)
+
+
+def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_path: Path, full: bool) -> None:
+    home, lifetime_s = tmp_path / "home", 3
+    with launched(home) as proxy:
+        token = passport(home, lifetime_s)
+        expires: int = json.loads(decode_base64url(token.split(".")[1]))["exp"]
+        session = session_in(proxy.running, token)
+        with Load(proxy.running, session, "run", insist=True, until_denied=True) as load:
+            load.wait_for_acks(CLIENTS)
+            pause(proxy.process.pid, max(30 if full else 0, expires + 0.5 - time.time()))
+            load.join()
+    with open_service(home) as service:
+        ring = service.opened.keys.keyring()
+        receipts = [verify_receipt(kept.token, ring).claims for kept in pages(service.reader, session)]
+    permitted = [receipt for receipt in receipts if receipt.verdict == "compliant"]
+    assert len(receipts) == len(load.acks) == len(load.submitted)
+    assert 0 < len(permitted) < len(receipts)
+    assert max(receipt.iat for receipt in permitted) < expires
+
+
+def passport(home: Path, lifetime_s: int) -> str:
+    """Return a passport that is good for so long."""
+    given = ("--agent-id", "agent:load", "--mission", "read", "--allowed-tools", "Read", "--max-tool-calls", "1000000")
+    scope = ("--resource-scope", "/srv/project/**", "--lifetime-s", str(lifetime_s))
+    return command("issue", "--home", str(home), *given, *scope).stdout.strip()
+
+
+def strace_works() -> bool:
+    found = shutil.which("strace")
+    return found is not None and subprocess.run([found, "true"], check=False, capture_output=True).returncode == 0
+
+
+@contextmanager
+def slow_syncs(pid: int, report: Path, seconds: int) -> Iterator[None]:
+    """Let every sync of a running process take so long."""
+    inject = f"inject=fdatasync:delay_enter={seconds}000000"
+    words = ["strace", "-f", "-e", "trace=fdatasync", "-e", inject, "-o", str(report), "-p", str(pid)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as strace:
+        assert strace.stderr is not None
+        assert b"attached" in strace.stderr.readline()
+        try:
+            yield
+        finally:
+            strace.kill()
+
+
+@pytest.mark.skipif(not strace_works(), reason="strace is not there, or may not watch processes")
+def test_a_disk_that_hangs_keeps_no_client_waiting(tmp_path: Path, full: bool) -> None:
+    home = tmp_path / "home"
+    token, audit = prepared(home, 1_000)
+    with launched(home) as proxy:
+        session_in(proxy.running, token)
+        before = ask(proxy.running, audit.session, "before")
+        with slow_syncs(proxy.running.pid, tmp_path / "trace", 10 if full else 4):
+            asked = [Asked(proxy.running, "POST", "/evaluate", body_of(audit.session, f"hung{n}")) for n in range(4)]
+            healthy = Asked(proxy.running, "GET", "/health")
+            assert {error_code(one.answer) for one in asked} == {"ledger_unavailable"}
+            assert {one.answer.status for one in asked} == {503}
+            assert max(one.took for one in asked) < 3
+            assert healthy.answer.status == 200
+            assert healthy.took < 1
+            proxy.kill()
+    with launched(home) as proxy:
+        assert ask(proxy.running, audit.session, "before") == before
+        for number in range(len(asked)):
+            ask(proxy.running, audit.session, f"hung{number}")
+    with open_service(home) as service:
+        assert audit.grow(service) == 1 + len(asked)
+
+
+@pytest.mark.skipif(not strace_works(), reason="strace is not there, or may not watch processes")
+def test_a_disk_that_hangs_does_not_hold_a_stop_up(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    token, audit = prepared(home, 1_000)
+    with launched(home) as proxy:
+        session_in(proxy.running, token)
+        with slow_syncs(proxy.running.pid, tmp_path / "trace", 60):
+            assert Asked(proxy.running, "POST", "/evaluate", body_of(audit.session, "hung")).answer.status == 503
+            with proxy.running.connect() as connection:
+                connection.sendall(proxy.running.request("POST", "/evaluate", body_of(audit.session, "last")))
+                assert proxy.running.ask("GET", "/health").status == 200
+                proxy.process.send_signal(signal.SIGTERM)
+                assert read_answer(connection).status == 503
+            # The last thing that is done; strace keeps the process from being gone.
+            until(lambda: not (home / "proxy.json").exists(), 5)
+        assert proxy.process.wait(5) == 0
