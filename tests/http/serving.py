@@ -60,6 +60,11 @@ class Service:
     clients: list["Client"] = field(default_factory=list)
     server: Server | None = None
 
+    def note(self, error: AccessError, request_id: str) -> None:
+        """Hear what is turned away."""
+        assert request_id
+        self.refused.append(error)
+
     def routes(self) -> list[Route]:
         """Return what can be asked for."""
         return [
@@ -150,7 +155,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
         witness=Nobody(),
         telemetry=Telemetry(),
     )
-    service.server = Server(application, listening, limits=limits, tls=tls, refused=service.refused.append)
+    service.server = Server(application, listening, limits=limits, tls=tls, refused=service.note)
     running = asyncio.get_running_loop().create_task(service.server.run(ready.set))
     try:
         async with asyncio.timeout(10):

@@ -465,6 +465,29 @@ def test_two_processes_on_one_session_never_fork_its_chain(ledger: GroupCommit, 
     assert sorted(checked(ledger.read(), FIRST.id)) == sorted(written)
 
 
+def test_work_sees_what_another_process_has_appended(ledger: GroupCommit, other: GroupCommit) -> None:
+    for opened in (ledger, other, ledger, other, other):
+        opened.run(append_to(FIRST.id))
+    assert ledger.run(lambda transaction: read_in(transaction).length) == 5
+
+
+def test_work_sees_what_another_process_has_appended_after_work_that_was_refused(
+    ledger: GroupCommit, other: GroupCommit
+) -> None:
+    ledger.run(append_to(FIRST.id))
+    interfere = once(lambda: other.run(append_to(FIRST.id)))
+
+    def work(transaction: Transaction) -> None:
+        append_to(FIRST.id)(transaction)
+        interfere()
+
+    ledger.run(work)
+    for _ in range(3):
+        other.run(append_to(FIRST.id))
+        other_length = other.run(lambda transaction: read_in(transaction).length)
+        assert ledger.run(lambda transaction: read_in(transaction).length) == other_length
+
+
 def test_a_receipt_of_another_process_in_between_is_built_upon(ledger: GroupCommit, other: GroupCommit) -> None:
     others: list[Pending] = []
     interfere = once(lambda: others.append(other.run(append_to(FIRST.id))))

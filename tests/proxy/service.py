@@ -137,6 +137,7 @@ class Running(NamedTuple):
 def error_code(answer: Answer) -> str:
     """Return the code of an error, which has the one shape that all have, and says nothing of our insides."""
     assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-request-id"]
     assert list(answer.json) == ["ok", "error", "error_code"]
     assert answer.json["ok"] is False
     assert not [word for word in (b"Traceback", b".py", b"/home", b"/tmp", b"0x") if word in answer.body]

@@ -3,7 +3,6 @@
 import random
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
@@ -37,7 +36,8 @@ def check_stop(home: Path, audit: Audit, load: Load) -> None:
         new = audit.grow(service)
         tokens = {kept.token for kept in pages(service.reader, audit.session)}
     assert {ack.receipt for ack in load.acks.values()} <= tokens
-    assert 0 <= new - len(load.acks) <= len(load.unanswered)
+    # What was decided was answered, too.
+    assert new == len(load.acks)
 
 
 @pytest.mark.parametrize(("workers", "runs"), [("1", (7, 35)), ("2", (3, 15))], ids=["one worker", "two workers"])
@@ -119,14 +119,3 @@ def test_while_a_proxy_of_two_workers_stops_nobody_new_is_let_in(tmp_path: Path)
         assert proxy.process.poll() is None
         endless.shutdown(socket.SHUT_RDWR)
         assert proxy.process.wait(IN_TIME_S) == 0
-
-
-def test_being_told_twice_is_being_told_once(tmp_path: Path) -> None:
-    with launched(tmp_path / "home") as proxy:
-        proxy.process.send_signal(signal.SIGINT)
-        while True:
-            try:
-                assert proxy.process.wait(0.002) == 0
-                break
-            except subprocess.TimeoutExpired:
-                proxy.process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.faults.proxy_driver import Load, ask, is_running, launched, session_in, until, workers_of
 from tests.faults.service import Audit, open_service, pages, session_of
-from tests.proxy.service import running
+from tests.proxy.service import Running, running
 from tests.proxy.visitor import visiting
 
 LIMIT = 100
@@ -67,9 +67,14 @@ def test_a_hang_up_signal_does_not_end_a_worker_that_is_starting(tmp_path: Path)
         os.kill(before[0], signal.SIGKILL)
         until(lambda: len(set(workers_of(proxy.pid)) - set(before)) == 1)
         replaced = workers_of(proxy.pid)
-        os.kill(proxy.pid, signal.SIGHUP)
-        until(lambda: all(listens(pid) for pid in replaced))
+        until(lambda: told(proxy) and all(listens(pid) for pid in replaced))
         assert workers_of(proxy.pid) == replaced
+
+
+def told(proxy: Running) -> bool:
+    """Tell a proxy to read its files again."""
+    os.kill(proxy.pid, signal.SIGHUP)
+    return True
 
 
 def listens(pid: int) -> bool:

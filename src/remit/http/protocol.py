@@ -6,6 +6,7 @@ Reading and writing HTTP is uvicorn's, on httptools. Which hosts are ours, and w
 """
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias, TypedDict
@@ -35,8 +36,8 @@ class AppState(TypedDict):
 
     limits: Limits
     admission: Admission
-    # Told of everything that is refused at the door.
-    refused: Callable[[AccessError], None]
+    # Told of everything that is refused at the door, with the id that the client was told.
+    refused: Callable[[AccessError, str], None]
     # The thumbprint of the certificate that the client has shown; each connection has its own.
     holder: str
 
@@ -54,7 +55,7 @@ class StrictProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, dict(app_state), _loop)
         self.limits: Limits = app_state["limits"]
         self._admission: Admission = app_state["admission"]
-        self._refused: Callable[[AccessError], None] = app_state["refused"]
+        self._refused: Callable[[AccessError, str], None] = app_state["refused"]
         self._admitted = False
         self._over = False
         self._stage: _Stage = "headers"
@@ -225,7 +226,8 @@ class StrictProtocol(HttpToolsProtocol):
     def _refuse(self, error: AccessError) -> None:
         """Say why, if nothing else is being said, and close."""
         self._over = True
-        self._refused(error)
+        request_id = secrets.token_hex(8)
+        self._refused(error, request_id)
         if self.transport.is_closing() or self.is_busy:
             return  # what was asked before is answered before it closes
         cycle: RequestResponseCycle | None = self.cycle
@@ -239,6 +241,7 @@ class StrictProtocol(HttpToolsProtocol):
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"),
+            (b"x-request-id", request_id.encode("ascii")),
             (b"connection", b"close"),
             *headers_for(error),
         ]

@@ -66,7 +66,7 @@ class Server:
         *,
         limits: Limits,
         tls: _Context | None = None,
-        refused: Callable[[AccessError], None] = lambda _: None,
+        refused: Callable[[AccessError, str], None] = lambda *_: None,
         told: Callable[[str, BaseException | None], None] = lambda *_: None,
         renew: Callable[[], None] = lambda: None,
     ) -> None:

@@ -163,7 +163,7 @@ class GroupCommit:
         self._seconds, self._turned = 0.0, False
         store = self._store = self._store or self._open_store()
         if store.disturbed():
-            self._unlearn()
+            self._catch_up(store)
         self._prepare(store, group)
         try:
             self._attempt(store, group, hold=any(item.alone for item in group))
@@ -218,9 +218,22 @@ class GroupCommit:
 
     def _check_undisturbed(self, store: Store, seen: Seen, switches: Switches) -> None:
         if store.disturbed():
-            self._unlearn()
-            if not store.unchanged(seen, switches):
+            same = store.unchanged(seen, switches)
+            self._catch_up(store)
+            if not same:
                 raise HeadMoved("another process was faster")
+
+    def _catch_up(self, store: Store) -> None:
+        """Forget what others have changed, and no more: each worker has sessions that no other touches.
+
+        What changes in a session without a receipt marks an epoch; what marks neither is found when it is written.
+        """
+        switches = store.switches()
+        if switches != self._switches:
+            self._unlearn()
+            self._switches = switches
+        for session_id in store.touched():
+            self._known.sessions.pop(session_id, None)
 
     def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
         """Keep what is durable now, so that the next group need not read it."""

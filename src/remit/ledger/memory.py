@@ -36,6 +36,8 @@ class Shelf:
     keys: list[KeyRecord] = field(default_factory=list)
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
+    # The sessions of all receipts, in the order they came.
+    order: list[str] = field(default_factory=list)
 
 
 class MemoryStore:
@@ -45,6 +47,7 @@ class MemoryStore:
         self._shelf = shelf
         self._held = False
         self._seen = shelf.commits
+        self._last = len(shelf.order)
 
     def begin(self) -> None:
         """Take the right to write."""
@@ -66,6 +69,11 @@ class MemoryStore:
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
 
+    def touched(self) -> set[str]:
+        """Return the sessions that others have appended to since this was last asked."""
+        before, self._last = self._last, len(self._shelf.order)
+        return set(self._shelf.order[before:])
+
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
         kept = self._shelf.sessions
@@ -85,6 +93,7 @@ class MemoryStore:
             kept = Kept(session_id, seq, receipt.claims.receipt_id, receipt.token)
             shelf.receipts[kept.receipt_id] = kept
             shelf.chains.setdefault(kept.session_id, []).append(kept)
+            shelf.order.append(session_id)
             if once is not None:
                 shelf.repeats[session_id, once.key] = Repeated(kept, once.digest)
             if result_of:
@@ -100,6 +109,7 @@ class MemoryStore:
             epoch = shelf.switches.epoch + 1
             shelf.switches = (changes.switches or shelf.switches)._replace(epoch=epoch)
         shelf.commits = self._seen = shelf.commits + 1
+        self._last = len(shelf.order)
         self.rollback()
         return sessions
 

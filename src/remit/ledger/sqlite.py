@@ -128,6 +128,10 @@ _DELEGATE: Final = (
 )
 _APPEND: Final = "INSERT INTO receipts (number, session, seq, parent, id, token) VALUES "
 _ROW: Final = "(?, ?, ?, ?, ?, ?)"
+_TOUCHED: Final = (
+    "SELECT DISTINCT s.id FROM receipts r JOIN sessions s ON s.number = r.session WHERE r.number > ? AND r.number <= ?"
+)
+_VERSIONS: Final = "SELECT id, version FROM sessions WHERE id IN "
 _NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
 
 
@@ -154,6 +158,8 @@ class SqliteStore(Rows):
         super().__init__(lambda: connection)
         with translated():
             self._seen_version = self._look()
+        # The last receipt that was looked at, or written: those after it are of others.
+        self._last_number = self._newest()
 
     @classmethod
     def open(cls, path: str | Path, *, vfs: str | None = None) -> "SqliteStore":
@@ -191,14 +197,25 @@ class SqliteStore(Rows):
             self._db.execute("PRAGMA data_version").fetchone()
         return self._db.data_version()
 
+    def touched(self) -> set[str]:
+        """Return the sessions that others have appended to since this was last asked."""
+        before, self._last_number = self._last_number, self._newest()
+        return {name for (name,) in self._all(_TOUCHED, before, self._last_number)}
+
+    def _newest(self) -> int:
+        row = self._one("SELECT coalesce(max(number), 0) FROM receipts")
+        return row[0] if row else 0
+
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
         if self.switches() != switches:
             return False
-        return all(
-            self._one("SELECT version FROM sessions WHERE id = ?", name) == (session and (session.version,))
-            for name, session in sessions.items()
-        )
+        names = list(sessions)
+        found: dict[str, int] = {}
+        for start in range(0, len(names), _ROWS_AT_ONCE):
+            some = names[start : start + _ROWS_AT_ONCE]
+            found.update(self._all(_VERSIONS + "(" + ", ".join("?" * len(some)) + ")", *some))
+        return found == {name: session.version for name, session in sessions.items() if session}
 
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Make the changes durable and return the sessions as they are now kept."""
@@ -210,6 +227,8 @@ class SqliteStore(Rows):
             self._db.execute("COMMIT")
             # Our own commit disturbs nobody: this is how it stands after it, and others were not looked at since.
             self._seen_version = self._db.data_version()
+        if changes.receipts:
+            self._last_number = max(session.last_number or 0 for session in sessions.values())
         return sessions
 
     def _write(self, changes: Changes) -> dict[str, Session]:
@@ -246,8 +265,7 @@ class SqliteStore(Rows):
         lasts: dict[str, int] = {}
         if not receipts:
             return lasts
-        (last,) = self._db.execute("SELECT coalesce(max(number), 0) FROM receipts").fetchone() or (0,)
-        numbers, rows = count(last + 1), list[tuple[object, ...]]()
+        numbers, rows = count(self._newest() + 1), list[tuple[object, ...]]()
         for session_id, seq, pending, _, _ in receipts:
             session, number, receipt = sessions[session_id], next(numbers), pending.receipt
             parent = lasts.get(session_id, session.last_number)

@@ -114,6 +114,9 @@ class Store(Reader, Protocol):
     def disturbed(self) -> bool:
         """Tell whether another has committed since this was last asked."""
 
+    def touched(self) -> set[str]:
+        """Return the sessions that others have appended to since this was last asked."""
+
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before `begin` still holds."""
 
@@ -153,7 +156,7 @@ class Store(Reader, Protocol):
 
 @dataclass(slots=True)
 class Known:
-    """What was read or written last, and holds until another process commits; revocations, until the epoch changes."""
+    """What was read or written last: sessions, until others append to them; and all of it, until the epoch changes."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     revoked: dict[str, bool] = field(default_factory=dict)

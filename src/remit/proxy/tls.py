@@ -50,8 +50,8 @@ class Credentials(NamedTuple):
     def context(self) -> ssl.SSLContext:
         """Return a context of what the files hold now. Whoever has one keeps using it when this raises.
 
-        A new one each time: an authority cannot be taken out of a context, and sessions end with theirs. So it is for a
-        new listener on the same socket; a connection that changes its context on the way keeps the old one's sessions.
+        A new one each time: an authority cannot be taken out of a context, and sessions end with theirs. So it is for
+        new connections; one that changes its context on the way keeps the old one's sessions.
         """
         return server_context(self.cert, self.key, self.client_ca)
 

@@ -41,10 +41,10 @@ class Watch:
             code = error.code if isinstance(error, RemitError) else ""
             self._log.info("refused", route=route, status=status, request_id=request_id, code=code, why=str(error))
 
-    def refused(self, error: AccessError) -> None:
+    def refused(self, error: AccessError, request_id: str) -> None:
         """Count what was turned away at the door."""
         self._metrics.refused(error.code)
-        self._log.info("turned_away", status=status_of(error).status, code=error.code)
+        self._log.info("turned_away", status=status_of(error).status, request_id=request_id, code=error.code)
 
     def told(self, event: str, error: BaseException | None) -> None:
         """Write down what happened to the service itself."""
