@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
-from remit.errors import KeyUnknown
+from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock
 from remit.ledger.port import Prepare, Reader, Session, Work
 from remit.policy.engines import Engine
@@ -106,7 +106,10 @@ class Means:
         """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""
         known = self.passports.get(session.id)
         if known is None:
-            known = self.verified(session.passport, session.started_ms // 1000)
+            try:
+                known = self.verified(session.passport, session.started_ms // 1000)
+            except (TokenError, PassportError):
+                raise StateCorrupt("the passport that is kept with the session does not verify") from None
             _remember(self.passports, session.id, known)
         return known
 

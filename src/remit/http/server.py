@@ -177,19 +177,9 @@ class Server:
 
 
 def run_server(build: Callable[[], Server], ready: Callable[[], None], *, leash: int | None = None) -> None:
-    """Run the server that `build` makes, on a loop of its own, until it is stopped; then the process is to end."""
+    """Run the server that `build` makes, on a loop of its own, until it is stopped."""
 
     async def serve() -> None:
-        try:
-            await build().run(ready, leash=leash)
-        finally:
-            _be_deaf()
+        await build().run(ready, leash=leash)
 
     uvloop.run(serve())
-
-
-def _be_deaf() -> None:
-    """Take no more signals to stop: being told twice must not keep anyone from closing what is open."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)

@@ -224,15 +224,16 @@ class GroupCommit:
                 raise HeadMoved("another process was faster")
 
     def _catch_up(self, store: Store) -> None:
-        """Forget what others have changed, and no more: each worker has sessions that no other touches.
+        """Forget what others have changed. Where they have but appended receipts, that is the sessions of these.
 
-        What changes in a session without a receipt marks an epoch; what marks neither is found when it is written.
+        Each worker has sessions that no other touches, and reading them again for every group would cost as much as
+        deciding. Whatever changes without a receipt, by whatever hand, makes all be read again.
         """
-        switches = store.switches()
-        if switches != self._switches:
+        switches, touched = store.switches(), store.touched()
+        if not touched or switches != self._switches:
             self._unlearn()
             self._switches = switches
-        for session_id in store.touched():
+        for session_id in touched:
             self._known.sessions.pop(session_id, None)
 
     def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
