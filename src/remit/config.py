@@ -22,10 +22,12 @@ __all__ = [
     "CONFIG_FILE",
     "HOME_VARIABLE",
     "METRICS_VARIABLE",
+    "SAFE_PATH_VARIABLE",
     "TOKEN_NAMES",
     "Settings",
     "TokenName",
     "collector",
+    "distrust_current_folder",
     "ensure_token",
     "home_path",
     "load_settings",
@@ -38,6 +40,7 @@ __all__ = [
 COLLECTOR_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 HOME_VARIABLE: Final = "REMIT_HOME"
 METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+SAFE_PATH_VARIABLE: Final = "PYTHONSAFEPATH"
 CONFIG_FILE: Final = "config.json"
 TokenName: TypeAlias = Literal["admin", "proxy"]
 TOKEN_NAMES: Final[tuple[TokenName, ...]] = get_args(TokenName)
@@ -69,6 +72,11 @@ def collector() -> str | None:
 def share_metrics(folder: str) -> None:
     """Let processes that are started from now on add their counts up in `folder`: their library reads it so."""
     os.environ[METRICS_VARIABLE] = folder
+
+
+def distrust_current_folder() -> None:
+    """Let no process that is started from now on take modules from the current folder: an agent may write to it."""
+    os.environ[SAFE_PATH_VARIABLE] = "1"
 
 
 def user_path(text: str) -> str:
@@ -135,7 +143,9 @@ def _read(home: Home) -> dict[str, JSON]:
         members = {} if data is None else parse_object(data, max_bytes=_MAX_BYTES)
         _known(members)
     except InputError as error:
-        raise StateCorrupt(f"{CONFIG_FILE} is damaged: {error}") from None
+        damaged = StateCorrupt(f"{CONFIG_FILE} is damaged: {error}")
+        damaged.add_note(f"Put it right, or move {CONFIG_FILE} away: tokens are made anew, and clients need them.")
+        raise damaged from None
     return members
 
 

@@ -101,12 +101,11 @@ def test_options_that_do_not_go_together_are_refused_in_the_background_too(tmp_p
     assert (result.returncode, told_by(result)["error_code"]) == (2, "field_invalid")
 
 
-@pytest.mark.parametrize("options", [[], ["--background"]], ids=str)
-def test_a_certificate_that_is_none_is_refused_with_advice(tmp_path: Path, options: list[str]) -> None:
+def test_a_certificate_that_is_none_is_refused_with_advice(tmp_path: Path) -> None:
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("-----BEGIN CERTIFICATE-----\nno\n", encoding="ascii")
     files = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
-    result = piped(tmp_path / "home", "proxy", *files, *options)
+    result = piped(tmp_path / "home", "proxy", *files)
     assert (result.returncode, result.stdout) == (78, b"")
     assert b"PEM" in result.stderr
 
@@ -133,14 +132,15 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_the_one_in_the_background_is_found_again(background: Running) -> None:
     again = piped(background.home, "proxy", "--background", "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, {"listening": background.url, "pid": background.pid})
-    assert json.loads((background.home / "proxy.json").read_bytes()) == json.loads(again.stdout)
+    (note,) = (background.home / "run").glob("proxy-*.json")
+    assert json.loads(again.stdout).items() <= json.loads(note.read_bytes()).items()
 
 
 def test_two_that_are_started_at_once_are_one(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "remit", "proxy", "--home", str(tmp_path / "home"), "--background", "--json", HTTP]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     first, second = (json.loads(one.communicate(timeout=60)[0]) for one in both)
-    with in_background(tmp_path / "home") as third:
+    with in_background(tmp_path / "home", HTTP) as third:
         assert first == second == third
 
 
@@ -177,8 +177,8 @@ def test_it_is_stopped_and_only_once(tmp_path: Path) -> None:
     with in_background(home, HTTP, "--workers", "2") as told:
         stopped = piped(home, "proxy", "--stop", "--json")
         until(lambda: not is_running(told["pid"]), 1)
-    assert json.loads(stopped.stdout) == {"ok": True, "stopped": told["listening"]}
-    assert not (home / "proxy.json").exists()
+    assert json.loads(stopped.stdout) == {"ok": True, "stopped": [told["listening"]]}
+    assert list((home / "run").iterdir()) == []
     again = piped(home, "proxy", "--stop")
     assert (again.returncode, again.stdout) == (0, b"")
     assert b"no proxy" in again.stderr
@@ -189,7 +189,7 @@ def test_one_that_was_killed_is_not_found_and_another_takes_its_place(tmp_path: 
     with in_background(home, HTTP) as first:
         os.kill(first["pid"], signal.SIGKILL)
         until(lambda: not is_running(first["pid"]))
-        assert (home / "proxy.json").exists()
+        assert (home / "run" / f"proxy-{first['pid']}.json").exists()
         with in_background(home, HTTP) as second:
             assert second["pid"] != first["pid"]
             assert Running(second["listening"], second["pid"], home, home).ask("GET", "/health").status == 200
@@ -198,13 +198,48 @@ def test_one_that_was_killed_is_not_found_and_another_takes_its_place(tmp_path: 
 @pytest.mark.parametrize("note", ["of another", "of the dead", "{}", "\0"])
 def test_a_note_that_was_left_behind_harms_nobody(tmp_path: Path, note: str) -> None:
     home = tmp_path / "home"
-    home.mkdir(mode=0o700)
+    for folder in (home, home / "run"):
+        folder.mkdir(mode=0o700)
     with subprocess.Popen(["sleep", "60"]) as other:
-        pid = {"of another": other.pid, "of the dead": 2**22 - 1}.get(note)
-        text = json.dumps({"listening": "http://127.0.0.1:9", "pid": pid}) if pid else note
-        (home / "proxy.json").write_text(text, encoding="utf-8")
-        (home / "proxy.json").chmod(0o600)
+        pid = {"of another": other.pid}.get(note, 2**22 - 1)
+        said = {"listening": "http://127.0.0.1:9", "pid": pid, "since_ms": 1, "asked": {}}
+        left = home / "run" / f"proxy-{pid}.json"
+        left.write_text(json.dumps(said) if note.startswith("of") else note, encoding="utf-8")
+        left.chmod(0o600)
         result = run(home, "proxy", "--stop", "--json")
-        assert json.loads(result.stdout) == {"ok": True, "stopped": None}
+        assert json.loads(result.stdout) == {"ok": True, "stopped": []}
+        assert not left.exists()
         assert other.poll() is None
         other.kill()
+
+
+def test_one_with_other_options_is_not_taken_for_the_one_that_is_asked_for(background: Running) -> None:
+    refused = piped(background.home, "proxy", "--background", "--require-token", "--json")
+    assert (refused.returncode, told_by(refused)["error_code"]) == (78, "ledger_in_use")
+    assert background.ask("GET", "/health").status == 200
+
+
+def test_all_proxies_of_a_home_are_stopped(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = [sys.executable, "-m", "remit", "proxy", "--home", str(home), "--json", HTTP]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
+    addresses = {json.loads(one.stdout.readline())["listening"] for one in both if one.stdout}
+    stopped = piped(home, "proxy", "--stop", "--json")
+    assert set(json.loads(stopped.stdout)["stopped"]) == addresses
+    assert [one.wait(10) for one in both] == [0, 0]
+    for one in both:
+        if one.stdout:
+            one.stdout.close()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path, workers: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("click", "json", "pickle", "remit", "socket"):
+        (project / f"{name}.py").write_text("open('taken', 'w').close()", encoding="utf-8")
+    remit = Path(sys.executable).with_name("remit")
+    words = [str(remit), "proxy", "--home", str(tmp_path / "home"), HTTP, "--workers", workers]
+    subprocess.run([*words, "--background"], cwd=project, check=True, capture_output=True, timeout=60)
+    subprocess.run([*words, "--stop"], cwd=project, check=True, capture_output=True, timeout=60)
+    assert not (project / "taken").exists()

@@ -32,7 +32,8 @@ from tests.faults.proxy_driver import (
     workers_of,
 )
 from tests.faults.service import Audit, integrity, open_service, pages, session_of
-from tests.proxy.service import Running, command, error_code, read_answer, running
+from tests.proxy.service import Running, error_code, read_answer, running
+from tests.proxy.visitor import Visitor, key_of
 
 
 def prepared(home: Path, calls: int) -> tuple[str, Audit]:
@@ -108,7 +109,7 @@ def test_killing_the_proxy_at_any_moment_loses_no_answer_and_repeats_none(
                 time.sleep(chance.uniform(0.005, 0.5))
                 kill(proxy)
         check_answers(home, audit, load)
-    with launched(home, "--workers", workers) as proxy:
+    with launched(home) as proxy:
         assert load is not None
         check_again(proxy.running, audit.session, load)
         use_up(proxy.running, audit.session)
@@ -132,7 +133,7 @@ def test_killing_workers_loses_no_answer_and_the_others_go_on(tmp_path: Path, fu
             assert load.unanswered == []
             check_again(proxy.running, audit.session, load)
         check_answers(home, audit, load)
-    with launched(home, "--workers", "2") as proxy:
+    with launched(home) as proxy:
         use_up(proxy.running, audit.session)
     check_end(home, audit, limit)
 
@@ -182,9 +183,9 @@ def test_a_proxy_that_was_paused_answers_each_call_once(tmp_path: Path, full: bo
 
 
 def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_path: Path, full: bool) -> None:
-    home, lifetime_s = tmp_path / "home", 3
+    home = tmp_path / "home"
     with launched(home) as proxy:
-        token = passport(home, lifetime_s)
+        token = Visitor(proxy.running, key_of(home), "").passport(lifetime_s=4, max_tool_calls=1_000_000)
         expires: int = json.loads(decode_base64url(token.split(".")[1]))["exp"]
         session = session_in(proxy.running, token)
         with Load(proxy.running, session, "run", insist=True, until_denied=True) as load:
@@ -198,13 +199,6 @@ def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_pa
     assert len(receipts) == len(load.acks) == len(load.submitted)
     assert 0 < len(permitted) < len(receipts)
     assert max(receipt.iat for receipt in permitted) < expires
-
-
-def passport(home: Path, lifetime_s: int) -> str:
-    """Return a passport that is good for so long."""
-    given = ("--agent-id", "agent:load", "--mission", "read", "--allowed-tools", "Read", "--max-tool-calls", "1000000")
-    scope = ("--resource-scope", "/srv/project/**", "--lifetime-s", str(lifetime_s))
-    return command("issue", "--home", str(home), *given, *scope).stdout.strip()
 
 
 def strace_works() -> bool:
@@ -270,5 +264,5 @@ def test_neither_a_disk_that_hangs_nor_being_told_twice_spoils_a_stop(tmp_path: 
                 proxy.process.send_signal(signal.SIGTERM)
                 assert read_answer(connection).status == 503
             # Taking back the note is the last thing that is done; strace keeps the process from being gone.
-            until(lambda: told_again(proxy) and not (home / "proxy.json").exists(), 5)
+            until(lambda: told_again(proxy) and not list((home / "run").iterdir()), 5)
         assert proxy.process.wait(5) == 0

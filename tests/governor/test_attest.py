@@ -8,11 +8,13 @@ from msgspec import structs
 
 from remit.claims.attestation import verify_attestation, verify_session
 from remit.claims.bookmark import sign_bookmark, verify_bookmark
+from remit.claims.receipt import Digest
 from remit.errors import AttestationMismatch, LedgerUnavailable
 from remit.governor.attest import Attest, Attested, verify_kept
 from remit.governor.means import Aside, Commit
+from remit.governor.results import RecordResult
 from remit.governor.revoke import RevokeSession
-from remit.governor.sessions import Look
+from remit.governor.sessions import End, Look, Start
 from tests.governor.places import CountingReader
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.world import STRANGER
@@ -258,6 +260,39 @@ def test_a_damaged_head_is_found_at_the_first_touch_after_a_restart(damaged: Ser
     damaged.restart()
     assert damaged.call(broken).receipt.claims.internal_denial_code == "chain_broken"
     assert damaged.call(other).permits
+
+
+def _start_again(service: Service, name: str) -> None:
+    assert service.run(Start(service.session(name).passport)).existing
+
+
+def _record_first(service: Service, name: str) -> None:
+    first = service.shelf.chains[name][0].receipt_id
+    service.run(RecordResult(name, first, Digest(alg="sha-256", value="A" * 43)))
+
+
+def _delegate_first(service: Service, name: str) -> None:
+    assert not service.delegate(name, max_tool_calls=1).permits
+
+
+@pytest.mark.parametrize("touch", [_start_again, _record_first, _delegate_first])
+def test_nothing_that_is_done_first_covers_up_a_damaged_head(
+    damaged: Service, touch: Callable[[Service, str], None]
+) -> None:
+    broken = _busy(damaged)
+    _tamper(damaged, broken, 6, _flip)
+    damaged.restart()
+    touch(damaged, broken)
+    assert damaged.call(broken).receipt.claims.internal_denial_code == "chain_broken"
+
+
+def test_calls_that_a_delegate_gives_back_do_not_cover_up_a_damaged_head(damaged: Service) -> None:
+    parent = _busy(damaged)
+    child = damaged.start_delegate(parent, max_tool_calls=2)
+    _tamper(damaged, parent, 7, _flip)
+    damaged.restart()
+    damaged.run(End(child))
+    assert damaged.call(parent).receipt.claims.internal_denial_code == "chain_broken"
 
 
 def _lose_head(service: Service, name: str) -> None:

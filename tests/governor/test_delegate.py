@@ -16,6 +16,7 @@ from remit.errors import (
     RequestConflict,
 )
 from remit.governor.delegate import MAX_REQUEST, Delegate
+from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Start
 from remit.ledger.port import Session
@@ -164,6 +165,35 @@ def test_the_same_request_again_gets_the_same_passport(service: Service, restart
     assert (again.passport, again.child_id) == (first.passport, first.child_id)
     assert again.receipt.token == first.receipt.token
     assert _account(service.session(parent)) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("undo", "refusal"),
+    [(RevokePassport, "passport_revoked"), (RevokeSession, "session_revoked"), (End, "session_ended")],
+)
+def test_a_delegate_that_may_not_act_any_more_is_not_handed_out_again(
+    service: Service, undo: Callable[[str], UseCase[Any]], refusal: str
+) -> None:
+    parent = service.start().session.id
+    child = service.start_delegate(parent, max_tool_calls=5)
+    service.run(undo(child))
+    again = service.delegate(parent, max_tool_calls=5)
+    assert (again.repeated, again.permits, again.refusal) == (True, False, refusal)
+
+
+def test_a_delegate_that_was_revoked_before_it_started_is_not_handed_out_again(service: Service) -> None:
+    parent = service.start().session.id
+    child = service.delegate(parent, max_tool_calls=5).child_id
+    service.run(RevokePassport(child or ""))
+    assert service.delegate(parent, max_tool_calls=5).refusal == "passport_revoked"
+
+
+def test_a_mission_that_no_passport_can_hold_is_refused_by_its_name(service: Service) -> None:
+    parent = service.start(resource_scope=("**",)).session.id
+    scope = tuple(f"/work/project/{number:0200}" for number in range(200))
+    with pytest.raises(FieldInvalid) as caught:
+        service.delegate(parent, max_tool_calls=1, resource_scope=scope)
+    assert (caught.value.code, caught.value.place) == ("field_invalid", "$.mission")
 
 
 @pytest.mark.parametrize("change", [{"max_tool_calls": 4}, {"mission": "Something else"}])

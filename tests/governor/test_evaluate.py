@@ -8,10 +8,9 @@ import pytest
 
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.jws import RECEIPT
-from remit.claims.receipt import LineageBudgetDelta, Receipt
+from remit.claims.receipt import MAX_TOOL, LineageBudgetDelta, Receipt
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RequestConflict
 from remit.governor.evaluate import MAX_KEY, Evaluate, Evidence
-from remit.governor.receipts import MAX_TOOL
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End
 from remit.policy.call import ToolCall

@@ -39,6 +39,7 @@ from remit.claims.strictjson import MAX_INTEGER, parse_object
 from remit.errors import FieldInvalid, InputError, PayloadInvalid
 
 __all__ = [
+    "MAX_TOOL",
     "ActionClass",
     "BudgetDelta",
     "ContentProvenance",
@@ -57,12 +58,15 @@ __all__ = [
     "Step",
     "Verdict",
     "check_free_members",
+    "named_tool",
     "parse_receipt",
     "read_back",
     "seal",
     "sign_receipt",
     "verify_receipt",
 ]
+
+MAX_TOOL: Final = 256
 
 ActionClass: TypeAlias = Literal["search", "read", "write", "query", "delegate", "send", "summarize", "observe"]
 Verdict: TypeAlias = Literal["compliant", "violation", "insufficient_evidence"]
@@ -199,6 +203,13 @@ class Receipt(Step, frozen=True, kw_only=True):
     iat: NumericDate
     exp: NumericDate
     jti: str
+
+
+def named_tool(tool: str) -> str:
+    """Return the name of a tool as receipts write it: a long one is cut, and told apart by its digest."""
+    if len(tool) <= MAX_TOOL:
+        return tool
+    return f"{tool[:200]}…{sha256_hex(tool.encode('utf-8', 'surrogatepass'))[:32]}"
 
 
 def _checked(receipt: Receipt) -> Receipt:

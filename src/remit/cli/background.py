@@ -7,25 +7,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from remit.claims.shapes import encode
 from remit.errors import (
     CertificateUnusable,
     FieldInvalid,
-    HomeUnsafe,
-    LedgerUnavailable,
+    KeyMaterialError,
+    LedgerError,
+    LedgerInUse,
     PolicyInvalid,
     PortInUse,
     RemitError,
     ServiceUnavailable,
-    StateMissing,
+    StateError,
 )
 from remit.ledger.home import Home
-from remit.proxy.record import Running, load_running
+from remit.proxy.record import Running, all_running
 
-__all__ = ["LOG_FILE", "start_in_background", "stop_in_background"]
+__all__ = ["LOG_FILE", "Listening", "start_in_background", "stop_in_background"]
 
 LOG_FILE: Final = "proxy.log"
 _START_S: Final = 60.0
@@ -33,18 +35,32 @@ _STOP_S: Final = 8.0
 _LOOK_S: Final = 0.05
 
 
-def start_in_background(home: Home, arguments: Sequence[str]) -> tuple[Running, bool]:
-    """Return the proxy of a home, and whether it was running already; `arguments` are those of `remit proxy`."""
+class Listening(NamedTuple):
+    """Where a proxy listens, and by which process."""
+
+    address: str
+    pid: int
+
+
+def start_in_background(home: Home, arguments: Sequence[str], asked: Mapping[str, Any]) -> tuple[Listening, bool]:
+    """Return the proxy of a home, and whether it was running already; `arguments` are those of `remit proxy`.
+
+    One that runs otherwise than `asked` is not taken for it: it may be open where this one was to be closed.
+    """
     with home.locked("proxy.lock"):
-        running = load_running(home)
-        if running is not None:
-            return running, True
+        others = all_running(home)
+        alike = [running for running in others if running.asked == _as_kept(asked)]
+        if alike:
+            return Listening(alike[-1].listening, alike[-1].pid), True
+        if others:
+            raise LedgerInUse(f"{others[-1].listening} runs already, with other options: remit proxy --stop")
         with home.folder("log") as folder:
             if not folder.check_file(LOG_FILE):
                 folder.create(LOG_FILE, b"")
             path = folder.path_of(LOG_FILE)
         with open(path, "ab") as log:  # noqa: PTH123 - a path that the home has checked
-            command = [sys.executable, "-m", "remit", "proxy", *arguments, "--json"]
+            # -P: what lies in the current folder, which an agent may write to, is none of our modules.
+            command = [sys.executable, "-P", "-m", "remit", "proxy", *arguments, "--json"]
             child = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.DEVNULL,
@@ -55,14 +71,14 @@ def start_in_background(home: Home, arguments: Sequence[str]) -> tuple[Running, 
         return _heard(child), False
 
 
-def _heard(child: "subprocess.Popen[bytes]") -> Running:
+def _heard(child: "subprocess.Popen[bytes]") -> Listening:
     """Return what the proxy says when it is ready, or raise with what it says instead."""
     said = _first_line(child)
     answer: dict[str, Any] = {}
     with suppress(ValueError):
         answer = json.loads(said)
     if "listening" in answer:
-        return Running(listening=answer["listening"], pid=answer["pid"])
+        return Listening(answer["listening"], answer["pid"])
     if "error" in answer:
         raise _failure(answer["error_code"], answer["error"])
     raise ServiceUnavailable(f"the proxy did not start: log/{LOG_FILE} in the home says why")
@@ -87,22 +103,32 @@ def _failure(code: str, message: str) -> RemitError:
     return _KINDS.get(code, ServiceUnavailable)(f"the proxy did not start: {message}")
 
 
+def _leaves(kind: type[RemitError]) -> list[type[RemitError]]:
+    return [kind, *(leaf for below in kind.__subclasses__() for leaf in _leaves(below))]
+
+
 _INPUT: Final = {kind.code: kind for kind in (FieldInvalid, PolicyInvalid)}
+# All that take a message and nothing else: what is wrong with the port, the certificates, the keys or the home.
 _KINDS: Final[dict[str, type[RemitError]]] = {
-    kind.code: kind for kind in (PortInUse, CertificateUnusable, HomeUnsafe, LedgerUnavailable, StateMissing)
+    leaf.code: leaf
+    for family in (StateError, LedgerError, KeyMaterialError, PortInUse, CertificateUnusable)
+    for leaf in _leaves(family)
 }
 
 
-def stop_in_background(home: Home) -> Running | None:
-    """Stop the proxy of a home, and return which it was."""
-    running = load_running(home)
-    if running is None:
-        return None
-    with suppress(ProcessLookupError):
-        os.kill(running.pid, signal.SIGTERM)
+def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(encode(dict(asked)))
+
+
+def stop_in_background(home: Home) -> list[Running]:
+    """Stop the proxies of a home, and return which they were."""
+    stopping = all_running(home)
+    for running in stopping:
+        with suppress(ProcessLookupError):
+            os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    while load_running(home) == running:
+    while left := [running for running in all_running(home) if running in stopping]:
         if time.monotonic() > deadline:
-            raise ServiceUnavailable(f"the proxy (process {running.pid}) does not stop")
+            raise ServiceUnavailable(f"the proxy (process {left[0].pid}) does not stop")
         time.sleep(_LOOK_S)
-    return running
+    return stopping

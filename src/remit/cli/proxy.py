@@ -17,12 +17,12 @@ from remit.config import collector, home_path, user_home
 from remit.http.hosts import is_wildcard
 from remit.http.log import LEVELS
 from remit.proxy.options import ProxyOptions
-from remit.proxy.record import Running
 from remit.wiring.proxy import end_now, run_proxy
 
 __all__ = ["hub", "proxy"]
 
 _MAX_WORKERS: Final = 64
+_NONE_RUNS: Final = "no proxy of this home is running"
 
 
 @click.command()
@@ -74,13 +74,6 @@ def proxy(
     """
     if stop:
         return _stop(home, as_json=as_json)
-    if background:
-        with opened_home(home, as_json=as_json, create=True) as opened:
-            given = _as_arguments({"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen})
-            running, before = start_in_background(opened, given)
-        if before:
-            note("it was running already")
-        return _announce(running, as_json=as_json)
     with reported(as_json=as_json):
         options = ProxyOptions(
             home=str(home_path(home)),
@@ -89,23 +82,31 @@ def proxy(
             log_json=not sys.stderr.isatty(),
             **chosen,
         )
+    if background:
+        with opened_home(home, as_json=as_json, create=True) as opened:
+            given = _as_arguments({"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen})
+            running, before = start_in_background(opened, given, options.asked())
+        if before:
+            note("it was running already")
+        return _announce(*running, as_json=as_json)
+    with reported(as_json=as_json):
         if is_wildcard(options.host):
             note("listening on every address of this machine: name those that clients use with --allowed-host")
-        run_proxy(options, lambda url: _announce(Running(listening=url, pid=os.getpid()), as_json=as_json))
+        run_proxy(options, lambda url: _announce(url, os.getpid(), as_json=as_json))
     return end_now()
 
 
-def _announce(running: Running, *, as_json: bool) -> None:
-    click.echo(encode(running) if as_json else f"proxy listening on {running.listening}")
+def _announce(listening: str, pid: int, *, as_json: bool) -> None:
+    click.echo(encode({"listening": listening, "pid": pid}) if as_json else f"proxy listening on {listening}")
     sys.stdout.flush()
 
 
 def _stop(home: str | None, *, as_json: bool) -> None:
     with opened_home(home, as_json=as_json) as opened:
-        running = stop_in_background(opened)
+        stopped = stop_in_background(opened)
     if as_json:
-        return show_data({"ok": True, "stopped": running.listening if running else None})
-    return note(f"stopped {running.listening}" if running else "no proxy of this home is running")
+        return show_data({"ok": True, "stopped": [running.listening for running in stopped]})
+    return note("stopped " + ", ".join(one.listening for one in stopped) if stopped else _NONE_RUNS)
 
 
 def _as_arguments(given: Mapping[str, object]) -> list[str]:

@@ -15,13 +15,13 @@ from remit.claims.mission import Mission, narrow
 from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, SignedReceipt, Step, Verdict
 from remit.claims.strictjson import JSON
-from remit.errors import FieldInvalid, RequestConflict
+from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
-from remit.governor.states import account_of
+from remit.governor.states import MOVES, account_of
 from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
@@ -115,16 +115,19 @@ class Delegate:
 
     def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
         signing = means.keys.signing(transaction.switches.kid)
-        return issue_passport(
-            self.mission,
-            signing,
-            issuer=f"remit:{signing.kid}",
-            jti=means.new_id("pass"),
-            # Where the clock was set back, time goes on from where the chain stands.
-            now=max(now.wall_s, iat, parent.not_before),
-            parent=parent,
-            bound_to=self.bound_to,
-        )
+        try:
+            return issue_passport(
+                self.mission,
+                signing,
+                issuer=f"remit:{signing.kid}",
+                jti=means.new_id("pass"),
+                # Where the clock was set back, time goes on from where the chain stands.
+                now=max(now.wall_s, iat, parent.not_before),
+                parent=parent,
+                bound_to=self.bound_to,
+            )
+        except TokenTooLarge as error:
+            raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
 
     def _arguments(self) -> dict[str, JSON]:
         return {"request": self.request_id, "mission": to_builtins(self.mission)}
@@ -166,4 +169,14 @@ def _repeated(transaction: Transaction, session: Session, known: Delegation, ask
     receipt = transaction.receipt(known.receipt_id)
     if known.digest != asked or receipt is None:
         raise RequestConflict("the delegation request was made before, for another mission")
-    return known.passport, known.child, receipt, True, standing_in(transaction, session).refusal
+    refusal = standing_in(transaction, session).refusal or _refusal_of(transaction, known)
+    return known.passport, known.child, receipt, True, refusal
+
+
+def _refusal_of(transaction: Transaction, known: Delegation) -> str:
+    """Return why a delegate may not act any more, where that is so."""
+    if transaction.revoked(known.child):
+        return MOVES["revoke_passport"].code
+    child = transaction.session(known.child)
+    ended = MOVES["end"].code if known.settled else ""
+    return (child.cause if child else "") or ended

@@ -23,12 +23,13 @@ from remit.claims.receipt import (
     Sensitivity,
     SignedReceipt,
     Step,
+    named_tool,
 )
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.receipts import append, budget_remaining, clip, moment_of, named_tool, receipt_of
+from remit.governor.receipts import append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
 from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Switches, Transaction

@@ -10,11 +10,12 @@ from msgspec import structs
 
 from remit.claims.canonical import canonicalize
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
+from remit.errors import TokenError
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
-from remit.governor.states import MOVES, Move, account_of, duration_left_s, standing_of, touched
-from remit.ledger.port import RESTORED, Delegation, Session, Transaction
+from remit.governor.states import MOVES, QUARANTINED, Move, account_of, duration_left_s, standing_of, touched
+from remit.ledger.port import RESTORED, Delegation, Pending, Session, Transaction
 from remit.policy.budget import release
 from remit.policy.engines import Standing
 
@@ -35,12 +36,44 @@ def standing_in(transaction: Transaction, session: Session) -> Standing:
 
 
 def looked_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Return a session with its time counted; one whose time is over is closed."""
-    session = touched(session, now)
+    """Return a session with its time counted; one whose time is over is closed.
+
+    One that this process sees for the first time is quarantined if its last receipt is not genuine: whatever is
+    appended would cover that up.
+    """
+    session = _with_genuine_head(means, transaction, touched(session, now))
     if session.state == "active" and duration_left_s(session) <= 0:
         transaction.put_session(session)
         return close(means, transaction, session, MOVES["expire"], now)
     return session
+
+
+def _with_genuine_head(means: Means, transaction: Transaction, session: Session) -> Session:
+    if session.cause or session.id in means.heads:
+        return session
+    # Another process may have changed the key; its receipts are no breach, once the keys are read again.
+    means.keys.signing(transaction.switches.kid)
+    if _head_is_genuine(means, transaction, session):
+        means.trust_head(session)
+        return session
+    session = structs.replace(session, cause=QUARANTINED)
+    transaction.put_session(session)
+    return session
+
+
+def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
+    """Tell whether the last receipt is there, is ours, and is the one that the session says."""
+    if session.receipt_id is None:
+        return session.length == 0
+    kept = transaction.receipt(session.receipt_id)
+    if isinstance(kept, Pending):
+        return True  # made a moment ago, and not yet durable
+    if kept is None or (kept.session_id, kept.seq) != (session.id, session.length):
+        return False
+    try:
+        return means.receipt(kept.token).hash == session.receipt_hash
+    except TokenError:
+        return False
 
 
 def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:
@@ -79,6 +112,7 @@ def settle(means: Means, transaction: Transaction, delegation: Delegation, now: 
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
     if parent is None or parent.cause == RESTORED:
         return  # the chain of a session from an older copy takes no receipt any more
+    parent = _with_genuine_head(means, transaction, parent)
     used = child.used if child else 0
     account = release(account_of(parent), delegation.amount, used)
     parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)

@@ -82,6 +82,8 @@ class Means:
     passports: dict[str, Passport] = field(default_factory=dict)
     # To whom sessions are bound that this process has looked at; this never changes either.
     holders: dict[str, str] = field(default_factory=dict)
+    # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
+    heads: dict[str, bool] = field(default_factory=dict)
 
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token; a key that is not known may have come in by another process."""
@@ -110,20 +112,24 @@ class Means:
                 known = self.verified(session.passport, session.started_ms // 1000)
             except (TokenError, PassportError):
                 raise StateCorrupt("the passport that is kept with the session does not verify") from None
-            _remember(self.passports, session.id, known)
+            _remember(self.passports, session.id, value=known)
         return known
 
     def holder_of(self, session: Session) -> str:
         """Return to whom a session is bound."""
-        _remember(self.holders, session.id, session.holder)
+        _remember(self.holders, session.id, value=session.holder)
         return session.holder
+
+    def trust_head(self, session: Session) -> None:
+        """Note that the last receipt of a session is genuine."""
+        _remember(self.heads, session.id, value=True)
 
     def new_id(self, kind: str) -> str:
         """Return an id that nobody has used."""
         return f"{kind}:{self.entropy(16).hex()}"
 
 
-def _remember(known: dict[str, _T], session_id: str, value: _T) -> None:
+def _remember(known: dict[str, _T], session_id: str, *, value: _T) -> None:
     """Keep what is known of a session, and forget the oldest where there is much."""
     if len(known) >= _MAX_KNOWN:
         known.pop(next(iter(known)), None)

@@ -4,23 +4,21 @@ Keeps this invariant: what is appended fits a token, whatever a client has sent.
 and only here.
 """
 
-from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
 
 from remit.claims.chain import Head, draft, ordered_receipt_id
 from remit.claims.draft import Draft
-from remit.claims.receipt import SignedReceipt, Step
+from remit.claims.receipt import MAX_TOOL, SignedReceipt, Step
 from remit.errors import TokenTooLarge
 from remit.governor.clock import Moment, timestamp
 from remit.governor.means import Means
 from remit.governor.states import duration_left_s
 from remit.ledger.port import Kept, Once, Pending, Session, Transaction
 
-__all__ = ["GOVERNOR", "MAX_TOOL", "append", "budget_remaining", "clip", "moment_of", "named_tool", "receipt_of"]
+__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "moment_of", "receipt_of"]
 
-MAX_TOOL: Final = 256
 # Who speaks in receipts that are not about a call.
 GOVERNOR: Final = "governor"
 _SHORT: Final = 400
@@ -29,13 +27,6 @@ _SHORT: Final = 400
 def clip(text: str, length: int) -> str:
     """Return text that has at most `length` characters, and says so where some are missing."""
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def named_tool(tool: str) -> str:
-    """Return the name of a tool as receipts write it: a long one is cut, and told apart by its digest."""
-    if len(tool) <= MAX_TOOL:
-        return tool
-    return f"{tool[:200]}…{sha256(tool.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def budget_remaining(session: Session) -> dict[str, int]:

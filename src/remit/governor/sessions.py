@@ -6,22 +6,22 @@ from typing import NamedTuple
 from msgspec import structs
 
 from remit.claims.canonical import encode_base64url
-from remit.claims.passport import Passport
+from remit.claims.passport import Passport, verify_passport
 from remit.errors import (
+    KeyUnknown,
     KillSwitchOn,
     LineageUnknown,
     PassportRevoked,
     RequestConflict,
     SessionNotFound,
     SessionSealed,
-    TokenError,
 )
 from remit.governor.clock import Moment
 from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.states import MOVES, QUARANTINED, left_ms
-from remit.ledger.port import RESTORED, Pending, Session, Transaction
+from remit.governor.states import MOVES, left_ms
+from remit.ledger.port import RESTORED, Session, Transaction
 
 __all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found"]
 
@@ -69,12 +69,21 @@ class Start:
 
     def steps(self, means: Means) -> Steps[Started]:
         """Verify the passport, then keep the session if there is none."""
-        passport = means.verified(self.token, means.clock.now().wall_s)
+        passport = yield from self._verified(means)
         check_bound(passport, self.holder)
         started: Started = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
         if started.existing:
             started = started._replace(session=(yield from durable(means, started.session)))
         return started
+
+    def _verified(self, means: Means) -> Steps[Passport]:
+        """Verify the passport; a key that is not known may have come in by another process."""
+        now_s = means.clock.now().wall_s
+        try:
+            return verify_passport(self.token, means.keys.keyring(), now=now_s)
+        except KeyUnknown:
+            yield Aside(means.keys.refresh)
+        return verify_passport(self.token, means.keys.keyring(), now=now_s)
 
 
 def _start(means: Means, transaction: Transaction, passport: Passport, holder: str) -> Started:
@@ -157,35 +166,13 @@ class Look:
     session_id: str
 
     def steps(self, means: Means) -> Steps[Looked]:
-        """Read the session; where this process sees it for the first time, its passport and its last receipt too."""
-        first = self.session_id not in means.passports
+        """Read the session, and its passport where this process sees it for the first time."""
 
         def work(transaction: Transaction) -> Session:
-            # Another process may have changed the key; its receipts are no breach, once the keys are read again.
-            means.keys.signing(transaction.switches.kid)
-            session = _kept(means, transaction, found(transaction, self.session_id), means.clock.now())
-            if first and not session.cause and not _head_is_genuine(means, transaction, session):
-                session = structs.replace(session, cause=QUARANTINED)
-                transaction.put_session(session)
-            return session
+            return _kept(means, transaction, found(transaction, self.session_id), means.clock.now())
 
         session: Session = yield Commit(work)
         return Looked(session, means.passport_of(session))
-
-
-def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
-    """Tell whether the last receipt is there, is ours, and is the one that the session says."""
-    if session.receipt_id is None:
-        return session.length == 0
-    kept = transaction.receipt(session.receipt_id)
-    if isinstance(kept, Pending):
-        return True  # made a moment ago, and not yet durable
-    if kept is None or (kept.session_id, kept.seq) != (session.id, session.length):
-        return False
-    try:
-        return means.receipt(kept.token).hash == session.receipt_hash
-    except TokenError:
-        return False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How a governance proxy is to run, as one value that another process can be given."""
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = ["ProxyOptions"]
 
@@ -24,3 +24,12 @@ class ProxyOptions(NamedTuple):
     log_level: str = "info"
     log_json: bool = True
     otlp_endpoint: str | None = None
+
+    def asked(self) -> dict[str, Any]:
+        """Return what was asked for beyond the usual, as far as clients can tell the difference."""
+        usual = ProxyOptions("")._asdict()
+        chosen = {name: value for name, value in self._asdict().items() if value != usual[name]}
+        return {name: value for name, value in chosen.items() if name not in _OUR_OWN}
+
+
+_OUR_OWN: Final = frozenset(("home", "log_json", "log_level", "user_home"))

@@ -1,6 +1,6 @@
 """What those who run a proxy get to know: metrics, log lines, traces. Decisions wait for none of them."""
 
-from remit.errors import AccessError, RemitError
+from remit.errors import AccessError, InputError, RemitError
 from remit.governor.evaluate import Answer
 from remit.http.log import logger
 from remit.http.metrics import Metrics
@@ -31,15 +31,20 @@ class Watch:
         self._telemetry.receipt(session_id, claims, answer.receipt.hash, decision)
 
     def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
-        """Count an answer; what went wrong has a line in the log."""
+        """Count an answer; what went wrong has a line in the log.
+
+        What is wrong with a request is told to its client in full. The line has the code alone: names of members are
+        the client's own words.
+        """
         self._metrics.answered(route, status)
         if error is None:
             self._log.debug("answered", route=route, status=status, request_id=request_id)
         elif status == INTERNAL.status:
             self._log.error("failed", route=route, status=status, request_id=request_id, exc_info=error)
         else:
+            said = {} if isinstance(error, InputError | AccessError) else {"why": str(error)}
             code = error.code if isinstance(error, RemitError) else ""
-            self._log.info("refused", route=route, status=status, request_id=request_id, code=code, why=str(error))
+            self._log.info("refused", route=route, status=status, request_id=request_id, code=code, **said)
 
     def refused(self, error: AccessError, request_id: str) -> None:
         """Count what was turned away at the door."""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import parent_process
@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Final
 
 from remit.claims.shapes import encode
-from remit.config import ensure_token, share_metrics
+from remit.config import distrust_current_folder, ensure_token, share_metrics
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
@@ -35,7 +35,7 @@ from remit.ledger.home import open_home
 from remit.proxy.authority import server_identity
 from remit.proxy.desk import Desk
 from remit.proxy.options import ProxyOptions
-from remit.proxy.record import held_as_running, note_running, note_stopped
+from remit.proxy.record import noted
 from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import Credentials
 from remit.proxy.watch import Watch
@@ -71,17 +71,13 @@ def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
 @contextmanager
 def _noted(options: ProxyOptions, url: str, ready: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Give what is called when the proxy is ready; commands find it by the home from then on, while it runs."""
-    with open_home(Path(options.home)) as home, held_as_running(home):
+    with open_home(Path(options.home)) as home, noted(home, url, options.asked()) as note:
 
         def tell() -> None:
-            note_running(home, url)
+            note()
             ready(url)
 
-        try:
-            yield tell
-        finally:
-            with suppress(RemitError):
-                note_stopped(home)
+        yield tell
 
 
 def _check(options: ProxyOptions) -> None:
@@ -120,6 +116,7 @@ def _serve_by_many(options: ProxyOptions, listening: socket.socket, ready: Calla
     _service(options).close()  # what is wrong with the home or the policies is said once, and in full
     with tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder:
         share_metrics(folder)
+        distrust_current_folder()
         lost = partial(_note_lost, folder)
         workers = Workers(options.workers, proxy_worker, (options, listening, folder), lost=lost)
         workers.run(ready, listening.close)
