@@ -126,6 +126,12 @@ def test_tokens_are_taken_apart_in_one_place() -> None:
     assert places == {"canonical.py", "jws.py", "keys.py"}
 
 
+def test_unverified_claims_are_looked_at_to_show_them_and_by_the_client() -> None:
+    looking = {path for path in SOURCE.rglob("*.py") if "unsafe_peek" in path.read_text(encoding="utf-8")}
+    places = {path.relative_to(SOURCE).as_posix() for path in looking if path.parent.name != "client"}
+    assert places == {"claims/jws.py", "cli/inspection.py"}
+
+
 @pytest.mark.parametrize(("name", "home"), [("Passport", "passport.py"), ("SignedReceipt", "receipt.py")])
 def test_verified_things_are_made_where_they_are_verified(name: str, home: str) -> None:
     calls = re.compile(rf"(?<![\w\"]){name}\(")

@@ -48,6 +48,14 @@ def test_what_is_read_back_is_held_to_the_rules() -> None:
     assert caught.value.place == "$.jkt"
 
 
+def test_a_rule_that_is_a_pattern_is_told_in_words_and_at_its_place() -> None:
+    for member in ("jkt", "x5t#S256"):
+        with pytest.raises(FieldInvalid) as caught:
+            build_reader(Confirmation)(encode({member: "short"}))
+        assert caught.value.place == f"$.{member}"
+        assert not set("\\()[]{}") & set(caught.value.problem)
+
+
 @pytest.mark.parametrize("offset", range(-23 * 60 - 59, 24 * 60, 37))
 def test_a_leap_second_is_at_2359_utc_in_every_zone(offset: int) -> None:
     """Local time is UTC plus the offset, around the clock."""

@@ -4,11 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from remit import __version__
 from remit.cli import main
+from tests.cli.running import issued, piped
+from tests.cli.running import run as run_in
+from tests.proxy.service import HTTP, running
 
 
 def run(*arguments: str) -> str:
@@ -56,3 +61,28 @@ def test_the_version_is_the_packages() -> None:
 
 def test_a_wrong_word_is_a_usage_error() -> None:
     assert CliRunner().invoke(main, ["demmo"]).exit_code == 2
+
+
+@pytest.mark.parametrize("options", [["--require-token"], [HTTP], [HTTP, "--require-token"]], ids=" ".join)
+def test_the_live_tour_is_taken_with_a_proxy_however_it_was_started(tmp_path: Path, options: list[str]) -> None:
+    with running(tmp_path / "home", *options) as proxy:
+        tour = piped(proxy.home, "demo", "--live")
+    assert (tour.returncode, tour.stderr) == (0, b"")
+    assert proxy.url.encode() in tour.stdout
+
+
+def test_the_live_tour_has_no_certificate_to_show_and_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    issued(home)
+    run_in(home, "tls", "client", "agent", "--out", str(tmp_path / "agent"))
+    with running(home, "--client-ca", str(home / "tls" / "client-ca.pem")):
+        tour = piped(home, "demo", "--live")
+    assert (tour.returncode, tour.stdout) == (69, b"")
+    assert b"client certificate" in tour.stderr
+
+
+def test_a_live_tour_with_a_token_that_the_proxy_does_not_know_is_not_permitted(tmp_path: Path) -> None:
+    with running(tmp_path / "home", HTTP, "--require-token") as proxy:
+        run_in(proxy.home, "token", "proxy", "--rotate")
+        tour = piped(proxy.home, "demo", "--live", "--json")
+    assert (tour.returncode, json.loads(tour.stdout)["error_code"]) == (77, "service_refused")

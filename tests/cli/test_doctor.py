@@ -1,8 +1,10 @@
 """`remit doctor`: one line for each thing, what to do, and an exit code."""
 
 import json
+import os
+import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,9 +15,10 @@ import pytest
 
 from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
 from remit.ledger.home import open_home
-from remit.proxy.authority import server_identity
+from remit.proxy.authority import issue_client, server_identity
 from tests.cli.running import issued, lines, piped, run
 from tests.ledger.service import Service
+from tests.proxy.service import HTTP, running
 
 NAMES = [
     "python",
@@ -29,6 +32,7 @@ NAMES = [
     "keys",
     "kill switch",
     "clock",
+    "proxy",
 ]
 
 
@@ -136,6 +140,33 @@ def test_what_is_broken_is_a_problem_with_advice(place: Path, name: str) -> None
     assert shown[at + 1].startswith(" " * 22)
 
 
+def opened(name: str, *, is_folder: bool) -> Callable[[Path], None]:
+    def break_it(place: Path) -> None:
+        made = place / name
+        made.parent.mkdir(mode=0o700, exist_ok=True)
+        (made.mkdir if is_folder else made.touch)()
+        made.chmod(0o777 if is_folder else 0o666)
+
+    return break_it
+
+
+OPENED: dict[str, Callable[[Path], object]] = {
+    "log": opened("log", is_folder=True),
+    "proxy.log": opened("log/proxy.log", is_folder=False),
+    "notes": opened("notes", is_folder=False),
+    "within": opened("one/two", is_folder=True),
+    "link": lambda place: (place / "elsewhere").symlink_to("/"),
+    "link within": lambda place: (place / "keys" / "elsewhere.pem").symlink_to("/etc/passwd"),
+    "second name": lambda place: os.link(place / "ledger.db", place.parent / "second"),
+}
+
+
+@pytest.mark.parametrize("what", OPENED)
+def test_everything_in_the_home_must_be_its_owners_alone(place: Path, what: str) -> None:
+    OPENED[what](place)
+    assert checks(place, code=STATE)["home"]["state"] == "problem"
+
+
 @pytest.mark.parametrize(
     "break_it",
     [
@@ -174,12 +205,38 @@ def test_the_days_of_the_certificate_are_counted(place: Path, age_days: int, sta
     assert checks(place, code=code)["certificate"]["state"] == state
 
 
-@pytest.mark.parametrize("name", ["proxy.pem", "proxy-key.pem", "ca.pem"])
-def test_a_certificate_that_cannot_be_used_is_a_problem(place: Path, name: str) -> None:
+TLS_FILES = ["proxy.pem", "proxy-key.pem", "ca.pem", "ca-key.pem", "client-ca.pem", "client-ca-key.pem"]
+
+
+def with_certificates(place: Path) -> Path:
     with open_home(place) as home:
         server_identity(home, ["localhost"], datetime.now(UTC))
-    (place / "tls" / name).write_text("no", encoding="ascii")
+        issue_client(home, "agent", datetime.now(UTC))
+    assert sorted(file.name for file in (place / "tls").iterdir()) == sorted(TLS_FILES)
+    return place / "tls"
+
+
+@pytest.mark.parametrize("name", TLS_FILES)
+def test_a_certificate_or_an_authority_that_cannot_be_used_is_a_problem(place: Path, name: str) -> None:
+    tls = with_certificates(place)
+    assert checks(place)["certificate"]["state"] == "ok"
+    (tls / name).write_text("no", encoding="ascii")
     assert checks(place, code=STATE)["certificate"]["state"] == "problem"
+    assert (tls / name).read_text(encoding="ascii") == "no"
+
+
+@pytest.mark.parametrize("name", ["ca-key.pem", "client-ca-key.pem"])
+def test_an_authority_without_its_own_key_is_a_problem_and_gets_none(place: Path, name: str) -> None:
+    tls = with_certificates(place)
+    (tls / name).write_bytes((tls / "proxy-key.pem").read_bytes())
+    assert checks(place, code=STATE)["certificate"]["state"] == "problem"
+    (tls / name).unlink()
+    assert checks(place, code=STATE)["certificate"]["state"] == "problem"
+    assert not (tls / name).exists()
+    for cert in ("ca.pem", "client-ca.pem", "proxy.pem"):
+        (tls / cert).unlink()
+    assert checks(place)["certificate"]["state"] == "ok"
+    assert len(list(tls.iterdir())) == 2
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -229,6 +286,44 @@ def test_a_proxy_that_does_not_answer_has_an_exit_code_of_its_own(place: Path) -
 @pytest.mark.parametrize("url", ["nowhere", "http://example.com", "ftp://127.0.0.1", "https://a b"])
 def test_an_address_that_is_none_is_a_usage_error(place: Path, url: str) -> None:
     assert run(place, "doctor", "--url", url).exit_code == USAGE
+
+
+def test_an_authority_that_is_none_is_a_fault_of_what_was_given(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no", encoding="ascii")
+    given = ("--url", "https://127.0.0.1:1", "--ca", str(tmp_path / "ca.pem"))
+    assert checks(place, *given, code=STATE)["authority"]["state"] == "problem"
+    assert checks(place, *given[:2], code=UNAVAILABLE)["proxy"]["state"] == "problem"
+
+
+@pytest.mark.parametrize("options", [[], [HTTP, "--require-token"], ["--host", "0.0.0.0"]], ids=" ".join)
+def test_the_proxy_that_runs_is_looked_at_by_itself(place: Path, options: list[str]) -> None:
+    with running(place, *options) as proxy:
+        found = checks(place)["proxy"]
+    assert found["state"] == "ok"
+    assert proxy.url in found["said"]
+
+
+def test_a_proxy_that_needs_a_certificate_is_a_warning(place: Path) -> None:
+    with running(place, "--client-ca", str(with_certificates(place) / "client-ca.pem")):
+        assert checks(place)["proxy"]["state"] == "warning"
+
+
+def test_a_proxy_with_a_certificate_of_another_authority_is_a_warning(place: Path, tmp_path: Path) -> None:
+    with open_home(tmp_path / "other") as other:
+        cert, key, _ = server_identity(other, ["127.0.0.1"], datetime.now(UTC))
+    with_certificates(place)
+    with running(place, "--tls-cert", cert, "--tls-key", key):
+        assert checks(place)["proxy"]["state"] == "warning"
+
+
+def test_a_proxy_that_runs_and_does_not_answer_is_a_problem(place: Path) -> None:
+    with running(place) as proxy:
+        os.kill(proxy.pid, signal.SIGSTOP)
+        try:
+            found = checks(place, code=UNAVAILABLE)["proxy"]
+        finally:
+            os.kill(proxy.pid, signal.SIGCONT)
+    assert (found["state"], proxy.url in found["said"]) == ("problem", True)
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:

@@ -280,3 +280,14 @@ def test_every_kind_of_token_is_known(place: Path) -> None:
     kinds = [told(place, sign_token(kind, b'{"iss":"x"}', key), code=NO)["kind"] for kind in KINDS]
     assert len({*kinds} - {None}) == len(KINDS)
     assert {KEY_CHANGE, BOOKMARK} <= set(KINDS)
+
+
+def test_a_passport_that_is_verified_with_a_key_alone_says_that_revocation_was_not_looked_at(
+    place: Path, tmp_path: Path
+) -> None:
+    token = issued(place)
+    run(place, "revoke", token)
+    (tmp_path / "keys").write_text(run(place, "keys", "export").stdout, encoding="ascii")
+    assert told(place, token, "--key", str(tmp_path / "keys"))["revoked"] is None
+    shown = run(place, "inspect", token, "--key", str(tmp_path / "keys")).stdout
+    assert next(line for line in shown.splitlines() if line.startswith("revoked ")).split()[1:3] == ["not", "looked"]

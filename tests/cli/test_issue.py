@@ -13,6 +13,8 @@ import pytest
 from remit.claims.canonical import encode_base64url
 from remit.cli.errors import DONE, STATE, USAGE
 from remit.ledger.home import open_home
+from remit.policy.call import Effect
+from remit.policy.scope import build_scope, covers
 from remit.proxy.authority import server_identity
 from tests.cli.running import ASKED, issued, piped, run
 
@@ -106,11 +108,57 @@ def test_a_folder_that_reads_as_a_glob_is_taken_by_its_name(place: Path, monkeyp
     odd = place.parent / "My [Project]"
     odd.mkdir()
     monkeypatch.chdir(odd)
-    assert claims_of(place, "--resource-scope", ".")["resource_scope"] == [str(odd)]
-    assert claims_of(place, "--resource-scope", "*.py")["resource_scope"] == [f"{place.parent}/My [[]Project]/*.py"]
+    exact = f"{place.parent}/My [[]Project]"
+    for claims in (claims_of(place, "--resource-scope", "."), claims_of(place)):
+        assert (claims["resource_scope"], claims["cwd"]) == ([exact, f"{exact}/**"], str(odd))
+    assert claims_of(place, "--resource-scope", "*.py")["resource_scope"] == [f"{exact}/*.py"]
     (odd / "a*").mkdir()
     monkeypatch.chdir(odd / "a*")
     assert run(place, "issue", *ASKED).exit_code == USAGE
+
+
+def test_a_name_with_a_bracket_means_itself_and_none_that_it_would_match(place: Path) -> None:
+    project = place.parent / "project"
+    for name in ("data[12]", "a[b"):
+        (project / name).mkdir()
+    (project / "f[12]").touch()
+    claims = claims_of(place, "--resource-scope", "data[12]", "f[12]", "a[b")
+    written = [f"{project}/{name}" for name in ("data[[]12]", "data[[]12]/**", "f[[]12]", "a[b")]
+    assert claims["resource_scope"] == written
+    scope = build_scope(tuple(written), None)
+    covered = {name: covers(scope, Effect("read", f"{project}/{name}", "")) for name in ("data1", "data[12]/x", "f1")}
+    assert covered == {"data1": False, "data[12]/x": True, "f1": False}
+    (project / "data[12]").rename(project / "data")
+    assert claims_of(place, "--resource-scope", "data[12]")["resource_scope"] == [f"{project}/data[12]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [("src*", "src*"), ("src*", "./src*"), ("a?", "a?"), ("d[12]", "d[12]"), ("d[12]", "d[12]/etc"), ("x*", "x*/etc")],
+)
+def test_a_link_that_is_called_like_a_pattern_does_not_say_what_it_means(place: Path, name: str, entry: str) -> None:
+    (place.parent / "project" / name).symlink_to("/")
+    refused = run(place, "issue", *ASKED, "--resource-scope", entry, "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (USAGE, "field_invalid")
+    assert "$.resource_scope[0]" in json.loads(refused.stdout)["error"]
+
+
+def test_a_file_that_is_called_like_a_pattern_is_named_with_brackets(place: Path) -> None:
+    (place.parent / "project" / "src*").touch()
+    assert run(place, "issue", *ASKED, "--resource-scope", "src*").exit_code == USAGE
+    assert claims_of(place, "--resource-scope", "src[*]")["resource_scope"] == [f"{place.parent}/project/src[*]"]
+
+
+def test_where_a_link_leads_is_said(place: Path) -> None:
+    project, top = place.parent / "project", place.parent
+    issued(place)
+    (project / "docs").symlink_to(top)
+    given = ["--resource-scope", "docs", "docs/*.md", "src", "--cwd", "docs/x"]
+    assert run(place, "issue", *ASKED, *given).stderr.splitlines() == [
+        f"remit: 'docs' really is {top}",
+        f"remit: 'docs/' really is {top}",
+        f"remit: 'docs/x' really is {top}/x",
+    ]
 
 
 def test_relative_paths_start_at_the_first_directory_of_the_scope_if_not_here(place: Path) -> None:

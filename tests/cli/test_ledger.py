@@ -25,7 +25,7 @@ from remit.cli.errors import (
     advice_for,
     exit_code,
 )
-from remit.errors import HomeUnsafe, LedgerForeign, RemitError
+from remit.errors import HomeUnsafe, LedgerForeign, RemitError, ServiceRefused, TokenRequired
 from tests.ledger.service import Service
 from tests.world import error_classes
 
@@ -237,3 +237,9 @@ def test_every_error_has_an_exit_code_and_advice(error: type[RemitError]) -> Non
 def test_the_exit_code_of_a_class_is_that_of_the_nearest_class_in_the_table() -> None:
     assert exit_code(HomeUnsafe("")) == 77
     assert exit_code(LedgerForeign("")) == 78
+
+
+def test_a_token_that_a_service_asks_for_is_a_matter_of_permission() -> None:
+    refused = {code: ServiceRefused("", status=401, error_code=code) for code in ("auth_required", "bad_request")}
+    assert {code: exit_code(error) for code, error in refused.items()} == {"auth_required": 77, "bad_request": NO}
+    assert advice_for(refused["auth_required"]) == ADVICE[TokenRequired]

@@ -98,6 +98,14 @@ def test_output_that_cannot_be_written_is_an_error_without_a_traceback(place: Pa
 
 
 @pytest.mark.parametrize("arguments", FEW, ids=" ".join)
+def test_output_that_is_closed_is_an_error_too(place: Path, arguments: list[str]) -> None:
+    ended = piped(place, *arguments, stdout=None, preexec_fn=lambda: os.close(1))
+    assert ended.returncode == STATE
+    assert b"Traceback" not in ended.stderr
+    assert b"remit: the output cannot be written (EBADF)" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", FEW, ids=" ".join)
 def test_a_reader_that_has_gone_ends_the_program_quietly(place: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -128,6 +136,20 @@ def test_an_interrupt_ends_the_program_without_a_traceback(place: Path, tmp_path
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.strip()) == (INTERRUPTED, b"", b"")
+
+
+def test_an_interrupt_while_the_program_is_read_ends_it_without_a_traceback() -> None:
+    interrupted = (
+        "import runpy, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'remit.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "runpy.run_module('remit', run_name='__main__')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")
 
 
 def test_text_that_the_terminal_cannot_show_is_escaped(place: Path) -> None:

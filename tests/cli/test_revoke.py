@@ -1,6 +1,7 @@
 """`remit revoke`: passports, sessions and lineages, by id or by token."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from remit.cli.errors import DONE, NO, STATE, USAGE
 from tests.cli.running import ASKED, issued, lines, run, started
 from tests.ledger.service import Service
+
+UNKNOWN = f"pass:{'0' * 32}"
 
 
 @pytest.fixture
@@ -40,10 +43,49 @@ def test_a_passport_that_was_never_used_is_revoked_in_advance(place: Path) -> No
         "ok": True,
         "revoked": "passport",
         "id": jti_of(place, token),
+        "known": False,
         "in_advance": True,
     }
-    assert "revoked in advance" in run(place, "revoke", "pass:of-nobody-here").stdout
+    told = run(place, "revoke", UNKNOWN)
+    assert (told.exit_code, told.stdout.splitlines()[0]) == (
+        DONE,
+        "REVOKED IN ADVANCE: nothing here has used it yet",
+    )
     assert json.loads(run(place, "inspect", token, "--json").stdout)["revoked"] is True
+
+
+@pytest.mark.parametrize("which", ["pass:of-nobody-here", "pass:0123456789ABCDEF0123456789ABCDEF", UNKNOWN[:-1]])
+def test_an_id_that_nothing_has_and_no_passport_of_ours_could_have_is_not_revoked(place: Path, which: str) -> None:
+    issued(place)
+    refused = run(place, "revoke", which, "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (NO, "session_not_found")
+    assert "REVOKED" not in run(place, "revoke", which).stdout
+
+
+def test_a_session_under_a_passport_of_another_form_is_known(place: Path) -> None:
+    from remit import Mission, issue_passport
+    from remit.ledger.embedded import open_embedded
+
+    issued(place)
+    embedded = open_embedded(place)
+    key = embedded.keys.signing(embedded.reader.switches().kid)
+    embedded.close()
+    mission, now = Mission(agent_id="a", mission="b"), int(time.time())
+    tokens = [
+        issue_passport(mission, key, issuer=f"remit:{key.kid}", jti=f"urn:else:{n}", now=now).token for n in (1, 2)
+    ]
+    service = Service(place)
+    service.start(tokens[0])
+    service.close()
+    assert json.loads(run(place, "revoke", "urn:else:1", "--json").stdout)["known"] is True
+    assert run(place, "revoke", "urn:else:2").exit_code == NO
+    assert json.loads(run(place, "revoke", tokens[1], "--json").stdout)["known"] is False
+
+
+def test_a_delegate_that_has_not_started_is_known(place: Path) -> None:
+    token = run(place, "delegate", started(place), *ASKED, "--max-tool-calls", "5").stdout.strip()
+    told = json.loads(run(place, "revoke", jti_of(place, token), "--json").stdout)
+    assert (told["known"], told["in_advance"]) == (True, True)
 
 
 @pytest.mark.parametrize("way", ["word", "pipe", "file"])
@@ -106,7 +148,7 @@ def test_options_that_exclude_each_other_and_reasons_that_are_not_kept(place: Pa
     assert run(place, "revoke", "pass:01234567", "--session", "--lineage").exit_code == USAGE
     told = run(place, "revoke", session_id, "--session", "--reason", "x")
     assert (told.exit_code, "not kept" in told.stderr) == (DONE, True)
-    long = run(place, "revoke", "pass:01234567", "--reason", "x" * 1025, "--json")
+    long = run(place, "revoke", UNKNOWN, "--reason", "x" * 1025, "--json")
     assert (long.exit_code, json.loads(long.stdout)["error_code"]) == (USAGE, "field_invalid")
 
 

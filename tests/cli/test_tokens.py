@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from remit.cli import main
 from remit.cli.errors import DONE, STATE
 from tests.cli.running import run
+from tests.proxy.service import HTTP, running
 
 
 @pytest.mark.parametrize("name", ["admin", "proxy"])
@@ -23,8 +26,24 @@ def test_the_two_tokens_differ_and_one_is_renewed_alone(tmp_path: Path) -> None:
     admin, proxy = (run(place, "token", name).stdout for name in ("admin", "proxy"))
     renewed = run(place, "token", "admin", "--rotate")
     assert len({admin, proxy, renewed.stdout}) == 3
-    assert "SIGHUP" in renewed.stderr
+    assert "no proxy of this home is running" in renewed.stderr
     assert [run(place, "token", name).stdout for name in ("admin", "proxy")] == [renewed.stdout, proxy]
+
+
+def test_a_proxy_that_runs_must_be_told_of_a_new_token(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    with running(place, HTTP) as proxy:
+        assert f"kill -HUP {proxy.pid}" in run(place, "token", "admin", "--rotate").stderr
+        assert "kill" not in run(place, "token", "admin").stderr
+
+
+def test_a_token_of_another_form_is_told_in_words(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    run(place, "token", "admin")
+    (place / "config.json").write_text('{"admin_token": "short"}', encoding="utf-8")
+    told = run(place, "token", "admin").stderr
+    assert "$.admin_token" in told
+    assert not set("\\[](){}") & set(told)
 
 
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
@@ -34,5 +53,12 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
     for arguments in (["token", "admin"], ["token", "proxy", "--rotate"]):
         refused = run(place, *arguments)
         assert (refused.exit_code, refused.stdout) == (STATE, "")
-        assert "config.json" in refused.stderr
+        assert "move config.json away" in refused.stderr
+        assert "ledger" not in refused.stderr
     assert (place / "config.json").read_text(encoding="utf-8") == "{"
+
+
+def test_the_help_says_what_each_token_opens() -> None:
+    told = " ".join(CliRunner().invoke(main, ["token", "--help"]).stdout.split())
+    assert "`admin` opens /revoke and /kill-switch" in told
+    assert "delegate" not in told

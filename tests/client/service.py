@@ -3,10 +3,10 @@
 It keeps a chain of receipts, one for each idempotency key, and counts what it was asked.
 """
 
-import hashlib
 import json
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +16,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from remit.claims.receipt import SignedReceipt
+from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, sign_attestation
+from remit.claims.keys import SigningKey
+from remit.claims.mission import parse_mission
+from remit.claims.passport import Confirmation, issue_passport
+from remit.claims.receipt import LineageBudgetDelta, SignedReceipt, Step, named_tool
 from remit.claims.strictjson import parse_object
 from remit.messages.proxy import (
     SCHEMA_VERSION,
+    AttestAnswer,
     DelegateAnswer,
     EvaluateAnswer,
     KillSwitchAnswer,
@@ -30,14 +35,35 @@ from remit.messages.proxy import (
 )
 from remit.messages.shared import ErrorAnswer, HealthAnswer, KeysAnswer
 from tests.client.certs import Pair
-from tests.world import MISSION, OURS, Session, denied, lineage_named, permitted
+from tests.world import ISSUER, MISSION, OURS, Session, denied, lineage_named, permitted
 
-__all__ = ["FORBIDDEN", "SESSION", "Canned", "Desk", "Seen", "canned_error", "serve", "statement"]
+__all__ = [
+    "DELEGATE",
+    "FORBIDDEN",
+    "PASSPORT",
+    "SESSION",
+    "Canned",
+    "Desk",
+    "Seen",
+    "canned_error",
+    "delegation",
+    "outcome",
+    "serve",
+    "session_now",
+    "statement",
+]
 
 SESSION = lineage_named().grant_id
+PASSPORT = issue_passport(MISSION, OURS, issuer=ISSUER, jti=SESSION, now=int(time.time()))
+DELEGATE = "pass:delegate:0001"
 FORBIDDEN = "send_email"
 _MOMENT = "2026-01-01T00:00:00Z"
 _LEFT = {"tool_calls": 3, "duration_s": 60}
+
+
+def session_now(name: str = "first") -> Session:
+    """Return a session whose receipts are of now."""
+    return Session(name, now=int(time.time()))
 
 
 class Canned(NamedTuple):
@@ -68,7 +94,7 @@ class Seen(NamedTuple):
 class Desk:
     """What the service knows. `script` is given first, one for each request; `change` alters members of answers."""
 
-    session: Session = field(default_factory=Session)
+    session: Session = field(default_factory=session_now)
     script: list[Canned] = field(default_factory=list)
     change: dict[str, Any] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
@@ -92,7 +118,7 @@ class Desk:
         """Decide on a call, once for each key."""
         key, forbidden = body["idempotency_key"], body["tool_name"] == FORBIDDEN
         if key not in self._known:
-            step = denied(tool=FORBIDDEN) if forbidden else permitted(tool=_written(body["tool_name"]))
+            step = denied(tool=FORBIDDEN) if forbidden else permitted(tool=named_tool(body["tool_name"]))
             self._known[key] = self.session.append(step, body["arguments"])
             self.decided[key] += 1
         return EvaluateAnswer(
@@ -102,10 +128,6 @@ class Desk:
             reason="so it is",
             **_receipt(self._known[key]),
         )
-
-
-def _written(tool: str) -> str:
-    return tool if len(tool) <= 256 else f"{tool[:200]}…{hashlib.sha256(tool.encode()).hexdigest()[:32]}"
 
 
 def _receipt(receipt: SignedReceipt) -> dict[str, Any]:
@@ -127,8 +149,8 @@ def _start(_desk: Desk, _body: Mapping[str, Any]) -> StartAnswer:
         allowed_tools=MISSION.allowed_tools,
         forbidden_tools=MISSION.forbidden_tools,
         resource_scope=MISSION.resource_scope,
-        max_tool_calls=3,
-        max_duration_s=60,
+        max_tool_calls=MISSION.max_tool_calls,
+        max_duration_s=MISSION.max_duration_s,
         allowed_side_effect_classes=MISSION.allowed_side_effect_classes,
         started_at=_MOMENT,
         expires_at=_MOMENT,
@@ -138,8 +160,15 @@ def _start(_desk: Desk, _body: Mapping[str, Any]) -> StartAnswer:
     )
 
 
+def outcome(receipt_id: str, result_hash: object, **changes: object) -> Step:
+    """Return the step that keeps the outcome of a call."""
+    decision = {"type": "remit.decision", "receipt_id": receipt_id}
+    members = {"tool": "remit.result", "result_hash": result_hash, "evidence_proof_ref": decision}
+    return permitted(**(members | changes))
+
+
 def _result(desk: Desk, body: Mapping[str, Any]) -> ResultAnswer:
-    receipt = desk.session.append(permitted(result_hash=body["result_hash"]), {"receipt_id": body["receipt_id"]})
+    receipt = desk.session.append(outcome(body["receipt_id"], body["result_hash"]))
     return ResultAnswer(reason="kept", repeated=False, **_receipt(receipt))
 
 
@@ -155,30 +184,46 @@ def _session(desk: Desk, body: Mapping[str, Any]) -> SessionAnswer:
     )
 
 
-def statement(session_id: str = SESSION, *, ended: bool) -> dict[str, Any]:
-    """Return the claims of an attestation."""
-    return {
-        "iss": "remit:tests", "sub": MISSION.agent_id, "iat": 1, "exp": 2, "jti": "att:00000001",
-        "session_id": session_id, "mission": MISSION.mission, "state": "ended" if ended else "active",
-        "started_at": _MOMENT, "ended_at": _MOMENT if ended else None, "receipts": 0, "verdicts": {},
-        "tools": {}, "side_effects": {}, "denials": {}, "budget_used": {}, "first_receipt_id": None,
-        "last_receipt_id": None, "last_receipt_hash": None, "receipts_root": "0" * 64, "chain_verified": True,
-    }  # fmt: skip
+def statement(
+    session_id: str = SESSION, *, ended: bool, key: SigningKey = OURS, now: int | None = None
+) -> SignedAttestation:
+    """Return a statement over a session without receipts, of now unless said otherwise."""
+    state, ended_at = ("ended", _MOMENT) if ended else ("active", None)
+    summary = SessionSummary(session_id, MISSION.agent_id, MISSION.mission, state, _MOMENT, ended_at, {})  # type: ignore[arg-type]
+    now = int(time.time()) if now is None else now
+    return sign_attestation(summary, Tally(), key, issuer=ISSUER, jti="att:00000001", now=now, chain_verified=True)
 
 
-def _attest(_desk: Desk, body: Mapping[str, Any]) -> dict[str, Any]:
-    return {"ok": True, "token": "t", "claims": statement(ended=body["end"])}
+def _attest(_desk: Desk, body: Mapping[str, Any]) -> AttestAnswer:
+    return AttestAnswer(**statement(ended=body["end"])._asdict())
+
+
+def delegation(request_id: str, **changes: object) -> Step:
+    """Return the step that makes a delegate."""
+    delta = LineageBudgetDelta(
+        operation="reserve", resource="tool_calls", amount=1, unit="invocations", delegation_request_id=request_id
+    )
+    return permitted(**({"tool": "remit.delegate", "target": DELEGATE, "budget_delta": delta} | changes))
 
 
 def _delegate(desk: Desk, body: Mapping[str, Any]) -> DelegateAnswer:
-    receipt = desk.session.append(permitted(), {"request_id": body["request_id"]})
+    mission, bound_to = parse_mission(body["mission"]), body.get("cnf")
+    passport = issue_passport(
+        mission,
+        OURS,
+        issuer=ISSUER,
+        jti=DELEGATE,
+        now=int(time.time()),
+        parent=PASSPORT,
+        bound_to=msgspec.convert(bound_to, Confirmation | None),
+    )
     return DelegateAnswer(
         decision="PERMIT",
         reason="narrower",
         repeated=False,
-        token="p",
-        delegate_id="pass:delegate",
-        **_receipt(receipt),
+        token=passport.token,
+        delegate_id=passport.jti,
+        **_receipt(desk.session.append(delegation(body["request_id"]))),
     )
 
 

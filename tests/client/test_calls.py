@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from msgspec import to_builtins
 
 from remit import Keyring, TrustedKey, VerifyingKey, verifier_id
 from remit.claims.passport import Confirmation
@@ -20,8 +21,8 @@ from remit.errors import (
     ServiceUnavailable,
 )
 from tests.client.conftest import Connect
-from tests.client.service import FORBIDDEN, SESSION, Desk, statement
-from tests.world import KEYRING, MISSION, STRANGER, Session, denied, permitted
+from tests.client.service import DELEGATE, FORBIDDEN, PASSPORT, SESSION, Desk, statement
+from tests.world import KEYRING, MISSION
 
 ARGUMENTS = {"path": "/srv/project/README.md", "lines": [1, 2.5, None, True], "ü": {"\U0001f600": "\u2028"}}
 OUTCOME = Digest(alg="sha-256", value="A" * 43)
@@ -29,12 +30,12 @@ OUTCOME = Digest(alg="sha-256", value="A" * 43)
 
 def test_everything_that_can_be_asked_is_answered(connect: Connect, desk: Desk, port: int) -> None:
     proxy = connect(port, keyring=KEYRING)
-    assert proxy.start("passport").session_id == SESSION
+    assert proxy.start(PASSPORT.token).session_id == SESSION
     permit = proxy.evaluate(SESSION, "read_file", ARGUMENTS, cwd="/srv")
     assert permit.decision == "PERMIT"
     assert proxy.evaluate(SESSION, FORBIDDEN, {}).decision == "DENY"
     assert proxy.result(SESSION, permit.receipt_id, OUTCOME).verdict == "compliant"
-    assert proxy.delegate(SESSION, MISSION, request_id="one", cnf=Confirmation(jkt="A" * 43)).token == "p"
+    assert proxy.delegate(SESSION, MISSION, request_id="one", cnf=Confirmation(jkt="A" * 43)).delegate_id == DELEGATE
     assert proxy.attest(SESSION).claims.state == "active"
     assert proxy.attest(SESSION, end=True).claims.state == "ended"
     assert proxy.end(SESSION).state == "ended"
@@ -118,6 +119,12 @@ def test_a_session_id_stays_one_part_of_the_path(session_id: str, connect: Conne
     assert [unquote(part) for part in parts] == ["", "sessions", session_id, "attest"]
 
 
+def test_a_passport_that_cannot_be_read_starts_nothing(connect: Connect, port: int) -> None:
+    for token in ("passport", PASSPORT.token.replace(".", "." * 2), f"{'e30.' * 2}e30"):
+        with pytest.raises(ServiceUnavailable):
+            connect(port).start(token)
+
+
 def test_a_release_is_not_repeated_and_all_else_is() -> None:
     assert not calls.kill_switch(on=False).may_repeat
     assert calls.kill_switch(on=True).may_repeat
@@ -128,9 +135,12 @@ def test_a_call_shows_neither_passport_nor_body() -> None:
     assert "s3cret" not in repr(calls.start("s3cret"))
 
 
-OTHER = Session("other")
-FOREIGN = OTHER.append(permitted(tool="read_file"), {})
+def said(*of: str, ended: bool) -> Any:
+    return to_builtins(statement(*of, ended=ended).claims)
+
+
 ASKED: dict[str, Any] = {
+    "start": lambda proxy: proxy.start(PASSPORT.token),
     "evaluate": lambda proxy: proxy.evaluate(SESSION, "read_file", {}),
     "result": lambda proxy: proxy.result(SESSION, "rcpt:1", OUTCOME),
     "end": lambda proxy: proxy.end(SESSION),
@@ -143,6 +153,15 @@ ASKED: dict[str, Any] = {
     "health": lambda proxy: proxy.health(),
 }
 UNBELIEVED: list[tuple[str, dict[str, Any]]] = [
+    ("start", {"session_id": "pass:other:0001"}),
+    ("start", {"agent_id": "agent:other"}),
+    ("start", {"mission": "Do as you like"}),
+    ("start", {"allowed_tools": ["*"]}),
+    ("start", {"forbidden_tools": []}),
+    ("start", {"resource_scope": ["/"]}),
+    ("start", {"max_tool_calls": 21}),
+    ("start", {"max_duration_s": 901}),
+    ("start", {"allowed_side_effect_classes": ["none"]}),
     ("evaluate", {"session_id": "pass:other:0001"}),
     ("evaluate", {"decision": "permit"}),
     ("evaluate", {"decision": "ALLOW"}),
@@ -160,12 +179,14 @@ UNBELIEVED: list[tuple[str, dict[str, Any]]] = [
     ("result", {"receipt_hash": "0" * 64}),
     ("end", {"session_id": "pass:other:0001"}),
     ("end", {"state": "active"}),
+    ("end", {"ended_at": None}),
     ("attest", {"claims": {}}),
-    ("attest", {"claims": statement("pass:other:0001", ended=False)}),
-    ("attest and end", {"claims": statement(ended=False)}),
+    ("attest", {"claims": said("pass:other:0001", ended=False)}),
+    ("attest and end", {"claims": said(ended=False)}),
     ("delegate", {"session_id": "pass:other:0001"}),
     ("delegate", {"decision": "DENY"}),
     ("delegate", {"verdict": "violation"}),
+    ("delegate", {"delegate_id": None}),
     ("revoke", {"revoked": "pass:other:0001"}),
     ("revoke", {"session": None}),
     ("revoke passport", {"revoked": "pass:other:0001", "session": None}),
@@ -183,54 +204,6 @@ def test_an_answer_that_is_not_to_the_request_is_no_answer(
     with pytest.raises(ServiceUnavailable) as caught:
         ASKED[asked](connect(port))
     assert caught.value.code == "service_unavailable"
-
-
-def in_answer(receipt: Any, **more: Any) -> dict[str, Any]:
-    return {"receipt": receipt.token, "receipt_hash": receipt.hash, "receipt_id": receipt.claims.receipt_id, **more}
-
-
-MINE = Session()
-STRANGE = Session(key=STRANGER, keyring=Keyring([TrustedKey(STRANGER.public, verifier_id(STRANGER.public))]))
-READ = permitted(tool="read_file")
-# Each is a genuine receipt of somebody, in an answer that permits.
-FALSE_RECEIPTS: dict[str, dict[str, Any]] = {
-    "of another session": in_answer(FOREIGN),
-    "of other arguments": in_answer(MINE.append(READ, {"path": "/etc/shadow"})),
-    "of another tool": in_answer(MINE.append(permitted(tool="list_files"), {})),
-    "of a denial": in_answer(MINE.append(denied(tool="read_file"), {})),
-    "under another id": in_answer(MINE.append(READ, {}), receipt_id="rcpt:other"),
-    "by a stranger": in_answer(STRANGE.append(READ, {})),
-}
-
-
-@pytest.mark.parametrize("case", FALSE_RECEIPTS)
-def test_with_a_keyring_a_permit_needs_a_receipt_of_this_call(
-    case: str, connect: Connect, desk: Desk, port: int
-) -> None:
-    desk.change = FALSE_RECEIPTS[case]
-    assert connect(port).evaluate(SESSION, "read_file", {}).decision == "PERMIT"
-    with pytest.raises(ServiceUnavailable):
-        connect(port, keyring=KEYRING).evaluate(SESSION, "read_file", {})
-
-
-def test_with_a_keyring_an_outcome_needs_its_receipt(connect: Connect, desk: Desk, port: int) -> None:
-    other = MINE.append(permitted(result_hash=Digest(alg="sha-256", value="B" * 43)), {})
-    desk.change = in_answer(other)
-    with pytest.raises(ServiceUnavailable):
-        connect(port, keyring=KEYRING).result(SESSION, "rcpt:1", OUTCOME)
-
-
-def test_a_denial_may_bring_the_receipt_of_a_permit_that_holds_no_more(connect: Connect, desk: Desk, port: int) -> None:
-    desk.change = {"decision": "DENY", "verdict": "violation", "public_denial_reason": "revoked"}
-    assert connect(port, keyring=KEYRING).evaluate(SESSION, "read_file", {}).decision == "DENY"
-
-
-def test_a_long_name_of_a_tool_is_known_by_its_digest(connect: Connect, desk: Desk, port: int) -> None:
-    proxy = connect(port, keyring=KEYRING)
-    assert proxy.evaluate(SESSION, "t" * 300, {}).decision == "PERMIT"
-    desk.change = in_answer(MINE.append(permitted(tool="t" * 200 + "…" + "0" * 32), {}))
-    with pytest.raises(ServiceUnavailable):
-        proxy.evaluate(SESSION, "t" * 300, {})
 
 
 def test_members_that_we_do_not_know_are_passed_over(connect: Connect, desk: Desk, port: int) -> None:

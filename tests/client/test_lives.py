@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from remit.client import AsyncProxy, Proxy
 from remit.errors import ServiceUnavailable
 from tests.client.conftest import Connect
-from tests.client.service import SESSION, Desk
+from tests.client.service import PASSPORT, SESSION, Desk
 from tests.client.wire import Fault, relay
 
 
@@ -109,6 +110,65 @@ def test_a_client_goes_on_in_both_halves_of_a_fork(desk: Desk, port: int) -> Non
     assert len({seen.connection for seen in desk.seen}) == 2
 
 
+HELD = """
+import os, sys, signal
+from remit.client import Proxy
+proxy = Proxy(f"http://127.0.0.1:{sys.argv[1]}")
+assert proxy.health().ok
+with proxy._lock():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if proxy.health().ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+proxy.close()
+"""
+
+
+def test_a_fork_in_the_middle_of_a_call_of_another_thread_leaves_nothing_locked(port: int) -> None:
+    assert subprocess.run([sys.executable, "-c", HELD, str(port)], timeout=60, check=False).returncode == 0
+
+
+HANGING = """
+import socket, threading
+from remit.client import Proxy
+from remit.errors import ServiceUnavailable
+socket.getaddrinfo = lambda *_: threading.Event().wait()
+with Proxy("https://proxy.example", timeout_s=0.2) as proxy:
+    try:
+        proxy.health()
+    except ServiceUnavailable:
+        print([thread.name for thread in threading.enumerate() if thread.name == "remit-lookup"])
+"""
+
+
+def test_a_lookup_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGING], timeout=30, check=True, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("['remit-lookup']", "")
+
+
+def test_a_lookup_that_fails_late_disturbs_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    over, tries = threading.Event(), []
+
+    def late(*_asked: object) -> None:
+        tries.append(threading.current_thread())
+        over.wait(60)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", late)
+    with Proxy("https://proxy.example", timeout_s=0.5) as proxy:
+        for tried in (1, 2):
+            with pytest.raises(ServiceUnavailable):
+                proxy.health()
+            assert tried > 1 or len(tries) == 1  # all attempts wait for the same
+            over.set()
+            tries[0].join()
+    gc.collect()
+    assert (len(tries) > 1, caplog.records) == (True, [])
+
+
 def test_the_environment_changes_nothing(
     connect: Connect, desk: Desk, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +184,8 @@ def test_the_environment_changes_nothing(
 def test_logs_hold_no_secret(connect: Connect, port: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         proxy = connect(port, token="s3cret-token", admin_token="s3cret-admin")
-        proxy.start("s3cret-passport")
+        proxy.start(PASSPORT.token)
         proxy.kill_switch(on=True)
     assert caplog.records
     assert "s3cret" not in caplog.text
+    assert PASSPORT.token not in caplog.text

@@ -46,7 +46,13 @@ REFUSED = [
     "https://proxy.example%00.org",
     "https://*.example",
     "http://127.1",
+    "https://xn--a",
+    "https://xn--zz--",
+    "https://XN--A",
     "",
+    b"https://proxy.example",
+    443,
+    None,
 ]
 
 
@@ -57,7 +63,7 @@ def test_an_address_is_taken(url: str) -> None:
 
 @pytest.mark.parametrize("url", REFUSED)
 @pytest.mark.parametrize("kind", [Proxy, AsyncProxy])
-def test_an_address_is_refused(kind: Any, url: str) -> None:
+def test_an_address_is_refused(kind: Any, url: Any) -> None:
     with pytest.raises(FieldInvalid) as caught:
         kind(url)
     assert (caught.value.code, caught.value.place) == ("field_invalid", "$.url")
@@ -77,6 +83,20 @@ def test_an_address_is_refused(kind: Any, url: str) -> None:
         ("timeout_s", float("inf")),
         ("retries", -1),
         ("retries", 1000),
+        ("timeout_s", "5"),
+        ("timeout_s", True),
+        ("timeout_s", None),
+        ("retries", 1.5),
+        ("retries", True),
+        ("retries", "1"),
+        ("token", 5),
+        ("admin_token", b"s3cret"),
+        ("ca", 5),
+        ("client_cert", "x"),
+        ("client_cert", "s3"),
+        ("client_cert", ("cert.pem",)),
+        ("client_cert", ("cert.pem", 5)),
+        ("keyring", {}),
     ],
 )
 def test_a_setting_is_refused_by_name_and_not_shown(name: str, value: Any) -> None:

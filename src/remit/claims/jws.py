@@ -1,7 +1,7 @@
 """Compact ES256 tokens, typed by `typ`.
 
 Keeps two invariants. Claims come out of `verify_token` and from nowhere else, so nobody holds unverified ones;
-`unsafe_peek` is for showing them to a person.
+`unsafe_peek` is for showing them to a person, and for its holder to compare an answer with.
 A token signed by a key of ours has one byte form, because chains hash it: base64url is strict and signatures are
 low-S. What the claims mean is for the file of each kind.
 
@@ -178,7 +178,7 @@ class Peeked(NamedTuple):
 
 
 def unsafe_peek(token: str) -> Peeked:
-    """Return what a token says, without any verification: to be shown to a person, and for nothing else."""
+    """Return what a token says, unverified: to be shown to a person, or for its holder to compare an answer with."""
     parts = token.split(".", _PARTS) if len(token) <= max(kind.max_length for kind in KINDS) else []
     header, claims, *_ = (*map(_peek_part, parts), None, None)
     return Peeked(header, claims)

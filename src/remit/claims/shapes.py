@@ -147,8 +147,9 @@ def encode(value: object) -> bytes:
 
 
 _PLACED: Final = re.compile(
-    r"(?P<problem>.*) - at (?:`key` in )?`(?P<place>\$[\w.\[\]]{0,100})`\Z", re.DOTALL | re.ASCII
+    r"(?P<problem>.*) - at (?:`key` in )?`(?P<place>\$[\w.\[\]#]{0,100})`\Z", re.DOTALL | re.ASCII
 )
+_PATTERN: Final = "Expected `str` matching regex"
 _SHOWN_LENGTH: Final = 120
 
 
@@ -157,6 +158,8 @@ def _field_invalid(error: msgspec.ValidationError) -> FieldInvalid:
     problem, place = (placed["problem"], placed["place"]) if placed else (str(error), "$")
     if isinstance(error.__cause__, InputError):  # a rule of ours, found on the way
         return FieldInvalid(error.__cause__.problem, place=place + error.__cause__.place[1:])
+    if problem.startswith(_PATTERN):  # which is not for people
+        return FieldInvalid("has characters that are not allowed, or is too short or too long", place=place)
     # The text may quote a member's name from outside: one line of it, escaped, is enough.
     shown = problem.encode("ascii", "backslashreplace").decode("ascii")[:_SHOWN_LENGTH]
     shown = "".join(character if character.isprintable() else "?" for character in shown)

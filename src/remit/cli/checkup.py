@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
 from remit.ledger.rows import Rows
 from remit.ledger.sqlite import check_library, connect_reader
+from remit.proxy.authority import check_authorities
 
 __all__ = ["Check", "Looked", "check_up"]
 
@@ -35,9 +37,6 @@ _SCARCE: Final = 1024 * _MIB
 _FULL: Final = 64 * _MIB
 _SKEW_S: Final = 60
 _SOON_DAYS: Final = 14
-# Of a home; what else lies there is not ours.
-_FILES: Final = (CONFIG_FILE, FILE, f"{FILE}-wal", f"{FILE}-shm", "ledger.anchor")
-_FOLDERS: Final = ("keys", "tls")
 _FIRST: Final = "Make it with the first passport: remit issue --help"
 
 
@@ -73,7 +72,7 @@ def check_up(path: Path) -> Iterator[Check]:
         except RemitError as error:
             yield Check("home", "problem", str(error), advice_for(error))
             return
-        yield _checked("home", lambda: _home(home))
+        yield _checked("home", lambda: _home(home, path))
         yield _checked("settings", lambda: _settings(home))
         yield _checked("certificate", lambda: _certificate(home))
         yield from _ledger(home)
@@ -125,14 +124,25 @@ def _disk(path: Path) -> Looked:
     return Looked("ok", said)
 
 
-def _home(home: Home) -> Looked:
-    for name in _FILES:
-        home.check_file(name)
-    for name in filter(home.exists, _FOLDERS):
-        with home.folder(name, create=False) as folder:
-            for inside in folder.names():
-                folder.check_file(inside)
-    return Looked("ok", "its owner's alone")
+def _home(home: Home, path: Path) -> Looked:
+    return Looked("ok", f"its owner's alone, with {_check_all(home, path):,} files")
+
+
+def _check_all(folder: Home, path: Path) -> int:
+    """Raise for the first thing in a folder, or in one within, that is a link or not its owner's alone; count files."""
+    count = 0
+    for name in folder.names():
+        if _is_folder(path / name):
+            with folder.folder(name, create=False) as inner:
+                count += _check_all(inner, path / name)
+        else:
+            count += folder.check_file(name)
+    return count
+
+
+def _is_folder(path: Path) -> bool:
+    """Tell what to look for; whoever looks follows no link, and finds out what it is by itself."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _settings(home: Home) -> Looked:
@@ -143,6 +153,7 @@ def _settings(home: Home) -> Looked:
 def _certificate(home: Home) -> Looked:
     if not home.exists("tls"):
         return Looked("ok", "there is none yet: the first start of the proxy makes it")
+    check_authorities(home, datetime.now(UTC))
     with home.folder("tls", create=False) as tls:
         if not tls.exists("proxy.pem"):
             return Looked("ok", "there is none yet: the next start of the proxy makes it")

@@ -61,7 +61,7 @@ def _show(tour: Tour, console: Screen) -> None:
             scope=", ".join(mission.resource_scope),
             limits=f"{mission.max_tool_calls} calls, {mission.max_duration_s} s",
             token=f"{tour.passport.token[:32]}... ({len(tour.passport.token)} characters)",
-            **({"proxy": f"{tour.where} is asked, and answers over HTTPS"} if tour.where else {}),
+            **({"proxy": f"{tour.where} is asked, and answers"} if tour.where else {}),
         ),
         "",
         "[bold]2. Every call gets a decision and a signed receipt, chained to the one before[/]",

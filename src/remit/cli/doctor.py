@@ -6,59 +6,40 @@ from typing import Final
 import click
 from rich.text import Text
 
+from remit.cli.asking import PROXY, ask_running, ask_service
 from remit.cli.checkup import Check, check_up
-from remit.cli.errors import DONE, STATE, UNAVAILABLE, advice_for, reported
+from remit.cli.errors import DONE, STATE, UNAVAILABLE, reported
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, show_data, shown
-from remit.client import Proxy
 from remit.config import home_path
-from remit.errors import ServiceError, ServiceUnavailable
 
 __all__ = ["doctor"]
 
-_PATIENCE_S: Final = 5.0
-_PROXY: Final = "proxy"
-_START: Final = "Start it with: remit proxy; or look at --url and --ca."
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
-@click.option("--url", metavar="URL", help="Also ask the proxy that runs there how it is.")
+@click.option("--url", metavar="URL", help="Ask the proxy there how it is, not that of the home.")
 @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for it; else tls/ca.pem.")
 @everywhere
 def doctor(*, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
     """Check this machine and the home, one line each. Nothing is changed, and no home is made.
 
-    Exit code 0 if there is no problem, 78 if there is one, 69 if only the proxy at URL does not answer.
+    Exit code 0 if there is no problem, 78 if there is one, 69 if only the proxy does not answer: that of the home
+    where one is running, or the one at URL.
 
     Example: remit doctor --url https://127.0.0.1:8443
     """
     with reported(as_json=as_json):
         path = home_path(home)
         checks = list(check_up(path))
-        if url is not None:
-            checks.append(_asked(url, ca or _own_authority(path, url)))
+        checks += ask_running(path) if url is None else [ask_service(path, url, ca)]
     if as_json:
         show_data([check._asdict() for check in checks])
     else:
         _show(checks)
     problems = {check.name for check in checks if check.state == "problem"}
-    raise SystemExit(DONE if not problems else UNAVAILABLE if problems == {_PROXY} else STATE)
-
-
-def _own_authority(path: Path, url: str) -> Path | None:
-    own = path / "tls" / "ca.pem"
-    return own if url.startswith("https:") and own.is_file() else None
-
-
-def _asked(url: str, ca: Path | None) -> Check:
-    try:
-        with Proxy(url, ca=ca, timeout_s=_PATIENCE_S, retries=0) as proxy:
-            answer = proxy.health()
-    except ServiceError as error:
-        advice = _START if isinstance(error, ServiceUnavailable) else advice_for(error)
-        return Check(_PROXY, "problem", str(error), advice)
-    return Check(_PROXY, "ok", f"remit {answer.version} answers", "")
+    raise SystemExit(DONE if not problems else UNAVAILABLE if problems == {PROXY} else STATE)
 
 
 def _show(checks: list[Check]) -> None:

@@ -1,6 +1,7 @@
 """What a program sees when a command fails: an exit code by the kind of error, and what to do about it.
 
-Both are tables over the error tree: a class without an entry of its own has that of the class above it.
+Both are tables over the error tree: a class without an entry of its own has that of the class above it. An error that a
+service has answered counts as its own kind where that matters here; a note that an error carries is its advice.
 """
 
 import json
@@ -99,7 +100,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     LedgerUnavailable: "Look whether the disk is full or failing, then try again.",
     StateError: "Nothing was changed. Put it right, then try again.",
     HomeUnsafe: "Make the home, and everything in it, its owner's alone.",
-    StateCorrupt: "Put right what is named, or restore a copy of the ledger with: remit ledger restore FILE",
+    StateCorrupt: "Put right what is named; a copy of the ledger is put back with: remit ledger restore FILE",
     StateMissing: "Look whether --home or REMIT_HOME names the right folder, or restore a copy of what is gone.",
     LedgerForeign: "Look whether --home and FILE belong together.",
     LedgerRolledBack: "Restore a newer copy, or accept the loss: remit ledger restore FILE --accept-loss",
@@ -110,12 +111,20 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
 
 def exit_code(error: RemitError) -> int:
     """Return the exit code for an error."""
-    return _nearest(EXIT_CODES, type(error))
+    return _nearest(EXIT_CODES, _kind_of(error))
 
 
 def advice_for(error: RemitError) -> str:
     """Return what to do about an error, as one sentence."""
-    return _nearest(ADVICE, type(error))
+    own: list[str] = getattr(error, "__notes__", [])
+    return own[0] if own else _nearest(ADVICE, _kind_of(error))
+
+
+_ANSWERED: Final[Mapping[str, type[RemitError]]] = {TokenRequired.code: TokenRequired}
+
+
+def _kind_of(error: RemitError) -> type[RemitError]:
+    return _ANSWERED.get(getattr(error, "error_code", ""), type(error))
 
 
 def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T:

@@ -72,7 +72,7 @@ def _passport(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Det
         "expired": now >= passport.expires_at,
     }
     if rows is None:
-        return details
+        return details | {"revoked": None}
     session = rows.session(passport.jti)
     state = session.state if session else "not started"
     return details | {"revoked": _is_revoked(passport, rows), "session": state}

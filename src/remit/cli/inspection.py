@@ -37,7 +37,7 @@ def inspect(*, token: str, key: Path | None, home: str | None, as_json: bool) ->
     """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from a pipe, @FILE from a file.
 
     Exit code 0 if it is verified, 1 if not: then nobody vouches for what it says. A passport that is genuine is
-    verified even when it is expired or revoked; that is shown.
+    verified even when it is expired or revoked; that is shown. With --key nobody looks whether it was revoked.
 
     Example: remit issue ... | remit inspect -
     """
@@ -100,6 +100,10 @@ def _why(examined: Examined) -> str:
 _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "expires_at": date,
     "expired": lambda yes: "yes, it is not good any more" if yes else "no",
-    "revoked": lambda yes: "yes, no call is permitted under it" if yes else "no",
+    "revoked": {
+        True: "yes, no call is permitted under it",
+        False: "no",
+        None: "not looked at: only the ledger of the home knows",
+    }.__getitem__,
     "in_ledger": lambda yes: "yes" if yes else "no: this ledger does not have it",
 }

@@ -1,7 +1,8 @@
 """The program around all commands: which there are, and how it ends when something is not as it should be.
 
 Keeps this invariant: whatever happens, a program that calls it gets an exit code and no traceback. A usage error is
-told as any other error is; output that cannot be written is an error too, but for a reader that has gone.
+told as any other error is; output that cannot be written, or that is closed, is an error too, but for a reader that has
+gone.
 """
 
 import errno
@@ -79,6 +80,7 @@ class Program(click.Group):
         given = sys.argv[1:] if args is None else list(args)
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        _replace_closed_output()
         try:
             sys.exit(self._ended(given, prog_name, complete_var, extra))
         finally:
@@ -102,6 +104,15 @@ class Program(click.Group):
         except _OutputLost as lost:
             return _tell_lost(lost)
         return answer if isinstance(answer, int) else DONE
+
+
+def _replace_closed_output() -> None:
+    """Put in the place of an output that is closed one that fails, so that nothing printed is lost without a word.
+
+    It takes the number of the closed one, which the next file that is opened would get otherwise.
+    """
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8", closefd=False)
 
 
 @contextmanager

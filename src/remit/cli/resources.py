@@ -1,7 +1,9 @@
 """What people write for resources, as a passport must say it: absolute, real, and meaning something.
 
 A passport is read elsewhere and later, so a relative path, a `~` or a link would come to mean another place. URLs, `**`
-and the wildcards of a glob keep their text.
+and the wildcards of a glob keep their text. Keeps these invariants: what an entry really is, where a link leads
+elsewhere, is said; a name that exists is never taken for what was written as a pattern; and a name that would read as
+a pattern is written so that it means itself alone.
 """
 
 import os
@@ -11,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from remit.claims.mission import EVERYTHING, is_pattern
+from remit.cli.render import note
 from remit.config import user_path
-from remit.errors import FieldInvalid, InputError
+from remit.errors import FieldInvalid, InputError, quote
 from remit.policy.call import Effect
 from remit.policy.scope import build_scope, covers
 
@@ -20,47 +23,74 @@ __all__ = ["real_path", "real_scope", "starting_directory"]
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILDCARD: Final = re.compile(r"[*?\[]")
-# A `[` alone does no harm: an entry also means the path that is written like it.
 _WIDENING: Final = re.compile(r"[*?]")
+# As scopes read it, `[12]` in a name also means a 1 or a 2; a `[` that nothing closes means itself.
+_CLASS: Final = re.compile(r"\[[^/]+\]")
 
 
 def real_scope(entries: Iterable[str]) -> tuple[str, ...]:
     """Return the entries of a resource scope as a passport says them, or raise for one that would mean nothing."""
-    return tuple(_real_entry(text, f"$.resource_scope[{index}]") for index, text in enumerate(entries))
+    given = enumerate(entries)
+    return tuple(entry for index, text in given for entry in _real_entries(text, f"$.resource_scope[{index}]"))
 
 
 def real_path(text: str, place: str) -> str:
-    """Return a path, absolute and without links; it need not exist."""
+    """Return a path, absolute and without links, and say so where they lead elsewhere; it need not exist."""
     if not text or "\0" in text:
         raise FieldInvalid("is not a path", place=place)
     try:
-        return os.path.realpath(user_path(text))
+        path = user_path(text)
+        real = os.path.realpath(path)
     except InputError as error:
         raise FieldInvalid(error.problem, place=place) from None
     except OSError:
         raise FieldInvalid("is a path that cannot be followed", place=place) from None
+    if real != os.path.abspath(path):  # noqa: PTH100 - without links, and without a look at the disk
+        note(f"{quote(text)} really is {real}")
+    return real
 
 
-def _real_entry(text: str, place: str) -> str:
-    entry = _written(text, place)
-    scope = build_scope((entry,), None)
+def _real_entries(text: str, place: str) -> tuple[str, ...]:
+    entries = _written(text, place)
+    scope = build_scope(entries, None)
     if not (scope.everything or scope.paths or scope.urls):
         raise FieldInvalid("means no resource: write a path, a glob, https://host/path or **", place=place)
-    return entry
+    return entries
 
 
-def _written(text: str, place: str) -> str:
+def _written(text: str, place: str) -> tuple[str, ...]:
     if text == EVERYTHING or _URL.match(text):
-        return text
-    if is_pattern(text) and not os.path.lexists(text):
-        fixed = _WILDCARD.split(text, maxsplit=1)[0]
-        folder = fixed[: fixed.rfind("/") + 1]
-        real = _WILDCARD.sub(r"[\g<0>]", real_path(folder or ".", place)).removesuffix("/")
-        return f"{real}/{text[len(folder) :]}"
-    path = real_path(text, place)
+        return (text,)
+    if not is_pattern(text):
+        return _named(real_path(text, place), place)
+    fixed = _WILDCARD.split(text, maxsplit=1)[0]
+    folder = fixed[: fixed.rfind("/") + 1]
+    real, rest = real_path(folder or ".", place).removesuffix("/"), text[len(folder) :]
+    path = f"{real}/{rest}"
+    if not os.path.lexists(path):
+        return (f"{_WILDCARD.sub(_in_brackets, real)}/{rest}",)
+    # Anyone who can make a name here, or has it in a repository, could say by it what the pattern is to mean.
+    if _WIDENING.search(rest) or os.path.realpath(path) != os.path.normpath(path):
+        advice = "for the name, put its wildcards in brackets, as in [*]; for the pattern, remove what has the name"
+        raise FieldInvalid(f"is a pattern, and there is something of this very name: {advice}", place=place)
+    return _named(os.path.normpath(path), place)
+
+
+def _in_brackets(wildcard: "re.Match[str]") -> str:
+    return f"[{wildcard[0]}]"
+
+
+def _named(path: str, place: str) -> tuple[str, ...]:
+    """Return the entries that mean a path and what lies beneath, and nothing that its name could match."""
     if _WIDENING.search(path):
         raise FieldInvalid("lies in a folder whose name reads as a wildcard: use another", place=place)
-    return path
+    if not _CLASS.search(path):
+        return (path,)
+    exact = _WILDCARD.sub(_in_brackets, path)
+    if os.path.lexists(path) and not Path(path).is_dir():
+        return (exact,)
+    note(f"{quote(path)} reads as a pattern: what lies in it may be touched by name, but not taken as a whole")
+    return exact, f"{exact}/**"
 
 
 def starting_directory(preferred: str | None, scope: tuple[str, ...]) -> str | None:
@@ -68,5 +98,5 @@ def starting_directory(preferred: str | None, scope: tuple[str, ...]) -> str | N
     entries = build_scope(scope, None)
     if preferred is not None and covers(entries, Effect("read", preferred, "")):
         return preferred
-    roots = (entry.removesuffix("/**") for entry in scope)
+    roots = (entry.removesuffix("/**").replace("[[]", "[") for entry in scope)
     return next((root for root in roots if root.startswith("/") and Path(root).is_dir()), None)

@@ -1,4 +1,8 @@
-"""`remit revoke`: take a passport, a session or a whole lineage back."""
+"""`remit revoke`: take a passport, a session or a whole lineage back.
+
+Keeps this invariant: it never says of a mistyped id that it is revoked. What nothing here has used is revoked in
+advance only if it has the form of our ids, or the passport itself was shown; and then another mark says so.
+"""
 
 import re
 from typing import Final
@@ -11,13 +15,15 @@ from remit.cli.given import genuine_passport, read_given
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data, show_facts
 from remit.cli.service import opened_service
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.revoke import RevokePassport, RevokeSession
 from remit.ledger.port import Reader, Session
+from remit.ledger.rows import Rows
 
 __all__ = ["revoke"]
 
 _ID: Final = re.compile(ID_STRING)
+_OUR_ID: Final = re.compile(r"pass:[0-9a-f]{32}")
 _LONGEST_ID: Final = 64
 
 
@@ -31,32 +37,40 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
     """Revoke a passport by its ID, which is also the id of its session. What was delegated from it ends with it.
 
     Instead of an ID there can be the token itself, `-` to read it from a pipe, or @FILE. A passport that was never used
-    is revoked in advance.
+    is revoked in advance. Exit code 1 if nothing here has the ID, and no passport of ours could.
 
     Example: remit revoke pass:0123456789abcdef0123456789abcdef --reason "laptop lost"
     """
     if session and lineage:
         raise click.UsageError("--session and --lineage exclude each other.")
     with opened_service(home, as_json=as_json) as service:
-        passport_id = _id_of(read_given(which), service.embedded.keys.keyring())
+        passport_id, is_shown = _id_of(read_given(which), service.embedded.keys.keyring())
+        known = _is_known(passport_id, service.embedded.reader)
         if session or lineage:
             revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
+        elif not (known or is_shown or _OUR_ID.fullmatch(passport_id)):
+            raise SessionNotFound("no passport of this id was used here, and none of ours has such an id")
         else:
             revoked = service.governor.run(RevokePassport(passport_id, reason))
         first = _first_of(revoked, service.embedded.reader) if revoked is not None and lineage else ""
     if reason and (session or lineage):
         note("the reason is not kept: only the revocation of a passport has one")
     what = "lineage" if lineage else "session" if session else "passport"
-    _show(what, passport_id, first, revoked, as_json=as_json)
+    _show({what: passport_id}, first, revoked, known=known, as_json=as_json)
 
 
-def _id_of(text: str, keyring: Keyring) -> str:
-    """Return the id, or that of a token which verifies: who cannot show a genuine one has to name it."""
+def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
+    """Return the id, and whether it is that of a token which verifies: who cannot show a genuine one has to name it."""
     if len(text) > _LONGEST_ID:
-        return genuine_passport(text, keyring).jti
+        return genuine_passport(text, keyring).jti, True
     if not _ID.fullmatch(text):
         raise FieldInvalid("is neither an id nor a token", place="$.id")
-    return text
+    return text, False
+
+
+def _is_known(passport_id: str, rows: Rows) -> bool:
+    """Tell whether a passport has been used here, or was made for a delegate."""
+    return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
 def _first_of(session: Session, reader: Reader) -> str:
@@ -67,16 +81,18 @@ def _first_of(session: Session, reader: Reader) -> str:
     return (above or session).id
 
 
-def _show(what: str, passport_id: str, first: str, session: Session | None, *, as_json: bool) -> None:
+def _show(named: dict[str, str], first: str, session: Session | None, *, known: bool, as_json: bool) -> None:
+    ((what, passport_id),) = named.items()
     if as_json:
         state = {} if session is None else {"session_state": session.state, "cause": session.cause}
         more = {"first": first} if first else {}
-        return show_data({"ok": True, "revoked": what, "id": passport_id, "in_advance": session is None} | state | more)
+        told = {"ok": True, "revoked": what, "id": passport_id, "known": known, "in_advance": session is None}
+        return show_data(told | state | more)
     if session is None:
         said = "none has been started here, and none can be any more: revoked in advance"
     elif session.state == "revoked":
         said = f"revoked ({session.cause})"
     else:
         said = f"had {session.state} before"
-    facts = {what: passport_id} | ({"from": first} if first else {}) | {"session": said}
-    return show_facts(facts, mark="REVOKED")
+    facts = named | ({"from": first} if first else {}) | {"session": said}
+    return show_facts(facts, mark="REVOKED" if known else "REVOKED IN ADVANCE: nothing here has used it yet")

@@ -1,11 +1,14 @@
 """`remit token`: the tokens that clients of the proxy show, made on first use."""
 
+from collections.abc import Sequence
+
 import click
 
 from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data
 from remit.config import TOKEN_NAMES, TokenName, ensure_token, rotate_token
+from remit.proxy.record import Running, all_running
 
 __all__ = ["token"]
 
@@ -17,15 +20,22 @@ __all__ = ["token"]
 def token(*, name: TokenName, rotate: bool, home: str | None, as_json: bool) -> None:
     """Print a token, and nothing else: made on first use, and kept in config.json of the home.
 
-    `admin` opens the endpoints of the proxy that revoke and delegate; `proxy` all others, where it was started with
+    `admin` opens /revoke and /kill-switch of the proxy; `proxy` all else, where it was started with
     --require-token. Keep them out of command lines and logs: others may read those.
 
     Example: curl --header @<(printf 'Authorization: Bearer %s' "$(remit token admin)") ...
     """
     with opened_home(home, as_json=as_json, create=True) as opened:
         made = (rotate_token if rotate else ensure_token)(opened, name)
+        running = all_running(opened) if rotate else []
     if rotate:
-        note(f"there is a new {name} token: the proxy takes it after SIGHUP or a restart")
+        _note_rotated(name, running)
     if as_json:
         return show_data({"ok": True, "name": name, "token": made})
     return click.echo(made)
+
+
+def _note_rotated(name: TokenName, running: Sequence[Running]) -> None:
+    note(f"there is a new {name} token" + ("" if running else "; no proxy of this home is running"))
+    if running:
+        note(f"what runs takes the old one until it is told: kill -HUP {' '.join(str(proxy.pid) for proxy in running)}")

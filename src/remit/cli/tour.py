@@ -32,7 +32,7 @@ from remit import (
     verify_session,
     walk_chain,
 )
-from remit.client import Proxy
+from remit.cli.reaching import explained, reach
 from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
@@ -131,12 +131,12 @@ def perform(home: Home, ledger: Embedded) -> Played:
     running = load_running(home)
     if running is None:
         raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
-    with home.folder("tls") as folder, tempfile.TemporaryDirectory() as project:
+    with tempfile.TemporaryDirectory() as project:
         key = ledger.keys.signing(ledger.reader.switches().kid)
         now, jti = int(time.time()), f"pass:{secrets.token_hex(16)}"
         folder_seen = os.path.realpath(project)
         token = issue_passport(_mission(folder_seen), key, issuer=verifier_id(key.public), jti=jti, now=now).token
-        with Proxy(running.listening, ca=folder.path_of("ca.pem")) as proxy:
+        with explained(home, running), reach(home, running) as proxy:
             session_id = proxy.start(token).session_id
             answers = [proxy.evaluate(session_id, call.tool_name, dict(call.arguments)) for call in _CALLS]
             attested = proxy.attest(session_id, end=True)

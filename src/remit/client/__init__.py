@@ -4,6 +4,7 @@ Keeps this invariant: whatever goes wrong raises, and nothing that raises reads 
 is written once, in `calls.py`; the two clients have the same methods and differ only in how they wait.
 """
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -15,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, final, get_args
 
 from remit.claims.keys import Keyring
 from remit.client import calls
+from remit.client.beliefs import Given
 from remit.client.calls import Call
 from remit.client.loop_thread import LoopThread
 from remit.client.settings import ClientCert, FilePath, read_settings
@@ -31,7 +33,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 class _Client:
     """What both clients are told. `ca` and `client_cert` are PEM files.
 
-    With a `keyring`, the receipt in an answer is verified, and that it is about what was asked.
+    With a `keyring`, what is signed in an answer is verified, and that it is about what was asked.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class _Client:
             retries=retries,
             keyring=keyring,
         )
+        self._given = Given()
         self._prepare()
 
     def _prepare(self) -> None:
@@ -117,7 +120,7 @@ class AsyncProxy(_Client):
     keys = _awaiting(calls.keys)
 
     def _prepare(self) -> None:
-        self._wire = Wire(self._settings)
+        self._wire = Wire(self._settings, self._given)
 
     async def ask(self, call: Call[_Answer]) -> _Answer:
         """Return the answer to a call, or raise."""
@@ -154,9 +157,13 @@ class Proxy(_Client):
     keys = _waiting(calls.keys)
 
     def _prepare(self) -> None:
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}
         self._running: tuple[Wire, LoopThread] | None = None
         self._is_closed = False
+
+    def _lock(self) -> threading.Lock:
+        """Return the lock of this process: one that somebody held at a fork stays held in the child."""
+        return self._locks.setdefault(os.getpid(), threading.Lock())
 
     def ask(self, call: Call[_Answer]) -> _Answer:
         """Return the answer to a call, or raise."""
@@ -170,7 +177,7 @@ class Proxy(_Client):
 
     def _submit(self, call: Call[_Answer]) -> "Future[_Answer]":
         # Under the lock, so that nothing comes to a loop that is told to stop.
-        with self._lock:
+        with self._lock():
             if self._is_closed:
                 raise self._closed()
             if self._running is None or not self._running[1].is_alive:
@@ -180,7 +187,7 @@ class Proxy(_Client):
 
     def _begin(self) -> tuple[Wire, LoopThread]:
         """Start the loop, for the first time or after a fork: connections of the parent are the parent's."""
-        wire = Wire(self._settings)
+        wire = Wire(self._settings, self._given)
         thread = LoopThread(wire.close)
         weakref.finalize(self, thread.stop)
         return wire, thread
@@ -190,7 +197,7 @@ class Proxy(_Client):
 
     def close(self) -> None:
         """Close the connections. What is under way is given up."""
-        with self._lock:
+        with self._lock():
             self._is_closed = True
         if self._running is not None:
             self._running[1].stop()

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from remit.claims.keys import Keyring
 from remit.claims.strictjson import JSON, parse_json
 from remit.client.attempts import OK, Reply
+from remit.client.beliefs import Grounds
 from remit.client.calls import Call
 from remit.client.settings import Settings
 from remit.errors import InputError, RemitError, ServiceRefused, ServiceUnavailable, quote
@@ -26,7 +26,7 @@ _ERROR_CODE: Final = re.compile(r"[a-z0-9_]{1,64}")
 _Answer = TypeVar("_Answer", bound=Answer)
 
 
-def read_answer(call: Call[_Answer], reply: Reply, settings: Settings) -> _Answer:
+def read_answer(call: Call[_Answer], reply: Reply, settings: Settings, grounds: Grounds) -> _Answer:
     """Return the answer to a call."""
     place = settings.place
     value = _parsed(reply.body)
@@ -35,7 +35,7 @@ def read_answer(call: Call[_Answer], reply: Reply, settings: Settings) -> _Answe
     answer = _shaped(call.kind, value)
     if answer is None:
         raise ServiceUnavailable(f"{place} gave an answer that is not one of Remit's")
-    fault = _fault(call, answer, settings.keyring)
+    fault = _fault(call, answer, grounds)
     if fault:
         raise ServiceUnavailable(f"{place} gave an answer that cannot be believed: {fault}")
     return answer
@@ -58,9 +58,9 @@ def _shaped(kind: type[_Answer], value: JSON) -> _Answer | None:
         return None
 
 
-def _fault(call: Call[_Answer], answer: _Answer, keyring: Keyring | None) -> str:
+def _fault(call: Call[_Answer], answer: _Answer, grounds: Grounds) -> str:
     try:
-        call.check(answer, keyring)
+        call.check(answer, grounds)
     except RemitError as error:
         return str(error)
     return ""

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, final
 
+from remit.client.names import Loop
+
 __all__ = ["LoopThread"]
 
 _Result = TypeVar("_Result")
@@ -25,7 +27,7 @@ class LoopThread:
     def __init__(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Start the thread. It does not keep the process from ending."""
         self._finish = finish
-        self._loop = asyncio.new_event_loop()
+        self._loop = Loop()
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="remit-client", daemon=True)
         self._thread.start()

@@ -8,7 +8,6 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from math import isfinite
 from os import PathLike
 from typing import Final, TypeAlias
 
@@ -28,6 +27,7 @@ ClientCert: TypeAlias = tuple[FilePath, FilePath]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _MAX_PORT: Final = 65535
+_PAIR: Final = 2
 _HOST: Final = re.compile(r"[a-z0-9._:-]{1,253}")
 _BEARER: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
@@ -61,12 +61,15 @@ def read_settings(
     parsed = _parse_url(url)
     if parsed.scheme == "http" and (ca is not None or client_cert is not None):
         raise FieldInvalid("certificates go with https", place="$.url")
-    if not (isfinite(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
-        raise FieldInvalid(f"must be above 0 and at most {MAX_TIMEOUT_S:.0f}", place="$.timeout_s")
-    if not 0 <= retries <= MAX_RETRIES:
-        raise FieldInvalid(f"must be 0 to {MAX_RETRIES}", place="$.retries")
+    if not (_is_number(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
+        raise FieldInvalid(f"must be a number above 0 and at most {MAX_TIMEOUT_S:.0f}", place="$.timeout_s")
+    if not (_is_number(retries, int) and 0 <= retries <= MAX_RETRIES):
+        raise FieldInvalid(f"must be a whole number of 0 to {MAX_RETRIES}", place="$.retries")
     _check_bearer(token, "$.token")
     _check_bearer(admin_token, "$.admin_token")
+    _check_files(ca, client_cert)
+    if not (keyring is None or isinstance(keyring, Keyring)):
+        raise FieldInvalid("must be a keyring", place="$.keyring")
     place = _place(parsed)
     tls = _tls(ca, client_cert, is_used=parsed.scheme == "https")
     return Settings(f"{parsed.scheme}://{place}", place, tls, token, admin_token, timeout_s, retries, keyring)
@@ -76,9 +79,10 @@ def _parse_url(url: str) -> httpx.URL:
     """Return the URL of a service: scheme, host and port, and no more. It is not shown: it could hold a password."""
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
+        shown = parsed.host  # which reads the ASCII form of a name, and may find that it is none
+    except (httpx.InvalidURL, TypeError, UnicodeError):
         raise FieldInvalid("is not a URL", place="$.url") from None
-    if parsed.scheme not in _PORTS or not _HOST.fullmatch(_host(parsed)):
+    if not shown or parsed.scheme not in _PORTS or not _HOST.fullmatch(_host(parsed)):
         raise FieldInvalid("must be an http or https URL with a host", place="$.url")
     if parsed.port is not None and not 0 < parsed.port <= _MAX_PORT:
         raise FieldInvalid(f"must have a port of 1 to {_MAX_PORT}", place="$.url")
@@ -106,10 +110,30 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _check_bearer(token: str | None, place: str) -> None:
+# Callers need not be typed, so what is given may be anything: these say which setting it is that cannot be used.
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds or (int, float)) and not isinstance(value, bool)
+
+
+def _check_bearer(token: object, place: str) -> None:
     """Raise for a token that does not fit a header; it could end the header, and begin another."""
-    if token is not None and not _BEARER.fullmatch(token):
+    if token is not None and not (isinstance(token, str) and _BEARER.fullmatch(token)):
         raise FieldInvalid("must be visible ASCII characters", place=place)
+
+
+def _check_files(ca: object, client_cert: object) -> None:
+    if not (ca is None or _is_path(ca)):
+        raise FieldInvalid("must be the path of a file", place="$.ca")
+    if client_cert is None:
+        return
+    if not (isinstance(client_cert, tuple | list) and len(client_cert) == _PAIR and all(map(_is_path, client_cert))):
+        raise FieldInvalid("must be the paths of two files, of a certificate and of its key", place="$.client_cert")
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | PathLike)
 
 
 def _tls(ca: FilePath | None, client_cert: ClientCert | None, *, is_used: bool) -> ssl.SSLContext:

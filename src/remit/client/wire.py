@@ -2,11 +2,12 @@
 
 Keeps these invariants: a call is over when its time is, however slowly bytes come or go; it is repeated only where that
 comes to the same; and no more of an answer is held than may be read. It uses the transport of httpx and not its client,
-so there are no redirects, no cookies, no decompression, and nothing is taken from the environment.
+so there are no redirects, no cookies, no decompression, and no proxies that the environment names.
 """
 
 import asyncio
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Final, TypeVar, final
 
@@ -14,6 +15,7 @@ import httpx
 
 from remit.client.answers import MAX_ANSWER, read_answer
 from remit.client.attempts import Outcome, Reply, Silence, pause_s, read_retry_after, silence_of
+from remit.client.beliefs import Given, Grounds
 from remit.client.calls import Call
 from remit.client.settings import Settings
 from remit.errors import ServiceUnavailable
@@ -40,21 +42,23 @@ _TOO_LARGE: Final = Silence(f"its answer has more than {MAX_ANSWER} bytes", may_
 class Wire:
     """Connections to one service. Belongs to the event loop that it is first used in."""
 
-    __slots__ = ("_is_closed", "_settings", "_transport")
+    __slots__ = ("_given", "_is_closed", "_settings", "_transport")
 
-    def __init__(self, settings: Settings) -> None:
-        """Connect to nothing yet."""
+    def __init__(self, settings: Settings, given: Given) -> None:
+        """Connect to nothing yet. `given` is what the client remembers of answers."""
         self._settings = settings
+        self._given = given
         self._transport = httpx.AsyncHTTPTransport(verify=settings.tls, trust_env=False, limits=_LIMITS)
         self._is_closed = False
 
     async def ask(self, call: Call[_Answer]) -> _Answer:
         """Return the answer to a call, or raise `ServiceUnavailable` or `ServiceRefused`."""
         settings = self._settings
+        grounds = Grounds(settings.keyring, time.time(), self._given)
         outcome = Silence("the client is closed") if self._is_closed else await self._outcome(call)
         if isinstance(outcome, Silence):
             raise ServiceUnavailable(f"no answer from {settings.place}: {outcome.why}")
-        return read_answer(call, outcome, settings)
+        return read_answer(call, outcome, settings, grounds)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -25,6 +25,7 @@ from remit.ledger.home import Home
 __all__ = [
     "ClientIdentity",
     "Identity",
+    "check_authorities",
     "is_for_clients",
     "is_strict_authority",
     "issue_client",
@@ -121,6 +122,16 @@ def issue_client(home: Home, name: str, now: datetime, *, lifetime: timedelta = 
     key = _new_key()
     cert = _issue(authority, key, name, now=now, lifetime=lifetime)
     return ClientIdentity(_pem_of(cert), _pem_of_key(key), path)
+
+
+def check_authorities(home: Home, now: datetime) -> None:
+    """Raise for an authority that is damaged, not valid now, or not of its key. Nothing is made, or changed."""
+    with home.folder(_FOLDER, create=False) as folder:
+        for kind in (_SERVERS, _CLIENTS):
+            if folder.exists(kind.cert):
+                _open_authority(folder, kind, now)
+            elif folder.exists(kind.key):
+                _open_authority_key(folder, kind, is_trusted=True)
 
 
 def is_for_clients(der: bytes, now: datetime) -> bool:
