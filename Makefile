@@ -33,7 +33,7 @@ test: $(READY)
 
 # Everything that can break is broken, everywhere; takes some minutes, and root for some of it.
 test-faults: $(READY)
-	$(BIN)/python -m pytest tests/faults --full -n auto
+	$(BIN)/python -m pytest tests/faults tests/proxy/test_stopping.py --full -n auto
 	$(BIN)/python -m pytest tests/governor/test_machine.py --hypothesis-profile=thorough -n auto
 
 lint: $(READY)

@@ -1,6 +1,7 @@
 """A service of several processes that says what happens to it, and nothing else: `python -m tests.http.crew TARGET N`.
 
-Each line goes out by itself: `begun PID`, `told PID`, `ready`, `lost PID`, `stopping`, `error CODE`, `over`.
+Each line goes out by itself:
+`late PID`, `begun PID`, `told PID`, `ready`, `lost PID`, `stopping`, `error CODE`, `over`.
 """
 
 import os
@@ -32,6 +33,14 @@ def steady(said: Connection) -> None:
         signal.pause()
 
 
+def late(said: Connection) -> None:
+    """Be ready only when SIGUSR1 comes, and from then on as a steady one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    say("late", os.getpid())
+    signal.sigwait({signal.SIGUSR1})
+    steady(said)
+
+
 def failing(said: Connection) -> None:
     """End before it is ready."""
     say("begun", os.getpid())
@@ -54,7 +63,7 @@ def sleepy(said: Connection) -> None:
 
 def main() -> None:
     """Run it to its end."""
-    target = {kind.__name__: kind for kind in (steady, failing, brief, sleepy)}[sys.argv[1]]
+    target = {kind.__name__: kind for kind in (steady, late, failing, brief, sleepy)}[sys.argv[1]]
     workers = Workers(int(sys.argv[2]), target, (), lost=lambda pid: say("lost", pid))
     try:
         workers.run(lambda: say("ready"), lambda: say("stopping"))

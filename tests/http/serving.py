@@ -14,6 +14,7 @@ from remit.errors import AccessError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts
 from remit.http.limits import Limits
+from remit.http.protocol import StrictProtocol
 from remit.http.routes import Ask, Plain, Route
 from remit.http.server import Server, bind
 from remit.http.telemetry import Telemetry
@@ -23,7 +24,15 @@ __all__ = ["QUICK", "Client", "Heard", "Nobody", "Said", "Service", "serving"]
 
 # Long enough for a machine that has other things to do, short enough to wait for.
 QUICK = Limits(
-    watch_s=0.02, handshake_s=0.3, header_s=0.3, body_s=1.2, body_patience_s=0.3, idle_s=0.3, send_s=0.3, stop_s=2.0
+    watch_s=0.02,
+    handshake_s=0.3,
+    header_s=0.3,
+    body_s=1.2,
+    body_patience_s=0.3,
+    idle_s=0.3,
+    send_s=0.3,
+    stop_s=2.0,
+    linger_s=0.1,
 )
 LARGE = 8 * 2**20
 
@@ -92,6 +101,12 @@ class Service:
     def open(self) -> int:
         """Return how many connections there are."""
         return len(self.server._state.connections) if self.server else 0
+
+    @property
+    def connections(self) -> list[StrictProtocol]:
+        """Return the connections."""
+        found = self.server._state.connections if self.server else ()
+        return [connection for connection in found if isinstance(connection, StrictProtocol)]
 
     @property
     def guests(self) -> int:

@@ -15,6 +15,7 @@ class Visitor:
     peer: str = "a"
     since: float = 0.0
     is_busy: bool = False
+    is_stalled: bool = False
     was_cut: bool = field(default=False, init=False)
 
     @property
@@ -107,3 +108,18 @@ def test_there_are_never_more_than_there_may_be_and_who_has_asked_stays(
         inside = [one for one in inside if not one.was_cut]
         assert len(inside) <= most
         assert all(sum(one.peer == name for one in inside) <= most_per_peer for name in "abc")
+
+
+def test_whoever_leaves_an_answer_lying_makes_room_before_those_who_wait() -> None:
+    admission = Admission(10, 2)
+    waiting, stalled = Visitor(since=0.0), Visitor(since=9.0, is_stalled=True)
+    assert admitted(admission, waiting, stalled, Visitor(since=10.0)) == [True] * 3
+    assert cut(waiting, stalled) == [False, True]
+
+
+def test_whoever_is_not_admitted_leaves_nothing_behind() -> None:
+    admission = Admission(1, 1)
+    admission.admit(Visitor("a", is_busy=True))
+    for name in "bcd":
+        assert not admission.admit(Visitor(name))
+    assert [*admission._guests] == ["a"]

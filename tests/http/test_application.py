@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -67,6 +68,8 @@ class World:
     is_closed: bool = False
     sent: list[Mapping[str, Any]] = field(default_factory=list)
     read: int = 0
+    body_bytes: int = 100
+    request: type[Said] = Said
 
     def ask(
         self, method: str = "POST", path: str = "/say", parts: tuple[bytes, ...] = (b'{"word":"x"}',), **changes: Any
@@ -92,7 +95,7 @@ class World:
 
     def application(self) -> Application:
         routes = [
-            Route("POST", "/say", self.desk.say, Heard, "Say", Said),
+            Route("POST", "/say", self.desk.say, Heard, "Say", self.request),
             Route("GET", "/say", self.desk.say, Heard, "Say"),
             Route("GET", "/page", self.desk.page, "text/html", "A page", access="open"),
             Route(
@@ -101,7 +104,12 @@ class World:
         ]
         doors = Doors({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
         return Application(
-            routes, hosts=frozenset({HOST}), doors=doors, body_bytes=100, witness=self.witness, telemetry=Telemetry()
+            routes,
+            hosts=frozenset({HOST}),
+            doors=doors,
+            body_bytes=self.body_bytes,
+            witness=self.witness,
+            telemetry=Telemetry(),
         )
 
     @property
@@ -212,6 +220,43 @@ def test_a_length_beyond_the_limit_is_refused_unread() -> None:
     world = World()
     world.ask(headers={b"content-length": b"101"})
     assert (world.status, world.read) == (413, 0)
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(64 * 1024, False), (64 * 1024 + 1, True)])
+def test_a_large_body_is_read_beside_the_loop(size: int, is_beside: bool) -> None:
+    threads = []
+
+    class Noted(Said, frozen=True):
+        def __post_init__(self) -> None:
+            threads.append(threading.current_thread())
+
+    world = World(body_bytes=2**20, request=Noted)
+    world.ask(parts=(b'{"word":"x"}'.ljust(size),))
+    assert world.status == 200
+    assert [thread is not threading.main_thread() for thread in threads] == [is_beside]
+
+
+def test_what_is_wrong_in_a_large_body_is_told_too() -> None:
+    world = World(body_bytes=2**20)
+    world.ask(parts=(b'{"surplus":"x"}'.ljust(2**17),))
+    assert (world.status, world.body["error_code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200), ({b"content-type": b"application/json"}, 200), ({b"sec-fetch-site": b"none"}, 200),
+        ({b"sec-fetch-site": b"same-origin"}, 200), ({b"content-type": b"application/json", b"origin": b"null"}, 200),
+        ({b"content-type": b"text/plain"}, 415), ({b"content-type": b"application/x-www-form-urlencoded"}, 415),
+        ({b"origin": b"null"}, 415), ({b"origin": b"https://evil.example"}, 415),
+        ({b"sec-fetch-site": b"cross-site"}, 415), ({b"sec-fetch-site": b"same-site"}, 415),
+    ],
+)  # fmt: skip
+def test_a_body_is_not_left_out_by_pages_of_others(headers: dict[bytes, bytes], status: int) -> None:
+    world = World()
+    world.ask(path="/maybe/x", parts=(b"",), headers={b"content-type": b"", **headers})
+    assert world.status == status
+    assert bool(world.desk.asked) == (status == 200)
 
 
 def test_a_client_that_goes_away_gets_nothing_and_is_not_asked_for() -> None:

@@ -18,7 +18,7 @@ from structlog.contextvars import bound_contextvars
 from remit.claims.canonical import canonicalize
 from remit.errors import FieldInvalid, NotCanonicalizable
 from remit.http import log
-from remit.http.log import HIDDEN, LEVELS, MAX_VALUE, configure, hide, logger
+from remit.http.log import HIDDEN, LEVELS, MAX_VALUE, configure, flush, hide, logger
 
 JWT = "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJl"
 SECRET = "Zk3tq9-own-token-of-the-service"
@@ -41,6 +41,7 @@ def told(event: str = "something", *, level: str = "info", **fields: object) -> 
     stream = io.StringIO()
     configure("debug", as_json=True, stream=stream)
     getattr(logger(), level)(event, **fields)
+    flush()
     (line,) = stream.getvalue().splitlines()
     said: dict[str, Any] = json.loads(line)
     return said
@@ -50,6 +51,7 @@ def for_people(event: str, **fields: object) -> str:
     stream = io.StringIO()
     configure("debug", as_json=False, stream=stream)
     logger().info(event, **fields)
+    flush()
     return stream.getvalue()
 
 
@@ -164,6 +166,7 @@ def test_logging_never_raises() -> None:
     configure("info", as_json=True, stream=stream)
     logger().info("hostile", v=Hostile())
     logger().info("plain", v=object)
+    flush()
     stream.close()
     logger().error("nobody reads this")
     logging.getLogger("asyncio").error("%d", "not a number")
@@ -208,6 +211,7 @@ def test_libraries_speak_the_same_way(name: str) -> None:
     configure("info", as_json=True, stream=stream)
     error = broken(SECRET)
     logging.getLogger(name).error("task of %s\nfuture: <%r>", "someone", error, exc_info=error)
+    flush()
     line = json.loads(stream.getvalue())
     assert (line["event"], line["logger"], line["error"]) == ("task of someone", name, "KeyError")
     assert SECRET not in stream.getvalue()
@@ -217,6 +221,7 @@ def test_requests_are_not_written_down_by_uvicorn() -> None:
     stream = io.StringIO()
     configure("debug", as_json=True, stream=stream)
     logging.getLogger("uvicorn.access").info('"GET /?q=1 HTTP/1.1" 200')
+    flush()
     assert stream.getvalue() == ""
 
 
@@ -227,6 +232,7 @@ def test_only_what_is_bad_enough_is_said(level: str) -> None:
     for each in LEVELS:
         getattr(logger(), each)("from us")
         logging.getLogger("library").log(LEVELS[each], "from a library")
+    flush()
     said = [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
     assert said == [each for each in LEVELS if LEVELS[each] >= LEVELS[level] for _ in range(2)]
 
@@ -241,6 +247,29 @@ def test_a_secret_that_is_too_short_to_be_one_is_refused() -> None:
     with pytest.raises(FieldInvalid) as caught:
         hide("short")
     assert caught.value.code == "field_invalid"
+
+
+SAYING = """
+import os, sys
+from remit.http.log import configure, flush, logger
+configure("info", as_json=False, stream=sys.stderr)
+logger().info("parent")
+"""
+
+
+def said_by(code: str) -> list[str]:
+    """Return the events that a process logs."""
+    done = subprocess.run([sys.executable, "-c", SAYING + code], capture_output=True, check=True, text=True)
+    return [line.split()[2] for line in done.stderr.splitlines()]
+
+
+def test_what_was_said_is_written_before_a_process_ends() -> None:
+    assert said_by("") == ["parent"]
+
+
+def test_a_child_speaks_for_itself_and_repeats_nothing() -> None:
+    forking = "flush()\nif os.fork() == 0:\n    logger().info('child')\n    flush()\n    os._exit(0)\nos.wait()"
+    assert said_by(forking) == ["parent", "child"]
 
 
 def test_nothing_is_said_before_anybody_asked_for_it() -> None:

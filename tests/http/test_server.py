@@ -4,22 +4,28 @@ import asyncio
 import re
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import uvloop
 
-from remit.errors import PortInUse, ServiceBusy
+from remit.errors import HttpMalformed, PortInUse, ServiceBusy
 from remit.http.limits import Limits
-from remit.http.server import bind, url_of
+from remit.http.server import Server, bind, url_of
 from tests.http.serving import QUICK, Client, Service, serving
-from tests.proxy.certificates import Workshop
+from tests.proxy.certificates import CLIENT, Workshop
 
 GET = "GET /quick HTTP/1.1\r\nHost: $HOST\r\n"
 SAY = "POST /say HTTP/1.1\r\nHost: $HOST\r\nContent-Type: application/json\r\n"
 BODY = SAY + "Content-Length: 60000\r\n\r\n"
 CHUNKED = SAY + "Transfer-Encoding: chunked\r\n\r\n"
 TOO_LARGE = SAY + "Content-Length: 2000000\r\n\r\n"
+LAST_TOO_LARGE = SAY + "Connection: close\r\nContent-Length: 8000000\r\n\r\n"
 
 
 def play(
@@ -73,6 +79,8 @@ DRIPPING = {
     "chunks": (CHUNKED, "1\r\n \r\n"),
     "a chunk extension": (CHUNKED + "1;", "a"),
     "the rest of a body that was refused": (TOO_LARGE, " "),
+    "the rest of a body after all was said": (LAST_TOO_LARGE, " "),
+    "nonsense after nonsense": ("nonsense\r\n\r\n", " "),
 }
 
 
@@ -92,7 +100,7 @@ def test_a_client_that_goes_on_bit_by_bit_is_let_go(begun: str, bit: str) -> Non
         client = await service.connect()
         client.send(begun)
         ended = asyncio.get_running_loop().create_task(client.rest())
-        while not ended.done():
+        while not ended.done() or service.open:
             client.send(bit)
             await asyncio.sleep(0.02)
         assert 200 not in statuses(await ended)[1:]
@@ -231,6 +239,152 @@ def test_whoever_does_not_get_on_with_tls_makes_room_too(contexts: tuple[ssl.SSL
             assert await client.rest() == b""
 
     play(scene, ROOM_FOR_FOUR, tls=contexts[0])
+
+
+def test_whoever_leaves_answers_lying_makes_room() -> None:
+    async def scene(service: Service) -> None:
+        await crowd(service, "GET /large HTTP/1.1\r\nHost: $HOST\r\n\r\n" * 3, 4)
+        await until(lambda: all(connection.is_stalled for connection in service.connections))
+        late = await service.connect()
+        late.get("/quick")
+        assert await late.status() == 200
+
+    play(scene, ROOM_FOR_FOUR._replace(stalled_s=0.05))
+
+
+def test_as_many_requests_as_may_wait_are_answered_and_the_connection_goes_on() -> None:
+    async def scene(service: Service) -> None:
+        client = await service.connect()
+        for _ in range(3):
+            client.send((GET + "\r\n") * 8)
+            assert [await client.status() for _ in range(8)] == [200] * 8
+
+    play(scene, Limits())
+
+
+def test_requests_beyond_those_that_may_wait_end_the_connection_after_the_answers_before() -> None:
+    async def scene(service: Service) -> None:
+        client = await service.connect()
+        client.send((GET + "\r\n") * 5000)
+        assert statuses(await client.rest()) == [200] * 8
+        assert [type(error) for error in service.refused] == [HttpMalformed]
+
+    play(scene, Limits())
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_an_early_answer_reaches_a_client_that_is_still_sending(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], is_tls: bool
+) -> None:
+    async def scene(service: Service) -> None:
+        for sent in (LAST_TOO_LARGE, "nonsense\r\n\r\n"):
+            client = await service.connect(contexts[1] if is_tls else None)
+            client.send(sent)
+            for _ in range(8):
+                client.send(" " * 1_000_000)
+                await client.writer.drain()
+            assert await client.status() in (413, 400)
+
+    play(scene, Limits(), tls=contexts[0] if is_tls else None)
+
+
+def test_a_client_that_sends_without_end_after_all_was_said_is_cut_off() -> None:
+    async def scene(service: Service) -> None:
+        client = await service.connect()
+        client.send(LAST_TOO_LARGE)
+        with suppress(ConnectionError):
+            while True:
+                client.send(" " * 1_000_000)
+                await client.writer.drain()
+
+    play(scene, Limits(linger_s=60, linger_bytes=2**20))
+
+
+@pytest.mark.parametrize("watch_s", [0.02, 60])
+def test_a_connection_does_not_outlive_the_certificate_of_its_client(tmp_path: Path, watch_s: float) -> None:
+    workshop = Workshop(tmp_path)
+    authority = workshop.authority()
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    ours, theirs = workshop.server(authority), workshop.pair("A client", issuer=authority, uses=CLIENT, until=end)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.cert_path)
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.load_cert_chain(ours.cert_path, ours.key_path)
+    context = ssl.create_default_context(cafile=authority.cert_path)
+    context.load_cert_chain(theirs.cert_path, theirs.key_path)
+
+    async def scene(service: Service) -> None:
+        client = await service.connect(context)
+        client.get("/quick")
+        assert await client.status() == 200
+        if watch_s > 1:
+            await asyncio.sleep((end - datetime.now(UTC)).total_seconds() + 0.1)
+            client.get("/quick")
+        assert await client.rest() == b""
+        assert datetime.now(UTC) > end
+
+    play(scene, Limits(watch_s=watch_s), tls=server)
+
+
+@pytest.mark.parametrize("begun", [BODY + "{", GET + "\r\n" + BODY + "{", CHUNKED])
+def test_a_stop_does_not_wait_for_what_was_not_asked_in_full(begun: str) -> None:
+    async def scene(service: Service) -> None:
+        client = await service.connect()
+        client.send(begun)
+        await until(lambda: any(connection._stage == "body" for connection in service.connections))
+        service.stop()
+        async with asyncio.timeout(3):
+            await client.rest()
+            await until(lambda: service.open == 0)
+
+    play(scene, Limits(stop_s=10))
+
+
+def test_a_stop_answers_what_was_asked_in_full_before_something_that_was_not() -> None:
+    async def scene(service: Service) -> None:
+        client = await service.connect()
+        client.get("/wait")
+        client.send(BODY + "{")
+        await until(lambda: service.waiting == 1)
+        service.stop()
+        await asyncio.sleep(0.1)
+        service.go.set()
+        assert statuses(await client.rest()) == [200]
+
+    play(scene, Limits(stop_s=10))
+
+
+def reloading(renew: Callable[[], None], times: int) -> list[tuple[str, BaseException | None]]:
+    """Return what is told when a server reads everything again, so many times at once."""
+    told = []
+
+    async def act() -> None:
+        with bind("127.0.0.1", 0) as listening:
+            server = Server(
+                print, listening, limits=QUICK, renew=renew, told=lambda event, error: told.append((event, error))
+            )
+            await asyncio.gather(*(server.reload() for _ in range(times)))
+
+    uvloop.run(act())
+    return told
+
+
+def test_what_is_read_again_is_read_once_at_a_time() -> None:
+    busy = threading.Lock()
+
+    def renew() -> None:
+        assert busy.acquire(blocking=False)
+        time.sleep(0.02)
+        busy.release()
+
+    assert reloading(renew, 4) == []
+
+
+def test_whatever_goes_wrong_when_all_is_read_again_is_told_and_ends_nothing() -> None:
+    def renew() -> None:
+        raise ZeroDivisionError
+
+    ((event, error),) = reloading(renew, 1)
+    assert (event, type(error)) == ("certificates_kept", ZeroDivisionError)
 
 
 def test_a_stop_answers_what_was_asked_and_lets_the_others_go() -> None:

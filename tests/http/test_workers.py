@@ -82,6 +82,16 @@ def test_a_hang_up_signal_is_passed_on_to_each_once() -> None:
         assert len([line for line in them.lines if line.startswith("told")]) == 2
 
 
+def test_a_hang_up_signal_reaches_one_that_was_starting_as_soon_as_it_is_ready() -> None:
+    with crew("late", 1) as them:
+        (starting,) = them.hear("late")
+        them.signal(signal.SIGHUP)
+        os.kill(int(starting), signal.SIGUSR1)
+        assert them.hear("told") == [starting]
+        them.signal(signal.SIGTERM)
+        them.hear("over")
+
+
 def test_one_that_is_lost_is_named_and_replaced() -> None:
     with crew("steady", 2) as them:
         begun = them.hear("begun", "begun")

@@ -366,6 +366,17 @@ def test_what_is_no_authority_or_has_expired_cannot_vouch_for_clients(
             credentials._replace(client_ca=wrong.cert_path).context()
 
 
+def test_an_authority_whose_end_cannot_be_read_is_refused(
+    credentials: Credentials, workshop: Workshop, authority: Pair
+) -> None:
+    first, second, rest = authority.der.split(b"\x17\x0d", 2)  # times of two digits for the year
+    spoilt = b"\x17\x0d".join((first, second, b"9999" + rest[4:]))
+    path = workshop.file(ssl.DER_cert_to_PEM_cert(spoilt).encode())
+    with pytest.raises(CertificateUnusable) as refused:
+        credentials._replace(client_ca=path).context()
+    assert refused.value.code == "certificate_unusable"
+
+
 def test_an_expired_authority_beside_a_valid_one_does_no_harm(
     credentials: Credentials, workshop: Workshop, authority: Pair
 ) -> None:

@@ -1,13 +1,18 @@
 """What those who run a proxy get to see: every decision, every sync and every fault moves its counter."""
 
+import json
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from tests.proxy.service import HTTP
+from remit.proxy.watch import Ration
+from tests.proxy.service import HTTP, Running, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
 PATIENCE_S = 5.0
@@ -83,6 +88,45 @@ def test_what_is_turned_away_at_the_door_is_counted(visitor: Visitor) -> None:
     before = visitor.metric("remit_http_refused_total", reason="http_malformed")
     visitor.proxy.send(b"this is not HTTP\r\n\r\n")
     assert visitor.metric("remit_http_refused_total", reason="http_malformed") == before + 1
+
+
+def test_a_ration_is_so_many_in_a_second_and_counts_the_rest() -> None:
+    now = [0.0]
+    ration = Ration(2, lambda: now[0])
+    assert [ration.allows() for _ in range(5)] == [True, True, False, False, False]
+    assert ration.left_out() == 0
+    now[0] = 1.0
+    assert [ration.left_out(), ration.left_out(), ration.allows()] == [3, 0, True]
+
+
+def test_strangers_do_not_fill_the_log(visitor: Visitor) -> None:
+    def left_out() -> int:
+        visitor.get("/health")
+        lines = map(json.loads, visitor.proxy.log.splitlines()[before:])
+        return sum(line["count"] for line in lines if line["event"] == "refusals_left_out")
+
+    before = len(visitor.proxy.log.splitlines())
+    for number in range(100):
+        visitor.proxy.send(b"nonsense\r\n\r\n") if number % 2 else visitor.get("/nowhere")
+    _await(lambda: left_out() > 0)
+    told = visitor.proxy.log.count("turned_away") + visitor.proxy.log.count("/nowhere")
+    assert told < 100
+    _await(lambda: len(visitor.proxy.log.splitlines()) - before + left_out() > 100)
+
+
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "remit", "proxy", "--home", str(tmp_path / "home"), "--json", HTTP]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*words, "--log-level", "debug"], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        proxy = Running(told["listening"], told["pid"], tmp_path / "home", tmp_path / "log")
+        with proxy.connect(timeout=PATIENCE_S) as connection:
+            for _ in range(1_000):
+                connection.sendall(proxy.request("GET", "/health"))
+                assert read_answer(connection).status == 200
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_receipt_that_somebody_has_changed_is_found_told_and_counted(visitor: Visitor) -> None:

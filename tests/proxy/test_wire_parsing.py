@@ -27,6 +27,8 @@ REFUSED = {
     "a hexadecimal length": POST + "Content-Length: 0x5\r\n\r\n{}",
     "an empty length": POST + "Content-Length:\r\n\r\n{}",
     "a length beyond all": POST + "Content-Length: 99999999999999999999999\r\n\r\n{}",
+    "a length behind zeros": POST + f"Content-Length: {'0' * 20}2\r\n\r\n{{}}",
+    "a length behind thousands of zeros": POST + f"Content-Length: {'0' * 9000}2\r\n\r\n{{}}",
     "an unknown coding": POST + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "a coding that is none": POST + "Transfer-Encoding: identity\r\n\r\n",
     "an empty coding": POST + "Transfer-Encoding:\r\n\r\n0\r\n\r\n",
@@ -164,10 +166,10 @@ def test_what_was_asked_before_is_answered_before_the_connection_ends(proxy: Run
 
 
 def test_requests_in_one_packet_are_answered_in_their_order(proxy: Running) -> None:
-    paths = ["/health", "/nowhere", "/.well-known/jwks.json", "/evaluate", "/healthz"] * 8
+    paths = ["/health", "/nowhere", "/.well-known/jwks.json", "/evaluate", "/healthz"]
     requests = [proxy.request("GET", path) for path in paths]
     answers = proxy.send(b"".join([*requests, raw(proxy, NEXT)]))
-    assert [answer.status for answer in answers] == [200, 404, 200, 405, 200] * 8 + [200]
+    assert [answer.status for answer in answers] == [200, 404, 200, 405, 200, 200]
     assert len({answer.headers["x-request-id"] for answer in answers}) == len(paths) + 1
 
 

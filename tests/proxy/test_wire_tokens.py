@@ -8,7 +8,7 @@ import pytest
 from remit.http.routes import Plain
 from remit.proxy.desk import Desk
 from remit.proxy.routes import proxy_routes
-from tests.proxy.service import HTTP, Answer, Running, error_code, running
+from tests.proxy.service import HTTP, Answer, Running, error_code, read_answer, running
 
 OPEN = {"/health", "/healthz", "/.well-known/jwks.json"}
 ADMIN = {"/revoke", "/kill-switch"}
@@ -130,8 +130,13 @@ def test_wrong_tokens_are_slowed_down_whoever_they_say_they_are_from_and_the_rig
         spoofed = {"x_forwarded_for": address, "forwarded": f"for={address}", "x_real_ip": address}
         return proxy.request("GET", "/metrics", None, authorization=f"Bearer wrong-{number}", **spoofed)
 
-    right = proxy.request("GET", "/metrics", authorization=f"Bearer {tokens['proxy']}", connection="close")
-    *refused, last = proxy.send(b"".join([*map(wrong, range(30)), right]))
+    right = proxy.request("GET", "/metrics", authorization=f"Bearer {tokens['proxy']}")
+    answers = []
+    with proxy.connect() as connection:
+        for request in (*map(wrong, range(30)), right):
+            connection.sendall(request)
+            answers.append(read_answer(connection))
+    *refused, last = answers
     slowed = [answer for answer in refused if answer.status == 429]
     assert {answer.status for answer in refused} <= set(CLOSED)
     assert {(error_code(answer), answer.headers["retry-after"]) for answer in slowed} == {("too_many_tries", "1")}

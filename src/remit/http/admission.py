@@ -1,7 +1,8 @@
 """Room for connections: so many in all, and so many of one peer.
 
-Keeps this invariant: whoever only keeps a connection open never keeps another out. Where there is no room, the one that
-has waited longest without having asked for anything is closed; a request that was asked in full is never cut off.
+Keeps this invariant: whoever only keeps a connection open never keeps another out. Where there is no room, one that
+leaves its answers lying is closed, else the one that has waited longest without having asked for anything; a request
+that was asked in full, by someone who takes the answer, is never cut off.
 """
 
 from typing import Protocol, final
@@ -16,7 +17,11 @@ class Guest(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a request was asked in full, and is not answered yet."""
+        """Tell whether a request was asked in full, and it is up to us that it is not answered yet."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """Tell whether an answer was left lying."""
 
     @property
     def peer(self) -> str:
@@ -45,15 +50,14 @@ class Admission:
 
     def admit(self, guest: Guest) -> bool:
         """Take a connection in, and tell whether there was room or some could be made."""
-        peers = self._guests.setdefault(guest.peer, {})
+        peers = self._guests.get(guest.peer, {})
         room = True
         if len(peers) >= self._most_per_peer:
             room = self._make_room(peers)
         elif sum(map(len, self._guests.values())) >= self._most:
             room = self._make_room({other: None for guests in self._guests.values() for other in guests})
         if room:
-            peers = self._guests.setdefault(guest.peer, {})
-            peers[guest] = None
+            self._guests.setdefault(guest.peer, {})[guest] = None
         return room
 
     def leave(self, guest: Guest) -> None:
@@ -67,7 +71,7 @@ class Admission:
         waiting = [guest for guest in guests if not guest.is_busy]
         if not waiting:
             return False
-        longest = min(waiting, key=lambda guest: guest.since)
+        longest = min(waiting, key=lambda guest: (not guest.is_stalled, guest.since))
         self.leave(longest)
         longest.transport.abort()
         return True

@@ -10,11 +10,12 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import json
 
-from remit.claims.shapes import shape
+from remit.claims.shapes import Claims, shape
 from remit.claims.strictjson import parse_object
 from remit.errors import AccessError, BodyTooLarge, HostRefused, MediaTypeRefused, MethodRefused, RouteNotFound
 from remit.http.routes import Ask, Found, Plain, Route, Router
@@ -34,6 +35,10 @@ _JSON: Final = b"application/json"
 _CHARSETS: Final = (b"", b"charset=utf-8", b'charset="utf-8"')
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER: Final = "bearer "
+# What a browser says of a request that no page of another origin has made.
+_OWN_SITE: Final = (b"", b"none", b"same-origin")
+# A body beyond this is read beside the loop: it would keep all others waiting.
+_LARGE_BODY: Final = 64 * 1024
 
 
 class Witness(Protocol):
@@ -55,6 +60,8 @@ class _Sent(NamedTuple):
     encoding: bytes = b""
     length: bytes = b""
     traceparent: bytes = b""
+    origin: bytes = b""
+    fetch_site: bytes = b""
 
 
 class _Reply(NamedTuple):
@@ -72,6 +79,8 @@ _LOOKED_AT: Final = {
     b"content-encoding": "encoding",
     b"content-length": "length",
     b"traceparent": "traceparent",
+    b"origin": "origin",
+    b"sec-fetch-site": "fetch_site",
 }
 
 
@@ -98,6 +107,8 @@ class Application:
         # Ids tell requests apart; nobody has to guess them.
         self._run = secrets.token_hex(4)
         self._count = itertools.count(1)
+        # One thread, because more would only take turns with the loop more often.
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer one request."""
@@ -160,7 +171,7 @@ class Application:
         """Return the answer to what was asked in full."""
         route, begun = found.route, time.perf_counter()
         if route.request is not None:
-            ask = ask._replace(body=shape(route.request, parse_object(data, max_bytes=self._body_bytes)))
+            ask = ask._replace(body=await self._decode(route.request, data))
         read = time.perf_counter()
         answer = await route.answering(ask)
         decided = time.perf_counter()
@@ -171,10 +182,20 @@ class Application:
             self._witness.stage("answer", time.perf_counter() - decided)
         return answer
 
+    async def _decode(self, request: type[Claims], data: bytes) -> Claims:
+        """Return what a body says."""
+
+        def decode() -> Claims:
+            return shape(request, parse_object(data, max_bytes=self._body_bytes))
+
+        if len(data) <= _LARGE_BODY:
+            return decode()
+        return await asyncio.get_running_loop().run_in_executor(self._beside, decode)
+
     async def _read(self, route: Route, sent: _Sent, receive: _Receive) -> bytes | None:
         """Return the body of a request, or None if the client went away."""
         most = self._body_bytes
-        if sent.length and int(sent.length) > most:  # httptools takes nothing but digits for a length
+        if sent.length and int(sent.length) > most:  # it has few digits, and nothing else
             raise BodyTooLarge(f"at most {most} bytes are read")
         parts: list[bytes] = []
         size, more = 0, True
@@ -187,10 +208,10 @@ class Application:
             if size > most:
                 raise BodyTooLarge(f"at most {most} bytes are read")
         data = b"".join(parts)
-        if not data and route.without_body is not None:
+        if not data and route.without_body is not None and not _could_be_of_a_page(sent):
             return route.without_body
         _check_media_type(sent)
-        return data
+        return data or route.without_body or b""
 
 
 def _sent(headers: _Headers) -> _Sent:
@@ -211,6 +232,11 @@ def _holder(scope: _Scope) -> str:
 def _bearer(authorization: bytes) -> str:
     text = authorization.decode("latin-1")
     return text[len(_BEARER) :].strip() if text[: len(_BEARER)].lower() == _BEARER else ""
+
+
+def _could_be_of_a_page(sent: _Sent) -> bool:
+    """Tell whether a page of another origin could have had this sent, without being asked first."""
+    return bool(sent.media_type or sent.origin) or sent.fetch_site not in _OWN_SITE
 
 
 def _check_media_type(sent: _Sent) -> None:

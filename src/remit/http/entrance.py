@@ -40,7 +40,7 @@ class Entrance:
         self._handshake_s = limits.handshake_s if context else None
         self._shutdown_s = _SHUTDOWN_S if context else None
         self._loop = asyncio.get_running_loop()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving: dict[asyncio.Task[None], StrictProtocol] = {}
         self._pause: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -54,8 +54,11 @@ class Entrance:
         self._loop.remove_reader(self._listening)
         if self._pause is not None:
             self._pause.cancel()
-        for arriving in self._arriving:
-            arriving.cancel()
+        for arriving, protocol in self._arriving.items():
+            # One that has its transport may have been asked something already, which is to be answered.
+            transport: asyncio.BaseTransport | None = protocol.transport
+            if transport is None or isinstance(transport, _Arriving):
+                arriving.cancel()
 
     def _take(self) -> None:
         for _ in range(_AT_ONCE):
@@ -67,14 +70,14 @@ class Entrance:
                 self._loop.remove_reader(self._listening)
                 self._pause = self._loop.call_later(_PAUSE_S, self.open)
                 return
-            arriving = self._loop.create_task(self._let_in(taken, address[:2]))
-            self._arriving.add(arriving)
-            arriving.add_done_callback(self._arriving.discard)
+            protocol = self._make()
+            arriving = self._loop.create_task(self._let_in(protocol, taken, address[:2]))
+            self._arriving[arriving] = protocol
+            arriving.add_done_callback(self._arriving.pop)
 
-    async def _let_in(self, taken: socket.socket, address: tuple[str, int]) -> None:
+    async def _let_in(self, protocol: StrictProtocol, taken: socket.socket, address: tuple[str, int]) -> None:
         taken.setblocking(False)  # noqa: FBT003 - the library's way
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        protocol = self._make()
         if not protocol.arrive(address, _Arriving(taken)) and self.context is not None:
             taken.close()  # there is no telling why without TLS
             return

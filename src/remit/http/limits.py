@@ -16,6 +16,8 @@ class Limits(NamedTuple):
     header_bytes: int = 16 * 1024
     header_fields: int = 100
     body_bytes: int = 1024 * 1024
+    # Requests of one connection that wait for their answers.
+    unanswered: int = 8
 
     # How often connections are looked after: what follows can take that much longer.
     watch_s: float = 0.5
@@ -27,8 +29,12 @@ class Limits(NamedTuple):
     body_bytes_per_s: int = 1024
     body_patience_s: float = 3.0
     idle_s: float = 14.0
-    # How long a client may leave an answer lying.
+    # How long a client may leave an answer lying, and after which time it makes room for others.
     send_s: float = 30.0
+    stalled_s: float = 1.0
+    # What is dropped of a client that goes on sending after all was said to it.
+    linger_s: float = 1.0
+    linger_bytes: int = 16 * 1024 * 1024
     stop_s: float = 4.0
 
     connections: int = 1024

@@ -2,10 +2,11 @@
 
 Keeps this invariant: a line holds no secret and is one line. Values under telling names, values that look like a token
 and every registered secret are hidden; control characters are escaped; errors are named by type and by our own frames,
-never by their messages, because those may carry input. Logging never raises. Before `configure` it says nothing.
-What was decided belongs into receipts, not here.
+never by their messages, because those may carry input. Logging never raises, and never waits: lines are written by
+`lines.py`. Before `configure` it says nothing. What was decided belongs into receipts, not here.
 """
 
+import atexit
 import logging
 import os
 import re
@@ -15,7 +16,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from threading import Lock
 from types import TracebackType
 from typing import Any, Final, TextIO, TypeAlias
 
@@ -25,8 +25,9 @@ from structlog.contextvars import merge_contextvars
 from structlog.typing import EventDict, WrappedLogger
 
 from remit.errors import FieldInvalid, RemitError, quote
+from remit.http.lines import Lines
 
-__all__ = ["HIDDEN", "LEVELS", "MAX_VALUE", "Logger", "configure", "hide", "logger"]
+__all__ = ["HIDDEN", "LEVELS", "MAX_VALUE", "Logger", "configure", "flush", "hide", "logger"]
 
 HIDDEN: Final = "[hidden]"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -39,6 +40,7 @@ _LARGE: Final = 1 << 53
 _MAX_FRAMES: Final = 12
 _MIN_SECRET: Final = 8
 _SILENT: Final = 100
+_FLUSH_S: Final = 1.0
 
 _Line: TypeAlias = Callable[[EventDict], str]
 
@@ -169,11 +171,14 @@ def _describe_error(_logger: WrappedLogger, _method: str, event: EventDict) -> E
     return event
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _redact(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Return the line's members in their order: our own first, and nobody can overwrite them."""
     own = {name: event.pop(name, None) for name in _OWN}
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    first: EventDict = {"timestamp": now, "level": method, "event": _shown(own["event"])}
+    first: EventDict = {"timestamp": _now(), "level": method, "event": _shown(own["event"])}
     if own["request_id"] is not None:
         first["request_id"] = _shown(own["request_id"])
     rest = _shown(event)
@@ -210,23 +215,25 @@ def _word(value: object) -> str:
 
 
 class _Output:
-    """Where lines go, one at a time, and from which level on."""
+    """Where lines go, and from which level on."""
 
     def __init__(self) -> None:
         self.threshold = _SILENT
         self._stream: TextIO | None = None
         self._line: _Line = _as_json
-        self._lock = Lock()
+        self._lines = Lines(self._dropped)
+        self.flush = self._lines.flush
 
     def point(self, threshold: int, line: _Line, stream: TextIO) -> None:
         self.threshold, self._line, self._stream = threshold, line, stream
 
     def write(self, event: EventDict) -> None:
-        text = self._line(event) + "\n"
-        with self._lock:
-            if self._stream is not None:
-                self._stream.write(text)
-                self._stream.flush()
+        if self._stream is not None:
+            self._lines.put(self._stream, self._line(event) + "\n")
+
+    def _dropped(self, count: int) -> str:
+        said: EventDict = {"timestamp": _now(), "level": "warning", "event": "lines_dropped", "pid": os.getpid()}
+        return self._line({**said, "count": count}) + "\n"
 
 
 _OUTPUT: Final = _Output()
@@ -303,3 +310,11 @@ def configure(level: str, *, as_json: bool, stream: TextIO) -> None:
         library.handlers.clear()
         library.propagate = name != _ACCESS
         library.setLevel(logging.NOTSET)
+
+
+def flush() -> None:
+    """Have all lines written; whoever does not read them is waited for a moment, and then no longer."""
+    _OUTPUT.flush(_FLUSH_S)
+
+
+atexit.register(flush)

@@ -1,14 +1,18 @@
 """One connection, read strictly: what a lenient reader lets through is refused here, before any route is looked for.
 
 Keeps these invariants: a request has exactly one `Host`, and a target that agrees with it; headers are bounded; the
-connection is closed after anything that is not HTTP as we read it; and nothing a client leaves undone keeps it open.
-Reading and writing HTTP is uvicorn's, on httptools. Which hosts are ours, and who may come in, is for `application.py`.
+connection is closed after anything that is not HTTP as we read it; nothing a client leaves undone keeps it open; and no
+request is begun after the end of the client's certificate. Reading and writing HTTP is uvicorn's, on httptools. Which
+hosts are ours, and who may come in, is for `application.py`.
 """
 
 import asyncio
 import secrets
+import ssl
+import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import httptools
@@ -17,9 +21,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from remit.claims.canonical import sha256_base64url
-from remit.errors import AccessError, HeadersTooLarge, HostRefused, HttpMalformed, RequestTooSlow, ServiceBusy
+from remit.errors import AccessError, HeadersTooLarge, HttpMalformed, RequestTooSlow, ServiceBusy
 from remit.http.admission import Admission
+from remit.http.form import check_form
 from remit.http.limits import Limits
+from remit.http.outlet import Outlet
 from remit.http.statuses import error_body, headers_for, status_of
 
 __all__ = ["AppState", "StrictProtocol"]
@@ -27,8 +33,6 @@ __all__ = ["AppState", "StrictProtocol"]
 # What is read: the headers of a request, its body, or nothing until the next one begins.
 _Stage: TypeAlias = Literal["headers", "body", "idle"]
 _LINE_END: Final = b"\r\n"
-_VERSIONS: Final = ("1.0", "1.1")
-_SCHEMES: Final = (b"http", b"https")
 
 
 class AppState(TypedDict):
@@ -57,7 +61,11 @@ class StrictProtocol(HttpToolsProtocol):
         self._admission: Admission = app_state["admission"]
         self._refused: Callable[[AccessError, str], None] = app_state["refused"]
         self._admitted = False
+        # Nothing that comes is read any more; and all was said, so that the client only has to take it.
         self._over = False
+        self._lingers = False
+        self._outlet: Outlet | None = None
+        self._valid_until = inf
         self._stage: _Stage = "headers"
         self.since = self.loop.time()
         # Requests that were read to their end, and answers that were given: either may be ahead.
@@ -72,6 +80,16 @@ class StrictProtocol(HttpToolsProtocol):
 
     @property
     def is_busy(self) -> bool:
+        """Tell whether a request was asked in full, and it is up to us that it is not answered yet."""
+        return self._owes and not self._lingers and not self.is_stalled
+
+    @property
+    def is_stalled(self) -> bool:
+        """Tell whether the client leaves an answer lying."""
+        return bool(self._unsent_since) and self.loop.time() - self._unsent_since > self.limits.stalled_s
+
+    @property
+    def _owes(self) -> bool:
         """Tell whether a request was asked in full, and is not answered yet."""
         return self._asked > self._answered
 
@@ -94,12 +112,14 @@ class StrictProtocol(HttpToolsProtocol):
         """Take the client's certificate, and begin to read."""
         client = self.client
         super().connection_made(transport)
+        self._outlet = Outlet(transport, self.hang_up)
         self.client = client  # the transport does not know it any more if the client has gone
         self._enter("headers")
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         if certificate:
             self.app_state["holder"] = sha256_base64url(certificate)
+            self._valid_until = _end_of(tls.getpeercert())
         if not self._admitted:
             self._refuse(ServiceBusy("too many connections are busy; try again"))
 
@@ -113,10 +133,15 @@ class StrictProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what is not HTTP ends the connection."""
+        self._stage_bytes += len(data)
         if self._over:
+            if self._lingers and self._stage_bytes > self.limits.linger_bytes:
+                self.transport.abort()
+            return
+        if self._has_expired():
+            self._stop_reading()
             return
         self._unset_keepalive_if_required()
-        self._stage_bytes += len(data)
         try:
             self.parser.feed_data(data)
             self._check_stage_bytes()
@@ -161,11 +186,15 @@ class StrictProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check what no single field shows, and let the application begin."""
+        if len(self._unanswered) >= self.limits.unanswered:
+            # They would be read by the thousand before anyone else has a turn, and kept until they are answered.
+            raise HttpMalformed("wait for answers before more is asked")
         if self.parser.should_upgrade():
             raise HttpMalformed("nothing here is upgraded to another protocol")
-        _check_form(self.parser.get_http_version(), self.url, self.headers)
+        check_form(self.parser.get_http_version(), self.url, self.headers)
         self._enter("body")
         super().on_headers_complete()
+        self.cycle.transport = self._outlet or self.transport
         self._unanswered.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
@@ -184,9 +213,10 @@ class StrictProtocol(HttpToolsProtocol):
         self._answered += 1
         self._unanswered.popleft()
         self.since = self.loop.time()
-        if self._over and not self.is_busy:
-            self.transport.close()
-        super().on_response_complete()
+        if self._over and not self._owes:
+            self.hang_up()
+        if not self._lingers:
+            super().on_response_complete()
 
     def pause_writing(self) -> None:
         """Note since when the client leaves an answer lying."""
@@ -198,6 +228,19 @@ class StrictProtocol(HttpToolsProtocol):
         self._unsent_since = 0.0
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """Begin to end: what was asked in full is answered, and nothing else is waited for."""
+        if self._owes:
+            self._unanswered[self._asked - self._answered - 1].keep_alive = False
+        self._stop_reading()
+
+    def hang_up(self) -> None:
+        """Close when all was said; a client that is not done sending has a moment to take it."""
+        if self._stage == "idle":
+            self.transport.close()
+        else:
+            self._linger()
+
     def watch(self, now: float) -> None:
         """End the connection if its client takes too long over what it is doing."""
         limits, waited = self.limits, now - self.since
@@ -207,9 +250,17 @@ class StrictProtocol(HttpToolsProtocol):
             # It closes when all was taken, which a client can leave undone for ever.
             if waited > limits.send_s:
                 self.transport.abort()
-        elif self.is_busy:
-            return
-        elif self._stage == "idle":
+        elif self._lingers:
+            if waited > limits.linger_s:
+                self.transport.close()
+        elif self._has_expired():
+            self._stop_reading()
+        elif not self._owes:
+            self._watch_stage(waited)
+
+    def _watch_stage(self, waited: float) -> None:
+        limits = self.limits
+        if self._stage == "idle":
             if waited > limits.idle_s:
                 self.transport.close()
         elif self._stage == "headers":
@@ -217,6 +268,28 @@ class StrictProtocol(HttpToolsProtocol):
                 self._refuse(RequestTooSlow("the headers did not arrive in time"))
         elif waited > limits.body_s or waited > max(limits.body_patience_s, self._body_bytes / limits.body_bytes_per_s):
             self._refuse(RequestTooSlow("the body did not arrive in time"))
+
+    def _has_expired(self) -> bool:
+        """Tell whether the client's certificate is over, which by now would not let it in."""
+        return self._valid_until < inf and time.time() > self._valid_until
+
+    def _stop_reading(self) -> None:
+        """Close, after the answers to what was asked before."""
+        self._over = True
+        if not self._owes:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Say that this was all, and drop what still comes: unread, it would cut off what was said to the client."""
+        if not self._admitted or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._over = self._lingers = True
+        self._stage_bytes = 0
+        self.since = self.loop.time()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
 
     def _enter(self, stage: _Stage) -> None:
         self._stage = stage
@@ -228,7 +301,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._over = True
         request_id = secrets.token_hex(8)
         self._refused(error, request_id)
-        if self.transport.is_closing() or self.is_busy:
+        if self.transport.is_closing() or self._owes:
             return  # what was asked before is answered before it closes
         cycle: RequestResponseCycle | None = self.cycle
         if self._stage == "body" and cycle is not None and cycle.response_started:
@@ -247,39 +320,17 @@ class StrictProtocol(HttpToolsProtocol):
         ]
         lines = [name + b": " + value + _LINE_END for name, value in headers]
         self.transport.write(b"".join([STATUS_LINE[status_of(error).status], *lines, _LINE_END, body]))
-        self.transport.close()
+        self._linger()
 
 
 def _too_large(limits: Limits) -> str:
     return f"at most {limits.header_bytes} bytes and {limits.header_fields} fields of headers are read"
 
 
-def _check_form(version: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise unless this is one request to one host, however it is read."""
-    if version not in _VERSIONS:
-        raise HttpMalformed("HTTP 1.1 is spoken here")
-    if b"#" in target:
-        raise HttpMalformed("a request target has no fragment")
-    coding = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-    if coding and (coding != [b"chunked"] or version != "1.1"):
-        raise HttpMalformed("no transfer coding but chunked is read")
-    host = [value for name, value in headers if name == b"host"]
-    if len(host) != 1:
-        raise HostRefused("exactly one Host is needed")
-    if not target.startswith(b"/") and _authority(target) != host[0].lower():
-        raise HostRefused("the request target names another host")
-
-
-def _authority(target: bytes) -> bytes:
-    """Return the host of an absolute target, as `Host` would write it; nothing for a target of another kind."""
+def _end_of(certificate: dict[str, Any] | None) -> float:
+    """Return when a certificate that was verified is over; nothing is known of others."""
+    written = (certificate or {}).get("notAfter")
     try:
-        url = httptools.parse_url(target)
-    except httptools.HttpParserError:
-        return b""
-    if (url.schema or b"").lower() not in _SCHEMES or url.userinfo:
-        return b""
-    host = (url.host or b"").lower()
-    # httptools takes the brackets off; a colon in a host is an address of version 6.
-    host = b"[" + host + b"]" if b":" in host else host
-    port: int | None = url.port
-    return host if port is None else b"%s:%d" % (host, port)
+        return inf if written is None else ssl.cert_time_to_seconds(written)
+    except ValueError:
+        return 0.0

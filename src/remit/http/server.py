@@ -17,11 +17,12 @@ import uvloop
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from remit.errors import AccessError, PortInUse, RemitError
+from remit.errors import AccessError, PortInUse
 from remit.http.admission import Admission
 from remit.http.entrance import Entrance
 from remit.http.hosts import url_host
 from remit.http.limits import Limits, most_connections
+from remit.http.log import flush
 from remit.http.protocol import AppState, StrictProtocol
 
 __all__ = ["Server", "bind", "run_server", "url_of"]
@@ -103,7 +104,9 @@ class Server:
         )
         self._config.load()
         self._entrance: Entrance | None = None
-        self._reloading: asyncio.Task[None] | None = None
+        # Kept, because the loop keeps no task alive by itself.
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._one_reload = asyncio.Lock()
 
     async def run(self, ready: Callable[[], None] = lambda: None, *, leash: int | None = None) -> None:
         """Serve until a signal, `stop`, or the end of what holds the leash (a descriptor) ends it."""
@@ -136,20 +139,27 @@ class Server:
         self._stopping.set()
 
     def _reload_soon(self) -> None:
-        # Kept, because the loop keeps no task alive by itself.
-        self._reloading = asyncio.get_running_loop().create_task(self.reload())
+        reload = asyncio.get_running_loop().create_task(self.reload())
+        self._reloads.add(reload)
+        reload.add_done_callback(self._reloads.discard)
 
     async def reload(self) -> None:
-        """Read certificates and tokens again; if they cannot be used, those from before stay."""
+        """Read certificates and tokens again; if they cannot be used, those from before stay.
+
+        One after the other: what was read first must not come last.
+        """
+        async with self._one_reload:
+            try:
+                await self._read_again()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on with what it has
+                self._told("certificates_kept", error)
+
+    async def _read_again(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(None, self._renew)
-            if self._tls is None or self._entrance is None:
-                return
-            self._entrance.context = await loop.run_in_executor(None, self._tls)
-        except (RemitError, OSError) as error:
-            self._told("certificates_kept", error)
+        await loop.run_in_executor(None, self._renew)
+        if self._tls is None or self._entrance is None:
             return
+        self._entrance.context = await loop.run_in_executor(None, self._tls)
         self._told("certificates_read", None)
 
     def _connection(self) -> StrictProtocol:
@@ -171,6 +181,7 @@ class Server:
         for connection in list(self._state.connections):
             connection.shutdown()
         while self._state.connections and asyncio.get_running_loop().time() < deadline:
+            self._tick()
             await asyncio.sleep(0.02)
         for connection in list(self._state.connections):
             connection.transport.abort()
@@ -182,4 +193,7 @@ def run_server(build: Callable[[], Server], ready: Callable[[], None], *, leash:
     async def serve() -> None:
         await build().run(ready, leash=leash)
 
-    uvloop.run(serve())
+    try:
+        uvloop.run(serve())
+    finally:
+        flush()

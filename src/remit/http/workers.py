@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Final
 
 from remit.errors import ServiceUnavailable
+from remit.http.log import flush
 
 __all__ = ["Workers"]
 
@@ -36,6 +37,8 @@ class _Worker:
     running: SpawnProcess
     said: Connection
     begun: float
+    # How many hang-up signals there were before it began: it reads everything after them.
+    hang_ups: int
     is_ready: bool = False
 
     @property
@@ -69,6 +72,7 @@ class Workers:
         self._lost = lost
         self._workers: list[_Worker] = []
         self._stopping = False
+        self._hang_ups = 0
 
     def run(self, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None) -> None:
         """Start, watch, and stop upon a signal; `stopping` lets go of what nobody needs from then on."""
@@ -85,13 +89,15 @@ class Workers:
         finally:
             stopping()
             self._end()
+            flush()
 
     def _begin(self) -> _Worker:
+        hang_ups = self._hang_ups
         here, there = self._context.Pipe(duplex=False)
         running = self._context.Process(target=self._target, args=(*self._arguments, there))
         running.start()
         there.close()
-        return _Worker(running, here, time.monotonic())
+        return _Worker(running, here, time.monotonic(), hang_ups)
 
     def _await_ready(self) -> None:
         """Wait until all are ready; one that ends instead has said why itself."""
@@ -112,6 +118,8 @@ class Workers:
         for worker in starting:
             if worker.said in heard:
                 worker.listen()
+                if worker.is_ready and worker.hang_ups < self._hang_ups:
+                    _tell(worker.running, signal.SIGHUP)
 
     def _watch(self) -> None:
         young = 0
@@ -130,8 +138,9 @@ class Workers:
         self._stopping = True
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._hang_ups += 1
         for worker in self._workers:
-            if worker.is_ready:  # one that is starting has nothing to read again, and would die of it
+            if worker.is_ready:  # one that is starting would die of it, and is told when it is ready
                 _tell(worker.running, number)
 
     def _end(self) -> None:

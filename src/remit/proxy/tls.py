@@ -128,10 +128,14 @@ def _ask_for_certificate(context: ssl.SSLContext, client_ca: str) -> None:
         context.load_verify_locations(cadata=text)
     except ssl.SSLError as error:
         raise CertificateUnusable(f"{shown} cannot be used ({error.reason})") from None
-    authorities = context.get_ca_certs()
+    try:
+        authorities = context.get_ca_certs()
+        has_expired = all(ssl.cert_time_to_seconds(str(ca["notAfter"])) < time.time() for ca in authorities)
+    except ValueError:
+        raise CertificateUnusable(f"{shown} is not written as a certificate must be") from None
     if not authorities:
         raise CertificateUnusable(f"{shown} is a certificate, but not of an authority")
-    if all(ssl.cert_time_to_seconds(str(ca["notAfter"])) < time.time() for ca in authorities):
+    if has_expired:
         raise CertificateUnusable(f"{shown} has expired")
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -1,5 +1,9 @@
 """What those who run a proxy get to know: metrics, log lines, traces. Decisions wait for none of them."""
 
+import time
+from collections.abc import Callable
+from typing import Final, final
+
 from remit.errors import AccessError, InputError, RemitError
 from remit.governor.evaluate import Answer
 from remit.http.log import logger
@@ -7,9 +11,36 @@ from remit.http.metrics import Metrics
 from remit.http.statuses import INTERNAL, status_of
 from remit.http.telemetry import Telemetry
 
-__all__ = ["Watch"]
+__all__ = ["STRANGERS_PER_S", "Ration", "Watch"]
 
-_PERMITTED = "none"
+# Lines in a second about requests that were refused: who sends them may be anyone, and disks are finite.
+STRANGERS_PER_S: Final = 20
+_PERMITTED: Final = "none"
+_CLIENTS_FAULT: Final = range(400, 500)
+
+
+@final
+class Ration:
+    """So many in a second; those beyond are counted."""
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._clock = clock
+        self._begun = clock()
+        self._count = 0
+
+    def allows(self) -> bool:
+        """Tell whether there may be one more, and count it."""
+        self._count += 1
+        return self._count <= self._most
+
+    def left_out(self) -> int:
+        """Return how many were too many in the second before, once it is over; 0 until then, and after that."""
+        if self._clock() - self._begun < 1.0:
+            return 0
+        over = max(0, self._count - self._most)
+        self._begun, self._count = self._clock(), 0
+        return over
 
 
 class Watch:
@@ -19,6 +50,7 @@ class Watch:
         self._metrics = metrics
         self._telemetry = telemetry
         self._log = logger()
+        self._ration = Ration(STRANGERS_PER_S, time.monotonic)
         self.stage = metrics.stage
         self.chain_failed = metrics.chain_failed
 
@@ -37,11 +69,12 @@ class Watch:
         the client's own words.
         """
         self._metrics.answered(route, status)
+        self._tell_left_out()
         if error is None:
             self._log.debug("answered", route=route, status=status, request_id=request_id)
         elif status == INTERNAL.status:
             self._log.error("failed", route=route, status=status, request_id=request_id, exc_info=error)
-        else:
+        elif status not in _CLIENTS_FAULT or self._ration.allows():
             said = {} if isinstance(error, InputError | AccessError) else {"why": str(error)}
             code = error.code if isinstance(error, RemitError) else ""
             self._log.info("refused", route=route, status=status, request_id=request_id, code=code, **said)
@@ -49,11 +82,20 @@ class Watch:
     def refused(self, error: AccessError, request_id: str) -> None:
         """Count what was turned away at the door."""
         self._metrics.refused(error.code)
-        self._log.info("turned_away", status=status_of(error).status, request_id=request_id, code=error.code)
+        self._tell_left_out()
+        if self._ration.allows():
+            self._log.info("turned_away", status=status_of(error).status, request_id=request_id, code=error.code)
 
     def told(self, event: str, error: BaseException | None) -> None:
         """Write down what happened to the service itself."""
         if error is None:
             self._log.info(event)
-        else:
+        elif isinstance(error, RemitError):
             self._log.error(event, why=str(error))
+        else:
+            self._log.error(event, exc_info=error)
+
+    def _tell_left_out(self) -> None:
+        count = self._ration.left_out()
+        if count:
+            self._log.info("refusals_left_out", count=count)
