@@ -86,10 +86,12 @@ def test_a_mark_moves_forward_only(anchor: Anchor) -> None:
 
 def test_a_mark_that_stands_is_not_written_again(anchor: Anchor, tmp_path: Path) -> None:
     anchor.advance(mark_at(5))
-    before = (tmp_path / "home" / "ledger.anchor").stat()
+    file = tmp_path / "home" / "ledger.anchor"
+    before = file.stat()
     anchor.advance(mark_at(5))
     anchor.advance(mark_at(4))
-    assert (tmp_path / "home" / "ledger.anchor").stat() == before
+    # Reading it may move the time of the last access.
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_another_receipt_at_the_same_place_is_refused(anchor: Anchor) -> None:
