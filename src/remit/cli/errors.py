@@ -94,7 +94,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     TokenRequired: "Take the token from: remit token",
     ServiceError: "Look whether the service runs: remit doctor",
     ServiceRefused: "Look at what was sent; docs/spec/proxy.md shows every request.",
-    PortInUse: "Choose another port, or 0 to let the system choose.",
+    PortInUse: "Choose another port, or 0 to let the system choose, on an address of this machine.",
     CertificateUnusable: "Name the files of a certificate and its key in PEM form, readable for this user.",
     LedgerError: "Look whether the disk is full or failing, then try again.",
     LedgerUnavailable: "Look whether the disk is full or failing, then try again.",
