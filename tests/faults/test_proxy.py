@@ -197,7 +197,9 @@ def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_pa
         receipts = [verify_receipt(kept.token, ring).claims for kept in pages(service.reader, session)]
     permitted = [receipt for receipt in receipts if receipt.verdict == "compliant"]
     assert len(receipts) == len(load.acks) == len(load.submitted)
-    assert 0 < len(permitted) < len(receipts)
+    # Each client left with a denial; some for a call that was permitted in time, and asked for again when it was over.
+    assert [ack.decision for ack in load.acks.values()].count("DENY") == CLIENTS
+    assert permitted
     assert max(receipt.iat for receipt in permitted) < expires
 
 
