@@ -248,6 +248,17 @@ def test_a_collector_that_is_down_disturbs_nobody_and_is_complained_of_once(said
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == ["telemetry_not_sent"]
 
 
+def test_no_thread_goes_on_after_the_end() -> None:
+    before = set(threading.enumerate())
+    telemetry = start_telemetry("http://127.0.0.1:9", "remit-proxy", "1.2.3")
+    with telemetry.span("/evaluate", "POST") as span:
+        span.answered("/evaluate", 200, "id")
+    telemetry.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_a_collector_that_refuses_is_complained_of_once(collector: Collector, said: io.StringIO) -> None:
     collector.status = 400
     assert busy(started(collector.url), 600) < 2

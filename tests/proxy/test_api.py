@@ -11,6 +11,8 @@ from remit.proxy.routes import describe_proxy, table_of_routes
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
 
+# Of the library that makes the requests up: large examples, and random numbers that other threads draw.
+pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 DOCUMENT: Final = describe_proxy(table_of_routes())
 OPERATIONS: Final = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 # JSON Schema takes 1.0 for an integer, and has no words for how large or deep the JSON of others may be.

@@ -125,7 +125,7 @@ class _Span(Span):
 class Otlp(Telemetry):
     """Sends in the background, in batches, what requests leave in its queues."""
 
-    __slots__ = ("_log", "_logs", "_tracer", "_traces")
+    __slots__ = ("_exporters", "_log", "_logs", "_tracer", "_traces")
 
     def __init__(self, endpoint: str, service_name: str, version: str) -> None:
         """Send to the collector at `endpoint`; the names of the signals are added to it."""
@@ -155,6 +155,7 @@ class Otlp(Telemetry):
         self._logs.add_log_record_processor(
             BatchLogRecordProcessor(records, _DELAY_MS, _BATCH, _TIMEOUT_S * 1_000, QUEUE)
         )
+        self._exporters = spans, records
         self._tracer = self._traces.get_tracer("remit", version)
         self._log = self._logs.get_logger("remit", version)
 
@@ -181,6 +182,9 @@ class Otlp(Telemetry):
             thread.start()
         for thread in closing:
             thread.join(max(0.0, deadline - time.monotonic()))
+        # What could not be sent by now would be tried again and again, by a thread that nobody waits for.
+        for exporter in self._exporters:
+            _quietly(exporter.shutdown)()
 
 
 def _quietly(end: Callable[[], object]) -> Callable[[], None]:
