@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.http.routes import Plain
-from remit.proxy.desk import Desk
-from remit.proxy.routes import proxy_routes
+from remit.proxy.routes import table_of_routes
 from tests.proxy.service import HTTP, Answer, Running, error_code, read_answer, running
 
 OPEN = {"/health", "/healthz", "/.well-known/jwks.json"}
@@ -16,14 +14,7 @@ ADMIN = {"/revoke", "/kill-switch"}
 CLOSED = (401, 429)
 
 
-async def no_page(ask: object) -> Plain:
-    raise NotImplementedError
-
-
-ROUTES = [
-    (route.method, route.path.replace("{session_id}", "session:x"))
-    for route in proxy_routes(Desk.__new__(Desk), no_page, no_page)
-]
+ROUTES = [(route.method, route.path.replace("{session_id}", "session:x")) for route in table_of_routes()]
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN]
 
 

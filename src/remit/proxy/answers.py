@@ -1,9 +1,12 @@
 """From what the governor says to what the proxy answers: pure functions, one for each kind of answer."""
 
-from msgspec import UNSET
+from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
+from remit.claims.receipt import PublicDenialReason, Receipt, Verdict
 from remit.governor.clock import timestamp
 from remit.governor.delegate import Delegated
 from remit.governor.evaluate import Answer
@@ -46,23 +49,34 @@ def _ends_ms(session: Session, passport: Passport, mission: Mission) -> int:
 
 def evaluated(session_id: str, answer: Answer) -> EvaluateAnswer:
     """Return the answer to a call. What was permitted before and does not hold any more is a DENY, and says why."""
-    receipt, claims = answer.receipt, answer.receipt.claims
-    verdict, reason, public = claims.verdict, claims.reason, claims.public_denial_reason
-    if answer.refusal and verdict == "compliant":
-        public, verdict = DENIALS[answer.refusal]
-        reason = f"permitted before, and not any more: {answer.refusal.replace('_', ' ')}"
+    claims = answer.receipt.claims
+    outcome = _outcome(claims, answer.refusal)
     return EvaluateAnswer(
         session_id=session_id,
         decision="PERMIT" if answer.permits else "DENY",
-        verdict=verdict,
-        reason=reason,
-        receipt=receipt.token,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        receipt=answer.receipt.token,
         receipt_id=claims.receipt_id,
-        receipt_hash=receipt.hash,
+        receipt_hash=answer.receipt.hash,
         budget_remaining=claims.budget_remaining,
-        public_denial_reason=public,
+        public_denial_reason=outcome.public_reason,
         remedy=answer.remedy.sentence if answer.remedy else UNSET,
     )
+
+
+class _Outcome(NamedTuple):
+    verdict: Verdict
+    reason: str
+    public_reason: PublicDenialReason | UnsetType
+
+
+def _outcome(claims: Receipt, refusal: str) -> _Outcome:
+    """Return what a receipt says; or, where that was a permission that `refusal` has ended, why it does not hold."""
+    if not refusal or claims.verdict != "compliant":
+        return _Outcome(claims.verdict, claims.reason, claims.public_denial_reason)
+    public_reason, verdict = DENIALS[refusal]
+    return _Outcome(verdict, f"permitted before, and not any more: {refusal.replace('_', ' ')}", public_reason)
 
 
 def recorded(session_id: str, record: Recorded) -> ResultAnswer:
@@ -99,20 +113,17 @@ def session_of(session: Session) -> SessionAnswer:
 def delegated(session_id: str, given: Delegated) -> DelegateAnswer:
     """Return the answer to a delegation. One that was granted before is shown, but does not hold if it says DENY."""
     claims = given.receipt.claims
-    verdict, reason, public = claims.verdict, claims.reason, claims.public_denial_reason
-    if given.refusal and verdict == "compliant":
-        public, verdict = DENIALS[given.refusal]
-        reason = f"delegated before, and not any more: {given.refusal.replace('_', ' ')}"
+    outcome = _outcome(claims, given.refusal)
     return DelegateAnswer(
         session_id=session_id,
         decision="PERMIT" if given.permits else "DENY",
-        verdict=verdict,
-        reason=reason,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
         receipt=given.receipt.token,
         receipt_id=claims.receipt_id,
         receipt_hash=given.receipt.hash,
         repeated=given.repeated,
         token=given.passport if given.passport and given.permits else UNSET,
         delegate_id=given.child_id if given.child_id and given.permits else UNSET,
-        public_denial_reason=public,
+        public_denial_reason=outcome.public_reason,
     )
