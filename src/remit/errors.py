@@ -67,11 +67,14 @@ is not quoted and clipped.
     │   ├── RouteNotFound           nothing is at this path
     │   ├── MethodRefused           something is there, for another method
     │   ├── MediaTypeRefused        a body that is not plain JSON
+    │   ├── OriginRefused           a page of another origin asks for a change
     │   ├── TokenRequired           the token is missing or wrong
+    │   ├── HubTokenRequired        the Hub's token is missing or wrong
     │   ├── TooManyTries            too many wrong tokens
     │   └── ServiceBusy             more at once than we take
     ├── ServiceError                a service of ours cannot be reached, or cannot be started
     │   ├── ServiceUnavailable      no answer
+    │   ├── HubUnavailable          no answer of the Hub
     │   ├── ServiceRefused          an answer, and it was no
     │   ├── PortInUse               another program listens there
     │   └── CertificateUnusable     a certificate, its key or an authority that TLS cannot use
@@ -108,6 +111,8 @@ __all__ = [
     "HomeUnsafe",
     "HostRefused",
     "HttpMalformed",
+    "HubTokenRequired",
+    "HubUnavailable",
     "InputError",
     "IssuerMismatch",
     "JsonDuplicateMember",
@@ -136,6 +141,7 @@ __all__ = [
     "MethodRefused",
     "MissionWidened",
     "NotCanonicalizable",
+    "OriginRefused",
     "PassportError",
     "PassportExpired",
     "PassportNotYetValid",
@@ -610,10 +616,22 @@ class MediaTypeRefused(AccessError):
     code = "unsupported_media_type"
 
 
+class OriginRefused(AccessError):
+    """A page of another origin asks for a change. Extensions of browsers and pages of this machine may."""
+
+    code = "origin_not_allowed"
+
+
 class TokenRequired(AccessError):
     """The token that this path asks for is missing or wrong."""
 
     code = "auth_required"
+
+
+class HubTokenRequired(AccessError):
+    """The Hub's token is missing or wrong."""
+
+    code = "hub_auth_required"
 
 
 class TooManyTries(AccessError):
@@ -638,6 +656,12 @@ class ServiceUnavailable(ServiceError):
     """The service did not answer. Whether it has done what was asked is unknown."""
 
     code = "service_unavailable"
+
+
+class HubUnavailable(ServiceError):
+    """The Hub did not answer. Whether it has done what was asked is unknown."""
+
+    code = "hub_unavailable"
 
 
 class ServiceRefused(ServiceError):

@@ -14,7 +14,8 @@ from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import Embedded, open_embedded
 from remit.ledger.keys import LedgerKeys, rotate
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Kept, KeyRecord, Overview, Reader, Session, Switches, Transaction
+from remit.ledger.port import Reader, Transaction
+from remit.ledger.records import Kept, KeyRecord, Session, Switches
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.transaction import Changes, Store
 from tests.world import NOW, key_named
@@ -206,57 +207,17 @@ class SqlitePlace:
         self._embedded.close()
 
 
-class CountingReader:
+class CountingReader(MemoryStore):
     """A reader that counts how many receipts were read, and in how many pages."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
         self.receipts_read = 0
         self.pages_read = 0
 
-    def session(self, session_id: str) -> Session | None:
-        """Return the session of this id."""
-        return self._reader.session(session_id)
-
-    def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
-        """Return a page of sessions."""
-        return self._reader.sessions(after=after, limit=limit)
-
-    def open_sessions(self) -> int:
-        """Return how many sessions are active."""
-        return self._reader.open_sessions()
-
-    def switches(self) -> Switches:
-        """Return what holds for the whole ledger."""
-        return self._reader.switches()
-
-    def receipt(self, receipt_id: str) -> Kept | None:
-        """Return the receipt of this id."""
-        return self._reader.receipt(receipt_id)
-
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
         """Return a page of receipts, and count it."""
-        page = self._reader.receipts(session_id, after=after, limit=limit)
+        page = super().receipts(session_id, after=after, limit=limit)
         self.pages_read += 1
         self.receipts_read += len(page)
         return page
-
-    def count(self, session_id: str) -> int:
-        """Return how many receipts of a session are kept."""
-        return self._reader.count(session_id)
-
-    def attestations(self, session_id: str) -> list[str]:
-        """Return the attestations over a session."""
-        return self._reader.attestations(session_id)
-
-    def bookmark(self, session_id: str) -> str | None:
-        """Return the signed note of how far the chain was verified."""
-        return self._reader.bookmark(session_id)
-
-    def keys(self) -> list[KeyRecord]:
-        """Return every key."""
-        return self._reader.keys()
-
-    def overview(self) -> Overview:
-        """Return how much there is."""
-        return self._reader.overview()

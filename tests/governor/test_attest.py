@@ -28,7 +28,7 @@ def _busy(service: Service, calls: int = 6) -> str:
 
 
 def _counted(service: Service) -> CountingReader:
-    reader = service.governor.means.reader = CountingReader(service.reader)
+    reader = service.governor.means.reader = CountingReader(service.shelf)
     return reader
 
 

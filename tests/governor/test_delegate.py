@@ -19,7 +19,7 @@ from remit.governor.delegate import MAX_REQUEST, Delegate
 from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Start
-from remit.ledger.port import Session
+from remit.ledger.records import Session
 from tests.governor.world import MISSION, Service, mission
 
 

@@ -124,7 +124,7 @@ def test_an_export_is_written_while_it_is_read(service: Service) -> None:
     kept = service.call(name)
     # The same receipt many times over: the export does not verify, and a page is a page.
     service.shelf.chains[name] = [service.shelf.chains[name][0]._replace(seq=seq) for seq in range(1, 2002)]
-    reader = CountingReader(service.reader)
+    reader = CountingReader(service.shelf)
     pieces = export(reader, {})
     token = json.dumps(kept.receipt.token).encode()
     assert next(piece for piece in pieces if token in piece)

@@ -16,7 +16,8 @@ from remit.errors import FieldInvalid, PassportRevoked, RequestConflict
 from remit.governor.attest import Attest, Attested
 from remit.governor.clock import SystemClock
 from remit.governor.delegate import MAX_OPEN, Delegate, Delegated
-from remit.governor.evaluate import Answer, Evaluate, is_light
+from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.light import is_light
 from remit.governor.means import Commit, UseCase
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession

@@ -26,7 +26,7 @@ from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Start
-from remit.ledger.port import RESTORED
+from remit.ledger.records import RESTORED
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service
 from tests.world import NOW, STRANGER

@@ -16,7 +16,7 @@ from remit.governor.states import (
     standing_of,
     touched,
 )
-from remit.ledger.port import FINAL_STATES, Session, Switches
+from remit.ledger.records import FINAL_STATES, Session, Switches
 from remit.policy.budget import Budget
 from remit.policy.engines import DENIALS, Standing
 

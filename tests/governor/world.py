@@ -27,7 +27,8 @@ from remit.governor.sessions import Start, Started
 from remit.ledger.commit import GroupCommit
 from remit.ledger.keys import keyring_of
 from remit.ledger.memory import Shelf
-from remit.ledger.port import Reader, Session
+from remit.ledger.port import Reader
+from remit.ledger.records import Session
 from remit.policy.call import ToolCall
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles

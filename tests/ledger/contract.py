@@ -7,30 +7,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from remit import Keyring, SigningKey, receipt_id, verify_chain
+from msgspec import structs
+
+from remit import Keyring, SigningKey, Step, receipt_id, verify_chain
 from remit.claims.chain import draft
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import KeyRecord, Once, Pending, Prepare, Reader, Session, Switches, Transaction, Work
+from remit.ledger.port import Prepare, Reader, Transaction, Work
+from remit.ledger.records import KeyRecord, Once, Pending, Session, Switches
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
-from tests.world import KEYRING, MISSION, NOW, OURS, lineage_named, permitted
+from tests.world import KEYRING, MISSION, NOW, OURS, denied, lineage_named, permitted
 
 __all__ = [
+    "FIRST",
     "FIRST_KEY",
     "LEDGER_ID",
     "PATIENT_S",
     "PLACES",
+    "SECOND",
     "Counted",
     "MemoryPlace",
     "Place",
+    "Refused",
     "SqlitePlace",
     "append_once",
     "append_to",
     "checked",
     "new_session",
+    "observe",
+    "once",
     "pending_on",
     "put",
+    "then_refuse",
     "together",
 ]
 
@@ -39,6 +48,10 @@ FIRST_KEY: Final = KeyRecord(OURS.kid, OURS.public.to_pem().decode(), None, NOW 
 # A deadline that no test meets unless something hangs for good.
 PATIENT_S: Final = 60.0
 _ids = itertools.count(1)
+
+
+class Refused(Exception):
+    """What work raises that does not want to go on."""
 
 
 class Place(Protocol):
@@ -124,19 +137,24 @@ def new_session(name: str = "first", **changes: Any) -> Session:
     return Session(**(members | changes))
 
 
+FIRST: Final = new_session("first")
+SECOND: Final = new_session("second")
+
+
 def put(session: Session) -> Work[None]:
     """Return the work of keeping a session."""
     return lambda transaction: transaction.put_session(session)
 
 
-def pending_on(session: Session, key: SigningKey = OURS) -> Pending:
+def pending_on(session: Session, key: SigningKey = OURS, step: Step | None = None, now: int = NOW) -> Pending:
     """Return a receipt that is drafted on the head of `session`."""
     head = session.head
     if session.verifier != f"remit:{key.kid}":
         head = head.handed_to(key.public)
     number = next(_ids)
     new_id = receipt_id(number.to_bytes(16, "big"))
-    return Pending(draft(head, permitted(), form=b'{"number":%d}' % number, new_id=new_id, now=NOW), key)
+    form = b'{"number":%d}' % number
+    return Pending(draft(head, step or permitted(), form=form, new_id=new_id, now=now), key)
 
 
 def append_to(
@@ -154,6 +172,21 @@ def append_to(
     return work
 
 
+def observe(session_id: str, code: str = "", *, minute: int = 0, note: str = "") -> Work[Pending]:
+    """Return the work of appending the receipt of an event: denied by `code`, so many minutes later, with a note."""
+
+    def work(transaction: Transaction) -> Pending:
+        session = transaction.session(session_id)
+        assert session is not None
+        session = structs.replace(session, observed=session.observed + 1)
+        step = denied(internal_denial_code=code) if code else permitted()
+        pending = pending_on(session, step=step, now=NOW + 60 * minute)
+        transaction.append(session, pending, note=note)
+        return pending
+
+    return work
+
+
 def append_once(session_id: str, key: str) -> Work[str]:
     """Return the work of appending one receipt unless there is one under this key; it answers with the receipt's id."""
     append = append_to(session_id, key=key)
@@ -164,6 +197,27 @@ def append_once(session_id: str, key: str) -> Work[str]:
         return there.draft.claims.receipt_id if isinstance(there, Pending) else there.receipt_id
 
     return work
+
+
+def then_refuse(work: Work[object]) -> Work[None]:
+    """Return the work that does the same, and raises in the end."""
+
+    def refusing(transaction: Transaction) -> None:
+        work(transaction)
+        raise Refused
+
+    return refusing
+
+
+def once(act: Callable[[], object]) -> Callable[[], None]:
+    """Return a call that acts the first time only: work may run more than once."""
+    left = [act]
+
+    def call() -> None:
+        if left:
+            left.pop()()
+
+    return call
 
 
 def checked(reader: Reader, session_id: str, keyring: Keyring = KEYRING) -> list[str]:

@@ -21,6 +21,8 @@ from remit.ledger.check import check_ledger
 from remit.ledger.findings import FAULTS, MAX_FINDINGS, Report
 from remit.ledger.home import open_home
 from remit.ledger.keys import rotate
+from remit.ledger.port import Transaction, Work
+from remit.ledger.records import Source
 from tests.ledger.service import MISSION, Service
 from tests.world import error_classes
 
@@ -49,13 +51,25 @@ def delegate(service: Service, session_id: str, request: str) -> str:
     return child
 
 
+def tell(session_id: str) -> Work[None]:
+    """Return the work of saying who reports to a session."""
+
+    def work(transaction: Transaction) -> None:
+        session = transaction.session(session_id)
+        assert session is not None
+        transaction.put_session(session)
+        transaction.put_source(Source(session_id, "key", "{}"))
+
+    return work
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     service = Service(tmp_path / "home")
     use(service)
     rotate(service.open.ledger, service.open.keys, service.open.key_files, time.time_ns() // 1_000_000)
     use(service)
-    service.start()
+    service.open.ledger.run(tell(service.start()), alone=True)
     service.close()
     return tmp_path / "home"
 
@@ -136,6 +150,9 @@ TAMPERED = {
         "UPDATE receipts SET seq = 100 WHERE number = (SELECT max(number) FROM receipts WHERE session = 1)",
         "row_mismatch",
     ),
+    "a denial is hidden": ("UPDATE receipts SET code = '' WHERE code != ''", "row_mismatch"),
+    "a denial has another code": ("UPDATE receipts SET code = 'x' WHERE code != ''", "row_mismatch"),
+    "a permitted call is a denial": ("UPDATE receipts SET code = 'x' WHERE number = 1", "row_mismatch"),
     "a receipt hangs on another": ("UPDATE receipts SET parent = 999 WHERE number = 3", "row_mismatch"),
     "a session is shorter": ("UPDATE sessions SET length = length - 1 WHERE number = 1", "head_mismatch"),
     "a session has another head": ("UPDATE sessions SET receipt_hash = 'x' WHERE number = 1", "head_mismatch"),
@@ -143,6 +160,7 @@ TAMPERED = {
     "a session has another run": ("UPDATE sessions SET run_nonce = 'x' WHERE number = 1", "session_mismatch"),
     "a session has another last receipt": ("UPDATE sessions SET last_number = 1 WHERE number = 1", "session_mismatch"),
     "a violation is not counted": ("UPDATE sessions SET violation = 0 WHERE number = 1", "session_mismatch"),
+    "more events than receipts": ("UPDATE sessions SET observed = length + 1 WHERE number = 1", "session_mismatch"),
     "calls are given back": ("UPDATE sessions SET used = 0 WHERE number = 1", "budget_mismatch"),
     "nothing is set aside any more": ("UPDATE sessions SET reserved = 0 WHERE number = 1", "budget_mismatch"),
     "a delegation is made smaller": ("UPDATE delegations SET amount = 1", "budget_mismatch"),
@@ -169,6 +187,24 @@ TAMPERED = {
     ),
     "another key signs": ("UPDATE ledger SET kid = (SELECT kid FROM keys WHERE number = 1)", "key_mismatch"),
     "a session is removed": ("DELETE FROM sessions WHERE number = 7", "count_mismatch"),
+    "a code is counted less often": ("UPDATE codes SET count = count - 1 WHERE code != ''", "count_mismatch"),
+    "permitted calls are counted as a code": ("INSERT INTO codes VALUES ('', 1)", "count_mismatch"),
+    "a code is not counted": ("DELETE FROM codes WHERE code != ''", "count_mismatch"),
+    "a code is made up": ("INSERT INTO codes VALUES ('x', 1)", "count_mismatch"),
+    "a code is made up everywhere": (
+        "INSERT INTO codes VALUES ('x', 1); INSERT INTO minutes VALUES (1, 'x', 1)",
+        "count_mismatch",
+    ),
+    "a minute counts more": ("UPDATE minutes SET count = count + 1 WHERE code = ''", "count_mismatch"),
+    "a minute is forgotten": ("DELETE FROM minutes WHERE code != ''", "count_mismatch"),
+    "minutes count more than can be added": (
+        "INSERT INTO minutes VALUES (1, '', 9223372036854775807), (2, '', 9223372036854775807)",
+        "count_mismatch",
+    ),
+    "a source is forgotten": ("DELETE FROM sources", "count_mismatch"),
+    "a source is made up": ("INSERT INTO sources VALUES (1, 'key', '{}')", "count_mismatch"),
+    "a source has no session": ("UPDATE sources SET session = 99", "reference_missing"),
+    "a note has no session": ("INSERT INTO notes VALUES (99, 1, 1, 'text')", "reference_missing"),
     "a receipt has no session": ("UPDATE receipts SET session = 99 WHERE number = 2", "reference_missing"),
 }
 

@@ -13,7 +13,8 @@ import pytest
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt
 from remit.ledger.commit import MAX_GROUP, GroupCommit, Observer
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Pending, Session, Switches, Transaction, Work
+from remit.ledger.port import Transaction, Work
+from remit.ledger.records import Pending, Session, Switches
 from remit.ledger.transaction import Changes, Store
 from tests.ledger.contract import (
     PATIENT_S,

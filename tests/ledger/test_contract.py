@@ -1,9 +1,7 @@
 """What every ledger promises: durable when it returns, all or nothing, one after the other, and chains never fork."""
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -11,63 +9,28 @@ from msgspec import structs
 from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
 from remit.ledger.commit import GroupCommit
-from remit.ledger.port import (
-    Delegation,
-    Kept,
-    KeyRecord,
-    Overview,
-    Pending,
-    Repeated,
-    Session,
-    Switches,
-    Transaction,
-    Work,
-)
+from remit.ledger.port import Transaction, Work
+from remit.ledger.records import Delegation, Kept, KeyRecord, Overview, Pending, Repeated, Session, Switches
 from tests.ledger.contract import (
+    FIRST,
     FIRST_KEY,
     LEDGER_ID,
     PATIENT_S,
-    PLACES,
+    SECOND,
     Counted,
     Place,
+    Refused,
     append_once,
     append_to,
     checked,
     new_session,
+    once,
     pending_on,
     put,
+    then_refuse,
     together,
 )
 from tests.world import OURS, THEIRS
-
-FIRST, SECOND = new_session("first"), new_session("second")
-
-# Promises of the port that are not kept yet; each is to be lifted with the repair.
-
-
-class Refused(Exception):
-    """What work raises that does not want to go on."""
-
-
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return PLACES[request.param](tmp_path)
-
-
-@pytest.fixture
-def ledger(place: Place) -> Iterator[GroupCommit]:
-    opened = place.open()
-    opened.run(put(FIRST))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def other(place: Place, ledger: GroupCommit) -> Iterator[GroupCommit]:
-    """The same ledger, opened a second time."""
-    opened = place.open()
-    yield opened
-    opened.close()
 
 
 def stored(ledger: GroupCommit, session_id: str = FIRST.id) -> Session:
@@ -80,25 +43,6 @@ def read_in(transaction: Transaction, session_id: str = FIRST.id) -> Session:
     session = transaction.session(session_id)
     assert session is not None
     return session
-
-
-def then_refuse(work: Work[object]) -> Work[None]:
-    def refusing(transaction: Transaction) -> None:
-        work(transaction)
-        raise Refused
-
-    return refusing
-
-
-def once(act: Callable[[], object]) -> Callable[[], None]:
-    """Return a call that acts the first time only: work may run more than once."""
-    left = [act]
-
-    def call() -> None:
-        if left:
-            left.pop()()
-
-    return call
 
 
 # Durable when it returns
@@ -271,7 +215,7 @@ def test_a_session_comes_back_as_it_was_put(ledger: GroupCommit) -> None:
     session = new_session("whole", parent="pass:parent", limit=7, used=3, reserved=2, lifetime_ms=2**40)
     session = structs.replace(session, compliant=5, violation=4, insufficient_evidence=3, elapsed_ms=11)
     session = structs.replace(session, state="revoked", cause="passport_revoked", ended_ms=2**42, seen_boot="boot é")
-    session = structs.replace(session, holder="aGVsbG8")
+    session = structs.replace(session, holder="aGVsbG8", observed=9, marks="sent, wrote é")
     ledger.run(put(session))
     kept = stored(ledger, session.id)
     assert (kept.number, kept.version) == (2, 1)
@@ -281,6 +225,7 @@ def test_a_session_comes_back_as_it_was_put(ledger: GroupCommit) -> None:
 
 def test_a_session_that_was_changed_comes_back_changed(ledger: GroupCommit) -> None:
     changes = {"state": "ended", "cause": "asked", "ended_ms": 9, "used": 4, "reserved": 1, "seen_mono_ms": 77}
+    changes |= {"observed": 3, "marks": "sent"}
     ledger.run(lambda transaction: transaction.put_session(structs.replace(read_in(transaction), **changes)))
     kept = stored(ledger)
     assert kept == structs.replace(FIRST, number=1, version=2, **changes)

@@ -25,7 +25,8 @@ from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import FILE, AnchorKeeper, Embedded, mark_of, open_embedded
 from remit.ledger.home import open_home
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import Switches, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Switches
 from remit.ledger.rows import SqliteReader
 from remit.ledger.schema import MIGRATIONS
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader

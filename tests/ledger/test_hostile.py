@@ -19,7 +19,8 @@ from remit.governor.sessions import End
 from remit.ledger.backup import backup
 from remit.ledger.embedded import FILE, open_embedded
 from remit.ledger.home import open_home
-from remit.ledger.port import RESTORED, Transaction, Work
+from remit.ledger.port import Transaction, Work
+from remit.ledger.records import RESTORED
 from remit.ledger.restore import restore
 from tests.ledger.contract import (
     PATIENT_S,

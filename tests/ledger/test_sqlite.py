@@ -1,15 +1,15 @@
 """The embedded ledger's file: durable settings, only a ledger of ours, and rules that the database itself enforces."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
+from remit.errors import FieldInvalid, HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
 from remit.ledger import sqlite
 from remit.ledger.commit import GroupCommit
-from remit.ledger.port import KeyRecord
+from remit.ledger.records import KeyRecord
 from remit.ledger.rows import Rows, SqliteReader
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.sqlite import SqliteStore, check_library, connect, connect_reader, prepare
@@ -156,10 +156,10 @@ def test_a_first_key_that_cannot_be_made_leaves_an_empty_file_that_can_be_prepar
 
 
 FOREIGN = [
-    "CREATE TABLE notes (text)",
+    "CREATE TABLE remarks (text)",
     "PRAGMA user_version = 1",
-    "CREATE TABLE notes (text); PRAGMA user_version = 1",
-    "CREATE TABLE notes (text); PRAGMA application_id = 7",
+    "CREATE TABLE remarks (text); PRAGMA user_version = 1",
+    "CREATE TABLE remarks (text); PRAGMA application_id = 7",
 ]
 
 
@@ -194,51 +194,58 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(raw: apsw.Connect
 def test_an_older_ledger_is_brought_up_to_date_and_keeps_its_receipts(
     raw: apsw.Connection, ledger: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = "ALTER TABLE revocations ADD COLUMN who TEXT; CREATE TABLE notes (text TEXT) STRICT;"
+    later = "ALTER TABLE revocations ADD COLUMN who TEXT; CREATE TABLE remarks (text TEXT) STRICT;"
     monkeypatch.setattr(sqlite, "MIGRATIONS", (*MIGRATIONS, later))
     before = checked(ledger.read(), FIRST.id)
     for _ in range(2):
         prepare(raw, LEDGER_ID, no_key)
     assert raw.pragma("user_version") == len(MIGRATIONS) + 1
-    assert list(raw.execute("SELECT * FROM notes")) == []
+    assert list(raw.execute("SELECT * FROM remarks")) == []
     ledger.run(append_to(FIRST.id))
     assert checked(ledger.read(), FIRST.id)[:-1] == before
 
 
 def test_a_migration_that_fails_changes_nothing(raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    half = "CREATE TABLE notes (text TEXT) STRICT; INSERT INTO nowhere VALUES (1);"
+    half = "CREATE TABLE remarks (text TEXT) STRICT; INSERT INTO nowhere VALUES (1);"
     monkeypatch.setattr(sqlite, "MIGRATIONS", (*MIGRATIONS, half))
     with pytest.raises(LedgerUnavailable):
         prepare(raw, LEDGER_ID, no_key)
     assert raw.pragma("user_version") == len(MIGRATIONS)
-    assert list(raw.execute("SELECT * FROM sqlite_schema WHERE name = 'notes'")) == []
+    assert list(raw.execute("SELECT * FROM sqlite_schema WHERE name = 'remarks'")) == []
 
 
 # Rules of the database itself
 
-RECEIPT = "INSERT INTO receipts (number, session, seq, parent, id, token) VALUES "
+RECEIPT = "INSERT INTO receipts (number, session, seq, parent, id, code, token) VALUES "
 REFUSED = {
-    "a second receipt at one place of a chain": RECEIPT + "(9, 1, 3, 3, 'rcpt:new', 't')",
-    "a second receipt on one parent": RECEIPT + "(9, 1, 4, 2, 'rcpt:new', 't')",
-    "a second first receipt": RECEIPT + "(9, 1, 1, NULL, 'rcpt:new', 't')",
-    "a later receipt without a parent": RECEIPT + "(9, 1, 4, NULL, 'rcpt:new', 't')",
-    "a receipt id that was used": RECEIPT + "(9, 1, 4, 3, (SELECT id FROM receipts WHERE number = 1), 't')",
-    "a receipt of no session": RECEIPT + "(9, 77, 1, NULL, 'rcpt:new', 't')",
-    "a receipt on a parent that is not there": RECEIPT + "(9, 1, 4, 77, 'rcpt:new', 't')",
-    "a receipt without a token": RECEIPT + "(9, 1, 4, 3, 'rcpt:new', NULL)",
+    "a second receipt at one place of a chain": RECEIPT + "(9, 1, 3, 3, 'rcpt:new', '', 't')",
+    "a second receipt on one parent": RECEIPT + "(9, 1, 4, 2, 'rcpt:new', '', 't')",
+    "a second first receipt": RECEIPT + "(9, 1, 1, NULL, 'rcpt:new', '', 't')",
+    "a later receipt without a parent": RECEIPT + "(9, 1, 4, NULL, 'rcpt:new', '', 't')",
+    "a receipt id that was used": RECEIPT + "(9, 1, 4, 3, (SELECT id FROM receipts WHERE number = 1), '', 't')",
+    "a receipt of no session": RECEIPT + "(9, 77, 1, NULL, 'rcpt:new', '', 't')",
+    "a receipt on a parent that is not there": RECEIPT + "(9, 1, 4, 77, 'rcpt:new', '', 't')",
+    "a receipt without a token": RECEIPT + "(9, 1, 4, 3, 'rcpt:new', '', NULL)",
+    "a receipt without a code": RECEIPT + "(9, 1, 4, 3, 'rcpt:new', NULL, 't')",
     "a receipt that is removed from under its follower": "DELETE FROM receipts WHERE number = 2",
     "more calls used than there are": "UPDATE sessions SET used = 11",
     "more calls used and set aside than there are": "UPDATE sessions SET used = 5, reserved = 6",
     "calls used below none": "UPDATE sessions SET used = -1",
     "calls set aside below none": "UPDATE sessions SET reserved = -1",
+    "events observed below none": "UPDATE sessions SET observed = -1",
     "a state that there is not": "UPDATE sessions SET state = 'asleep'",
     "an end of a session that goes on": "UPDATE sessions SET ended_ms = 1",
     "a session that is over without an end": "UPDATE sessions SET state = 'ended'",
     "a number that is a text": "UPDATE sessions SET length = 'three'",
-    "a second row for the whole ledger": "INSERT INTO ledger VALUES (2, 'x', 1, 'k', 0, 0, 0, 0)",
+    "a second row for the whole ledger": "INSERT INTO ledger VALUES (2, 'x', 1, 'k', 0, 0, 0, 0, 0)",
     "a kill switch half on": "UPDATE ledger SET kill_switch = 2",
     "a key twice": "INSERT INTO keys (kid, public_pem, created_ms) SELECT kid, public_pem, 1 FROM keys",
     "a repeat of no receipt": "INSERT INTO repeats VALUES (1, 'key', 'digest', 77)",
+    "a minute with a count of nothing": "INSERT INTO minutes VALUES (1, 'a', 0)",
+    "a code with a count of nothing": "INSERT INTO codes VALUES ('a', 0)",
+    "a source of no session": "INSERT INTO sources VALUES (77, 'key', '{}')",
+    "a second source of a session": "INSERT INTO sources VALUES (1, 'a', '{}'), (1, 'b', '{}')",
+    "a note of no session": "INSERT INTO notes VALUES (77, 1, 1, 'text')",
     "a delegation of no session": "INSERT INTO delegations VALUES ('x', 'r', 'd', 'c', 'p', 1, 'rcpt:none', 1, 0)",
 }
 
@@ -251,8 +258,84 @@ def test_the_database_itself_refuses(raw: apsw.Connection, ledger: GroupCommit, 
 
 
 def test_the_database_takes_what_continues_a_chain(raw: apsw.Connection) -> None:
-    raw.execute(RECEIPT + "(4, 1, 4, 3, 'rcpt:new', 't')")
+    raw.execute(RECEIPT + "(4, 1, 4, 3, 'rcpt:new', '', 't')")
     raw.execute("UPDATE sessions SET used = 4, reserved = 6")
+
+
+# What a question costs
+
+QUESTIONS: dict[str, Callable[[Rows], object]] = {
+    "a session": lambda it: it.session(FIRST.id),
+    "sessions": lambda it: it.sessions(after=1),
+    "the latest sessions": lambda it: it.latest_sessions(before=9),
+    "a receipt": lambda it: it.receipt("rcpt:x"),
+    "receipts": lambda it: it.receipts(FIRST.id, after=1),
+    "the latest receipts": lambda it: it.latest(before=9),
+    "denials": lambda it: it.denials(before=9),
+    "denials of a code": lambda it: it.denials("code", before=9),
+    "denials of a session": lambda it: it.denials_of(FIRST.id, before=9),
+    "minutes": lambda it: it.minutes(1),
+    "a source by its key": lambda it: it.source("key"),
+    "a source by its session": lambda it: it.source_of(FIRST.id),
+    "sources": lambda it: it.sources(after=1),
+    "how many sources there are": lambda it: it.source_count(),
+    "attestations": lambda it: it.attestations(FIRST.id),
+    "an overview": lambda it: it.overview(),
+}
+# Tables of one row, one look at the end of a table, and adding up the minutes that were asked for.
+CHEAP = {"SCAN ledger", "SCAN receipts", "USE TEMP B-TREE FOR GROUP BY"}
+
+
+def plans(raw: apsw.Connection, question: Callable[[Rows], object]) -> set[str]:
+    """Return how SQLite goes about a question, step by step."""
+    asked: list[tuple[str, object]] = []
+
+    def note(_: object, sql: str, values: object) -> bool:
+        asked.append((sql, values))
+        return True
+
+    raw.exec_trace = note
+    question(Rows(lambda: raw))
+    raw.exec_trace = None
+    assert asked
+    return {row[3] for sql, values in asked for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}", values)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_question_walks_through_a_table_or_sorts(raw: apsw.Connection, question: str) -> None:
+    steps = plans(raw, QUESTIONS[question])
+    dear = [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")]
+    assert set(dear) <= CHEAP
+
+
+@pytest.mark.parametrize(
+    ("question", "index"),
+    [
+        ("denials", "denials"),
+        ("denials of a code", "denials_by_code"),
+        ("denials of a session", "denials_by_session"),
+        ("a source by its key", "sources_by_key"),
+    ],
+)
+def test_denials_and_sources_are_found_by_their_own_index(raw: apsw.Connection, question: str, index: str) -> None:
+    assert any(f"INDEX {index} (" in step for step in plans(raw, QUESTIONS[question]))
+
+
+def test_a_permitted_receipt_is_in_no_index_of_denials(raw: apsw.Connection) -> None:
+    indices = [name for (name,) in raw.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'denials%'")]
+    counts = [
+        next(raw.execute(f"SELECT count(*) FROM receipts INDEXED BY {name} WHERE code != ''"))[0] for name in indices
+    ]
+    assert (len(indices), counts) == (3, [0, 0, 0])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_number_that_no_row_can_have_is_refused(raw: apsw.Connection, number: int) -> None:
+    rows = Rows(lambda: raw)
+    for ask in (rows.minutes, lambda it: rows.latest(before=it), lambda it: rows.sources(after=it)):
+        with pytest.raises(FieldInvalid) as caught:
+            ask(number)
+        assert caught.value.code == "field_invalid"
 
 
 # Two who write, and files that are damaged

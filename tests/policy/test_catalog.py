@@ -29,6 +29,7 @@ TELLING = {
     "glob": "/x/*",
     "url": "https://a.example/x",
     "path_or_url": "/x/y",
+    "seen": "/x/y",
     "host": "a.example",
     "command": "cat /x/y",
     "words": "cat /x/y",

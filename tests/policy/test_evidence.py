@@ -1,7 +1,8 @@
 """What receipts and people are told about the effects of an action."""
 
 from remit.policy.call import Action, Doubt, Effect
-from remit.policy.evidence import EFFECTS, STATIC_SCOPE_ONLY, describe, effects_json, measurements
+from remit.policy.engines import Remedy
+from remit.policy.evidence import EFFECTS, REMEDY, STATIC_SCOPE_ONLY, describe, effects_json, measurements
 
 
 def action(*effects: Effect, doubts: tuple[Doubt, ...] = (), runs_code: bool = False) -> Action:
@@ -16,7 +17,7 @@ def test_a_receipt_carries_the_digest_of_the_effects_and_a_summary() -> None:
     told = measurements(action(READS, SENDS))
     assert set(told) == {EFFECTS}
     assert told[EFFECTS].status == "success"
-    assert told[EFFECTS].description == "reads 1, sends to 1"
+    assert told[EFFECTS].description == "reads /a/b; sends to https://h.example/x"
 
 
 def test_other_effects_have_another_digest() -> None:
@@ -42,3 +43,20 @@ def test_a_call_without_effects_has_nothing_to_measure() -> None:
 def test_an_effect_is_said_in_words() -> None:
     assert describe(READS) == "reads /a/b"
     assert describe(Effect("delete", "/a", "a", beneath=True)) == "deletes /a/…"
+
+
+def test_a_denial_says_what_would_have_permitted_it() -> None:
+    told = measurements(action(), Remedy((), "Add 'Read' to allowed_tools."))
+    assert (told[REMEDY].status, told[REMEDY].description) == ("absent", "Add 'Read' to allowed_tools.")
+
+
+def test_effects_of_one_kind_are_named_together_and_once() -> None:
+    runs = Effect("run", "cat", "cat")
+    description = measurements(action(runs, READS, READS._replace(resource="/c"), READS))[EFFECTS].description
+    assert description == "runs cat; reads /a/b, /c"
+
+
+def test_however_many_effects_there_are_their_summary_is_short() -> None:
+    many = [READS._replace(resource=f"/a/{number}/{'x' * 5000}") for number in range(3000)]
+    description = measurements(action(*many), Remedy((), "y" * 10_000))
+    assert [len(one.description or "") for one in description.values()] == [512, 1024]

@@ -22,9 +22,10 @@ from remit.governor.clock import timestamp
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import End, Look, durable, found
 from remit.governor.states import QUARANTINED, duration_left_s, touched
-from remit.ledger.port import Reader, Session, Transaction
+from remit.ledger.port import Reader, Transaction
+from remit.ledger.records import Session
 
-__all__ = ["Attest", "Attested", "Verified", "verify_kept"]
+__all__ = ["Attest", "Attested", "Verified", "verified_before", "verify_kept", "verify_on"]
 
 _PAGE: Final = 1000
 
@@ -114,14 +115,24 @@ def _summary(session: Session, mission: str) -> SessionSummary:
 
 def verify_kept(reader: Reader, session: Session, keyring: Keyring) -> Verified:
     """Verify the receipts that are kept of a session, from its bookmark to the head that `session` has."""
-    head, tally = _verified_before(reader, session, keyring)
-    fresh, begun = 0, head.length if head else 0
+    return verify_on(reader, session, keyring, verified_before(reader, session, keyring), limit=session.length)
+
+
+def verify_on(reader: Reader, session: Session, keyring: Keyring, before: Verified, *, limit: int) -> Verified:
+    """Verify up to `limit` receipts after those that were verified `before`, whose tally goes on counting.
+
+    That the chain ends where `session` says is told once its end is reached, or once a receipt is missing.
+    """
+    head, tally, _, fresh = before
+    begun = head.length if head else 0
+    end = min(session.length, begun + limit)
     try:
-        for receipt, reached in walk_chain(_tokens(reader, session, begun), keyring, start=head):
+        for receipt, reached in walk_chain(_tokens(reader, session.id, begun, end), keyring, start=head):
             tally.add(receipt)
             head = reached
             fresh += 1
-        _check_end(session, head)
+        if end == session.length or end != (head.length if head else 0):
+            _check_end(session, head)
     except BrokenChain as fault:
         return Verified(head, tally, fault, fresh)
     return Verified(head, tally, None, fresh)
@@ -136,17 +147,18 @@ def _check_end(session: Session, head: Head | None) -> None:
         raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
 
 
-def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> tuple[Head | None, Tally]:
+def verified_before(reader: Reader, session: Session, keyring: Keyring) -> Verified:
     """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer."""
+    nothing = Verified(None, Tally(), None, 0)
     token = reader.bookmark(session.id)
     if token is None:
-        return None, Tally()
+        return nothing
     try:
         head, tally = verify_bookmark(token, keyring)
     except RemitError:
-        return None, Tally()
+        return nothing
     usable = _is_of(head, session) and head.length <= session.length and _still_there(reader, session, head)
-    return (head, tally) if usable else (None, Tally())
+    return Verified(head, tally, None, 0) if usable else nothing
 
 
 def _still_there(reader: Reader, session: Session, head: Head) -> bool:
@@ -162,10 +174,10 @@ def _is_of(head: Head, session: Session) -> bool:
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
-def _tokens(reader: Reader, session: Session, after: int) -> Iterator[str]:
-    """Yield the tokens up to the head that `session` has, a page at a time."""
-    while after < session.length:
-        page = reader.receipts(session.id, after=after, limit=min(_PAGE, session.length - after))
+def _tokens(reader: Reader, session_id: str, after: int, end: int) -> Iterator[str]:
+    """Yield the tokens after the one numbered `after`, up to that of the number `end`, a page at a time."""
+    while after < end:
+        page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
         if not page:
             return
         for kept in page:

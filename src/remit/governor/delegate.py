@@ -22,7 +22,8 @@ from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import MOVES, account_of
-from remit.ledger.port import Delegation, Kept, Pending, Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Delegation, Kept, Pending, Session
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
 

@@ -6,10 +6,9 @@ before they come to the ledger. A call whose session stands otherwise when its t
 slow happens while the ledger is held, and no limit is overrun.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from msgspec import UNSET, structs, to_builtins
 
@@ -25,27 +24,37 @@ from remit.claims.receipt import (
     Step,
     named_tool,
 )
+from remit.claims.shapes import encode
+from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
+from remit.governor.light import is_light
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.receipts import append, budget_remaining, clip, moment_of, receipt_of
+from remit.governor.receipts import budget_remaining, clip, drafted, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
-from remit.ledger.port import Kept, Once, Pending, Repeated, Session, Switches, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
 from remit.policy.call import MAX_TARGET, ToolCall
-from remit.policy.catalog import known_tools
 from remit.policy.decide import Decision, judge, judge_again, policy_decisions
 from remit.policy.engines import Remedy, Standing
 from remit.policy.evidence import measurements
 
-__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "is_light", "judged"]
+__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "Seen", "decided", "judged"]
 
 MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
 _MAX_CLASS: Final = 256
 _MAX_REFS: Final = 100
 _MAX_TURNS: Final = 10
+
+
+class Seen(NamedTuple):
+    """What people are shown of an event beside its receipt: words for what was in it, and what was done in it."""
+
+    marks: tuple[str, ...] = ()
+    actions: tuple[Mapping[str, JSON], ...] = ()
 
 
 class Evidence(NamedTuple):
@@ -56,6 +65,7 @@ class Evidence(NamedTuple):
     provenance: ContentProvenance | None = None
     sensitivity: Sensitivity | None = None
     instruction_bearing: bool | None = None
+    seen: Seen = Seen()
 
 
 class Answer(NamedTuple):
@@ -68,7 +78,11 @@ class Answer(NamedTuple):
     receipt: SignedReceipt
     remedy: Remedy | None
     repeated: bool
+    # As it stands then; the hash of its head is that of the receipt.
+    session: Session
     refusal: str = ""
+    # What was noted of an event that is new.
+    note: Note | None = None
 
     @property
     def permits(self) -> bool:
@@ -86,23 +100,11 @@ class Evaluate:
     evidence: Evidence | None = None
 
     def steps(self, means: Means) -> Steps[Answer]:
-        """Judge, append, answer. What takes long is done aside, where it keeps nobody else waiting."""
-        self._check()
-        passport = means.passports.get(self.session_id) or (yield from Look(self.session_id).steps(means)).passport
-        case = _Case(means, self, passport)
-        outcome: _Outcome | None = None
-        for _ in range(_MAX_TURNS):
-            if case.is_light:
-                case.read()
-                outcome = yield Commit(case.append, prepare=case.judge)
-            else:
-                yield Aside(case.judge_aside, fair_to=self.session_id)
-                outcome = yield Commit(case.append)
-            if outcome is not None:
-                return Answer(receipt_of(means, outcome.found), outcome.remedy, outcome.repeated, outcome.refusal)
-        raise LedgerUnavailable("the session changes faster than the call can be judged")
+        """Judge, append, answer."""
+        return cast("Answer", (yield from decided(means, self)))
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if it asks for what cannot be."""
         if not self.call.tool_name:
             raise FieldInvalid("must not be empty", place="$.tool_name")
         if len(self.idempotency_key) > MAX_KEY:
@@ -123,48 +125,65 @@ class Evaluate:
         return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
-# What can be judged and written down in well under a millisecond; all else is done aside.
-_LIGHT_ROLES: Final = frozenset(("data", "edit", "read", "url", "write"))
-_LIGHT_ARGUMENTS: Final = 16
-_LIGHT_TEXT: Final = 512
-_WIDE: Final = re.compile(r"[*?\[{]")
+def decided(means: Means, request: Evaluate, *, only_active: bool = False) -> Steps[Answer | None]:
+    """Judge, append, answer; with `only_active`, give none where the session has come to its end.
 
-
-def is_light(call: ToolCall) -> bool:
-    """Tell whether a call is quick to judge: a known tool with few, short and plain paths, URLs or data.
-
-    What is run, searched or deleted can stand for any number of files, and so can a pattern.
+    What takes long is done aside, where it keeps nobody else waiting.
     """
-    tool = known_tools().get(call.tool_name)
-    if tool is None or len(call.arguments) > _LIGHT_ARGUMENTS or len(call.cwd or "") > _LIGHT_TEXT:
-        return False
-    for name, value in call.arguments.items():
-        if tool.args.get(name) not in _LIGHT_ROLES:
-            return False
-        if isinstance(value, str):
-            if len(value) > _LIGHT_TEXT or _WIDE.search(value):
-                return False
-        elif not isinstance(value, bool | int | None):
-            return False
-    return True
+    request.check()
+    session_id = request.session_id
+    passport = means.passports.get(session_id) or (yield from Look(session_id).steps(means)).passport
+    case = _Case(means, request, passport, only_active=only_active)
+    outcome: _Outcome | None = None
+    for _ in range(_MAX_TURNS):
+        if case.is_light:
+            case.read()
+            outcome = yield Commit(case.append, prepare=case.judge)
+        else:
+            yield Aside(case.judge_aside, fair_to=session_id)
+            outcome = yield Commit(case.append)
+        if outcome is not None:
+            return outcome.answer(means)
+    raise LedgerUnavailable("the session changes faster than the call can be judged")
 
 
 class _Outcome(NamedTuple):
-    found: Kept | Pending
+    """What came out of the ledger; nothing is found where nothing was to be appended."""
+
+    found: Kept | Pending | None
+    session: Session
     remedy: Remedy | None = None
     repeated: bool = False
     refusal: str = ""
+    note: Note | None = None
+
+    def answer(self, means: Means) -> Answer | None:
+        if self.found is None:
+            return None
+        receipt = receipt_of(means, self.found)
+        return Answer(receipt, self.remedy, self.repeated, self.session, self.refusal, self.note)
 
 
 class _Case:
     """One call on its way through the ledger: judged with others first, or aside, then appended."""
 
-    __slots__ = ("_decision", "_form", "_means", "_once", "_passport", "_request", "_standing", "is_light")
+    __slots__ = (
+        "_decision",
+        "_form",
+        "_means",
+        "_once",
+        "_only_active",
+        "_passport",
+        "_request",
+        "_standing",
+        "is_light",
+    )
 
-    def __init__(self, means: Means, request: Evaluate, passport: Passport) -> None:
+    def __init__(self, means: Means, request: Evaluate, passport: Passport, *, only_active: bool) -> None:
         self._means = means
         self._request = request
         self._passport = passport
+        self._only_active = only_active
         self.is_light = is_light(request.call)
         self._form = b""
         self._once: Once | None = None
@@ -223,18 +242,43 @@ class _Case:
             before = transaction.repeated(session.id, self._once.key)
             if before is not None:
                 refusal = standing_in(transaction, session).refusal
-                return _Outcome(_same(before, self._once), None, repeated=True, refusal=refusal)
+                return _Outcome(_same(before, self._once), session, None, repeated=True, refusal=refusal)
+        if self._only_active and session.state != "active":
+            return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
             # Delegates hold what is missing; some may be over, and have to give it back.
             session = touched(settle_overdue(means, transaction, session, now), now)
         decision = self._judge(standing_in(transaction, session))
         if decision is None:
             return None
+        return self._appended(transaction, session, decision, now)
+
+    def _appended(self, transaction: Transaction, session: Session, decision: Decision, now: Moment) -> _Outcome:
+        means, evidence = self._means, self._request.evidence
         if decision.permits:
             session = structs.replace(session, used=session.used + 1)
-        step = _step(session, decision, request.evidence, now)
-        _, pending = append(means, transaction, session, step, now, form=self._form, once=self._once)
-        return _Outcome(pending, decision.remedy)
+        if evidence is not None:
+            session = _observed(session, evidence.seen, decision.code)
+        step = _step(session, decision, evidence, now)
+        session, pending = drafted(means, transaction, session, step, now, form=self._form)
+        note = _noted(evidence.seen, step, pending.draft.claims.receipt_id) if evidence else ""
+        session = transaction.append(session, pending, once=self._once, note=note)
+        return _Outcome(pending, session, decision.remedy, note=Note(session.observed, note) if note else None)
+
+
+def _observed(session: Session, seen: Seen, code: str | None) -> Session:
+    """Return the session with an event counted, and its marks added."""
+    marks = session.marks
+    there = set(marks.split())
+    if not there.issuperset(seen.marks) or (code and code not in there):
+        marks = " ".join(sorted(there | set(seen.marks) | ({code} if code else set())))
+    return structs.replace(session, observed=session.observed + 1, marks=marks)
+
+
+def _noted(seen: Seen, step: Step, receipt_id: str) -> str:
+    """Return the note of an event: what was done in it, each with its receipt."""
+    said = {"verdict": step.verdict, "receipt_id": receipt_id}
+    return encode([{"observed_at": step.timestamp, **action, **said} for action in seen.actions]).decode()
 
 
 _NO_SWITCHES: Final = Switches("")
@@ -271,7 +315,7 @@ def _step(session: Session, decision: Decision, evidence: Evidence | None, now: 
         timestamp=moment_of(session, now),
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,
-        measurements=measurements(action) or UNSET,
+        measurements=measurements(action, decision.remedy) or UNSET,
         budget_delta=_consumed(session, remaining) if decision.permits else UNSET,
         result_hash=given.content or UNSET,
         content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,

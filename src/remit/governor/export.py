@@ -4,7 +4,7 @@ It needs no more memory for a million receipts than for one: pages are read as t
 whole up to where it stood when its session was reached.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import orjson
@@ -13,21 +13,34 @@ from remit.claims.canonical import canonicalize
 from remit.claims.keys import VerifyingKey
 from remit.claims.strictjson import JSON
 from remit.governor.clock import timestamp
-from remit.ledger.port import Kept, Reader, Session
+from remit.ledger.port import Reader
+from remit.ledger.records import Kept, Session
 
 __all__ = ["export", "session_view"]
 
 _PAGE: Final = 500
 
 
-def export(reader: Reader, first: Mapping[str, JSON], session_id: str | None = None) -> Iterator[bytes]:
+def export(
+    reader: Reader,
+    first: Mapping[str, JSON],
+    session_id: str | None = None,
+    *,
+    view: Callable[[Session], Mapping[str, JSON]] | None = None,
+    beside: Mapping[str, Callable[[Session], bytes | None]] | None = None,
+) -> Iterator[bytes]:
     """Yield one JSON object: the members of `first`, then sessions, receipts, attestations and keys.
 
-    With `session_id`, only that session's.
+    With `session_id`, only that session's. `view` says what is shown of a session; `beside` are further lists, by name:
+    each says the JSON of a session's item, or that it has none.
     """
+    shown = view or session_view
     yield b"{" + b"".join(_member(name, value) + b"," for name, value in first.items())
     yield b'"sessions":['
-    yield from _listed(orjson.dumps(session_view(session)) for session in _sessions(reader, session_id))
+    yield from _listed(orjson.dumps(shown(session)) for session in _sessions(reader, session_id))
+    for name, item_of in (beside or {}).items():
+        yield b"]," + orjson.dumps(name) + b":["
+        yield from _listed(item for one in _sessions(reader, session_id) if (item := item_of(one)) is not None)
     yield b'],"receipts":['
     yield from _listed(
         orjson.dumps(kept.token) for session in _sessions(reader, session_id) for kept in _receipts(reader, session)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from remit.claims.passport import Passport
 from remit.errors import HolderMismatch, SessionNotFound
 from remit.governor.means import Aside, Means, Steps, UseCase
-from remit.ledger.port import Session
+from remit.ledger.records import Session
 
 __all__ = ["Held", "check_bound", "check_holder"]
 

@@ -15,7 +15,8 @@ from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
 from remit.governor.states import MOVES, QUARANTINED, Move, account_of, duration_left_s, standing_of, touched
-from remit.ledger.port import RESTORED, Delegation, Pending, Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import RESTORED, Delegation, Pending, Session
 from remit.policy.budget import release
 from remit.policy.engines import Standing
 

@@ -13,7 +13,8 @@ from remit.claims.passport import Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock
-from remit.ledger.port import Prepare, Reader, Session, Work
+from remit.ledger.port import Prepare, Reader, Work
+from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
@@ -82,6 +83,8 @@ class Means:
     passports: dict[str, Passport] = field(default_factory=dict)
     # To whom sessions are bound that this process has looked at; this never changes either.
     holders: dict[str, str] = field(default_factory=dict)
+    # The session that was active last for the key of a source; one that is over is found out when it is asked.
+    sources: dict[str, str] = field(default_factory=dict)
     # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
     heads: dict[str, bool] = field(default_factory=dict)
 
@@ -111,7 +114,9 @@ class Means:
             try:
                 known = self.verified(session.passport, session.started_ms // 1000)
             except (TokenError, PassportError):
-                raise StateCorrupt("the passport that is kept with the session does not verify") from None
+                raise StateCorrupt(
+                    "the passport that ledger.db keeps of the session does not verify: remit ledger check"
+                ) from None
             _remember(self.passports, session.id, value=known)
         return known
 
@@ -119,6 +124,10 @@ class Means:
         """Return to whom a session is bound."""
         _remember(self.holders, session.id, value=session.holder)
         return session.holder
+
+    def note_source(self, key: str, session_id: str) -> None:
+        """Remember which session belongs to the key of a source."""
+        _remember(self.sources, key, value=session_id)
 
     def trust_head(self, session: Session) -> None:
         """Note that the last receipt of a session is genuine."""
@@ -129,8 +138,8 @@ class Means:
         return f"{kind}:{self.entropy(16).hex()}"
 
 
-def _remember(known: dict[str, _T], session_id: str, *, value: _T) -> None:
-    """Keep what is known of a session, and forget the oldest where there is much."""
+def _remember(known: dict[str, _T], name: str, *, value: _T) -> None:
+    """Keep what is known under a name, and forget the oldest where there is much."""
     if len(known) >= _MAX_KNOWN:
         known.pop(next(iter(known)), None)
-    known[session_id] = value
+    known[name] = value

@@ -8,28 +8,37 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct, structs
 
 from remit.claims.canonical import encode_base64url
+from remit.claims.mission import Mission
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
-from remit.errors import FieldInvalid
-from remit.governor.evaluate import Answer, Evaluate, Evidence, judged
+from remit.errors import FieldInvalid, KillSwitchOn, LedgerUnavailable
+from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
 from remit.governor.lifecycle import standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import Look, found
-from remit.governor.states import touched
+from remit.governor.sources import Reporter, StartFor, current
+from remit.governor.states import MOVES, left_ms, touched
 from remit.ledger.port import Transaction
+from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import Standing
 
-__all__ = ["Consider", "Observe", "SourceType", "parse_digest"]
+__all__ = ["Consider", "Observe", "Report", "Reported", "SourceType", "parse_digest"]
 
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 
 _TOOLS: Final[Mapping[str, str]] = {"browser": "browser_observe", "desktop": "desktop_observe", "cli": "cli_observe"}
 _COMMAND_TOOL: Final = "cli_command"
+_MAX_TURNS: Final = 5
+_NOTHING_SEEN: Final = Seen()
+# The session of a report that has none yet.
+_NEW: Final = "new"
 _DIGEST: Final = re.compile(r"sha-256:([A-Fa-f0-9]{64})")
 
 
@@ -42,26 +51,27 @@ def parse_digest(text: JSON, place: str = "$.event.content_digest") -> Digest:
     return Digest(alg="sha-256", value=value, canonicalization="none", scope="result")
 
 
-@dataclass(frozen=True)
-class Observe:
+class Observe(Struct, frozen=True):
     """Take an event into the chain of a session. `event` holds its members as they were reported, without text."""
 
     session_id: str
     source: SourceType
     event: Mapping[str, JSON]
     idempotency_key: str = ""
+    seen: Seen = _NOTHING_SEEN
 
     def steps(self, means: Means) -> Steps[Answer]:
         """Evaluate, with the digest of what was seen as evidence."""
         return (yield from self.as_call().steps(means))
 
-    def as_call(self) -> Evaluate:
-        """Return the event as a call with evidence."""
+    def as_call(self, session_id: str | None = None) -> Evaluate:
+        """Return the event as a call with evidence, in the session of this id if that is not yet its own."""
         if self.source not in _TOOLS:
             raise FieldInvalid(f"must be one of {', '.join(_TOOLS)}", place="$.source.type")
         digest = self.event.get("content_digest")
-        evidence = Evidence(content=None if digest is None else parse_digest(digest))
-        return Evaluate(self.session_id, _call(self.source, self.event), self.idempotency_key, evidence)
+        evidence = Evidence(None if digest is None else parse_digest(digest), seen=self.seen)
+        call = _call(self.source, self.event)
+        return Evaluate(session_id or self.session_id, call, self.idempotency_key, evidence)
 
 
 def _call(source: SourceType, event: Mapping[str, JSON]) -> ToolCall:
@@ -70,23 +80,93 @@ def _call(source: SourceType, event: Mapping[str, JSON]) -> ToolCall:
     return ToolCall(tool, event)
 
 
+class Reported(NamedTuple):
+    """The answer to a report, and the session it was taken into."""
+
+    session_id: str
+    answer: Answer
+
+
+class Report(Struct, frozen=True):
+    """Take an event into the session of its reporter, which is started where none is active."""
+
+    reporter: Reporter
+    observe: Observe
+
+    def steps(self, means: Means) -> Steps[Reported]:
+        """Find the session, and observe; one that turns out to be over is followed by another.
+
+        While the kill switch is on, none is: what is observed then is denied in the session that there was.
+        """
+        key, only_active = self.reporter.key, True
+        for _ in range(_MAX_TURNS):
+            name = means.sources.get(key)
+            if name is None:
+                try:
+                    name = (yield from StartFor(self.reporter).steps(means)).session.id
+                except KillSwitchOn:
+                    name, only_active = (yield Commit(lambda transaction: _last_of(transaction, key))), False
+            answer = yield from decided(means, self.observe.as_call(name), only_active=only_active)
+            if answer is not None:
+                return Reported(name, answer)
+            means.sources.pop(key, None)
+        raise LedgerUnavailable("the sessions of this source end faster than they can be started")
+
+
+def _last_of(transaction: Transaction, key: str) -> str:
+    session = current(transaction, key)
+    if session is None:
+        raise KillSwitchOn("no session starts until the kill switch is released")
+    return session.id
+
+
 @dataclass(frozen=True)
 class Consider:
     """Say what would be decided on an event, or on a call. Nothing is kept of it, and nothing is used up."""
 
-    asked: Evaluate | Observe
+    asked: Evaluate | Observe | Report
 
     def steps(self, means: Means) -> Steps[Decision]:
-        """Judge by how the session stands."""
-        name = self.asked.session_id
-        request = self.asked if isinstance(self.asked, Evaluate) else self.asked.as_call()
-        passport = means.passports.get(name) or (yield from Look(name).steps(means)).passport
-
-        def work(transaction: Transaction) -> Standing:
-            session = touched(found(transaction, name), means.clock.now())
-            return standing_in(transaction, session)
-
-        standing: Standing = yield Commit(work)
-        compute = partial(judged, means, request, passport.mission, standing)
-        decision: Decision = yield Aside(compute, fair_to=name)
+        """Judge by how the session stands; a report without one, by how a new one would stand."""
+        asked, place = self.asked, None
+        if isinstance(asked, Report):
+            reporter = asked.reporter
+            place = yield Commit(lambda transaction: _place_of(means, transaction, reporter))
+            asked = structs.replace(asked.observe, session_id=place.standing.session_id)
+        request = asked if isinstance(asked, Evaluate) else asked.as_call()
+        if place is None:
+            place = yield from _place_in(means, request.session_id)
+        compute = partial(judged, means, request, place.mission, place.standing)
+        decision: Decision = yield Aside(compute, fair_to=request.session_id)
         return decision
+
+
+class _Place(NamedTuple):
+    """Where something is judged: under which mission, and how its session stands."""
+
+    mission: Mission
+    standing: Standing
+
+
+def _place_in(means: Means, name: str) -> Steps[_Place]:
+    passport = means.passports.get(name) or (yield from Look(name).steps(means)).passport
+
+    def work(transaction: Transaction) -> Standing:
+        session = touched(found(transaction, name), means.clock.now())
+        return standing_in(transaction, session)
+
+    standing: Standing = yield Commit(work)
+    return _Place(passport.mission, standing)
+
+
+def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> _Place:
+    """Return the place of a reporter: its session while that is active, else one that would be new."""
+    session = current(transaction, reporter.key)
+    if session is not None:
+        session = touched(session, means.clock.now())
+        if session.state == "active" and left_ms(session) > 0:
+            return _Place(means.passport_of(session).mission, standing_in(transaction, session))
+    mission = reporter.mission
+    budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
+    refusal = MOVES["kill"].code if transaction.switches.kill_switch else ""
+    return _Place(mission, Standing(_NEW, budget, refusal))

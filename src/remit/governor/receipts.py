@@ -6,18 +6,19 @@ and only here.
 
 from typing import Final
 
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from remit.claims.chain import Head, draft, ordered_receipt_id
 from remit.claims.draft import Draft
-from remit.claims.receipt import MAX_TOOL, SignedReceipt, Step
+from remit.claims.receipt import MAX_TOOL, Measurement, SignedReceipt, Step
 from remit.errors import TokenTooLarge
 from remit.governor.clock import Moment, timestamp
 from remit.governor.means import Means
 from remit.governor.states import duration_left_s
-from remit.ledger.port import Kept, Once, Pending, Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Kept, Once, Pending, Session
 
-__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "moment_of", "receipt_of"]
+__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "drafted", "moment_of", "receipt_of"]
 
 # Who speaks in receipts that are not about a call.
 GOVERNOR: Final = "governor"
@@ -62,16 +63,23 @@ def append(
 
     `form` is the canonical form of the arguments that the step is about.
     """
+    session, pending = drafted(means, transaction, session, step, now, form=form)
+    return transaction.append(session, pending, once=once, result_of=result_of), pending
+
+
+def drafted(
+    means: Means, transaction: Transaction, session: Session, step: Step, now: Moment, *, form: bytes
+) -> tuple[Session, Pending]:
+    """Return the receipt of a step, to be appended to the session that is returned with it: its verdict is counted."""
     session = structs.replace(session, **{step.verdict: getattr(session, step.verdict) + 1})
     signing = means.keys.signing(transaction.switches.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)
-    pending = Pending(_drafted(means, head, step, now, form), signing)
-    return transaction.append(session, pending, once=once, result_of=result_of), pending
+    return session, Pending(_draft(means, head, step, now, form), signing)
 
 
-def _drafted(means: Means, head: Head, step: Step, now: Moment, form: bytes) -> Draft:
+def _draft(means: Means, head: Head, step: Step, now: Moment, form: bytes) -> Draft:
     new_id = ordered_receipt_id(now.wall_ms, means.entropy(10))
     try:
         return draft(head, step, form=form, new_id=new_id, now=now.wall_s)
@@ -89,4 +97,14 @@ def _shortened(step: Step) -> Step:
         policy_decisions=tuple(
             structs.replace(said, reason=clip(said.reason or "", _SHORT)) for said in step.policy_decisions[:16]
         ),
+        measurements=_short_measurements(step),
     )
+
+
+def _short_measurements(step: Step) -> dict[str, Measurement] | UnsetType:
+    if step.measurements is UNSET:
+        return UNSET
+    return {
+        name: structs.replace(one, description=clip(one.description, _SHORT) if one.description else UNSET)
+        for name, one in step.measurements.items()
+    }

@@ -15,7 +15,8 @@ from remit.governor.lifecycle import looked_at
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of, receipt_of
 from remit.governor.sessions import found
-from remit.ledger.port import Kept, Pending, Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Kept, Pending, Session
 from remit.policy.engines import DENIALS
 
 __all__ = ["RecordResult", "Recorded"]

@@ -13,7 +13,8 @@ from remit.governor.lifecycle import close, looked_at, settle
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.sessions import durable, found
 from remit.governor.states import MOVES
-from remit.ledger.port import Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import Session
 
 __all__ = ["MAX_REASON", "KillSwitch", "RevokePassport", "RevokeSession"]
 

@@ -21,9 +21,10 @@ from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.states import MOVES, left_ms
-from remit.ledger.port import RESTORED, Session, Transaction
+from remit.ledger.port import Transaction
+from remit.ledger.records import RESTORED, Session
 
-__all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found"]
+__all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found", "kept", "new_session"]
 
 
 class Started(NamedTuple):
@@ -91,12 +92,12 @@ def _start(means: Means, transaction: Transaction, passport: Passport, holder: s
     if transaction.session(passport.jti) is not None:
         session = found(transaction, passport.jti)
         check_holder(session.holder, holder)
-        return Started(_kept(means, transaction, session, now), _same(means, session, passport), existing=True)
+        return Started(kept(means, transaction, session, now), _same(means, session, passport), existing=True)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
-    session = structs.replace(_new_session(means, transaction, passport, now), holder=holder)
+    session = structs.replace(new_session(means, transaction, passport, now), holder=holder)
     if passport.parent_jti is not None:
         parent = _delegating(means, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))
@@ -116,7 +117,7 @@ def _identity(passport: Passport) -> tuple[object, ...]:
     return passport.issuer, passport.mission, passport.parent_jti, passport.bound_to, passport.expires_at
 
 
-def _kept(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def kept(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
     """Return a session that was looked at, and keep what was found."""
     looked = looked_at(means, transaction, session, now)
     if looked.state != session.state:
@@ -139,7 +140,8 @@ def _delegating(means: Means, transaction: Transaction, passport: Passport, now:
     return parent
 
 
-def _new_session(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+def new_session(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+    """Return the session that a passport starts now. It is not kept yet."""
     mission = passport.mission
     return Session(
         id=passport.jti,
@@ -169,7 +171,7 @@ class Look:
         """Read the session, and its passport where this process sees it for the first time."""
 
         def work(transaction: Transaction) -> Session:
-            return _kept(means, transaction, found(transaction, self.session_id), means.clock.now())
+            return kept(means, transaction, found(transaction, self.session_id), means.clock.now())
 
         session: Session = yield Commit(work)
         return Looked(session, means.passport_of(session))

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from remit.claims.attestation import SessionState
 from remit.governor.clock import Moment, elapsed_between
-from remit.ledger.port import Session, Switches
+from remit.ledger.records import Session, Switches
 from remit.policy.budget import Account, Budget
 from remit.policy.engines import Standing
 

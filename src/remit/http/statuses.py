@@ -18,6 +18,7 @@ from remit.errors import (
     HolderMismatch,
     HostRefused,
     HttpMalformed,
+    HubTokenRequired,
     InputError,
     KeyMaterialError,
     KillSwitchOn,
@@ -25,6 +26,7 @@ from remit.errors import (
     MediaTypeRefused,
     MethodRefused,
     MissionWidened,
+    OriginRefused,
     PassportError,
     PassportExpired,
     PassportRevoked,
@@ -90,7 +92,9 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     RouteNotFound: Status(404, "not_found"),
     MethodRefused: Status(405, "method_not_allowed"),
     MediaTypeRefused: Status(415, "unsupported_media_type"),
+    OriginRefused: Status(403, "origin_not_allowed"),
     TokenRequired: Status(401, "auth_required"),
+    HubTokenRequired: Status(401, "hub_auth_required"),
     TooManyTries: Status(429, "too_many_tries"),
     ServiceBusy: Status(503, "busy"),
 }
@@ -115,6 +119,6 @@ def headers_for(error: BaseException) -> _Headers:
     """Return the headers that some errors bring along."""
     if isinstance(error, MethodRefused):
         return [(b"allow", error.allowed.encode("ascii"))]
-    if isinstance(error, TokenRequired):
+    if isinstance(error, HubTokenRequired | TokenRequired):
         return [(b"www-authenticate", b"Bearer")]
     return _SOON if status_of(error).status in (429, 503) else []

@@ -15,7 +15,7 @@ import apsw
 from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerUnavailable, StateCorrupt
 from remit.ledger.embedded import check_ours, open_rows
 from remit.ledger.home import Home
-from remit.ledger.port import Overview
+from remit.ledger.records import Overview
 from remit.ledger.rows import Rows, translated
 from remit.ledger.sqlite import connect_reader
 

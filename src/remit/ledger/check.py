@@ -7,6 +7,7 @@ attestations of one session.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import apsw
 
@@ -21,10 +22,22 @@ from remit.ledger.findings import Notebook, Progress, Report
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
-from remit.ledger.port import KeyRecord
+from remit.ledger.records import KeyRecord
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["check_ledger"]
+
+# By denial code; none is permitted. Sums are floating: whole numbers that somebody has put there can be too large.
+_COUNTS: Final = """
+SELECT code, total(there), total(by_minute), total(in_all) FROM (
+  SELECT code, count(*) AS there, 0 AS by_minute, 0 AS in_all FROM receipts WHERE code != '' GROUP BY code
+  UNION ALL SELECT '', permitted, 0, permitted FROM (
+    SELECT (SELECT count(*) FROM receipts) - (SELECT count(*) FROM receipts WHERE code != '') AS permitted
+  )
+  UNION ALL SELECT code, 0, total(count), 0 FROM minutes GROUP BY code
+  UNION ALL SELECT code, 0, 0, count FROM codes
+) GROUP BY code HAVING total(there) != total(by_minute) OR total(there) != total(in_all)
+"""
 
 
 def check_ledger(
@@ -71,11 +84,22 @@ class _Check(Notebook):
                 overview = rows.overview()
                 (receipts,) = connection.execute("SELECT count(*) FROM receipts").fetchone() or (0,)
                 (sessions,) = connection.execute("SELECT count(*) FROM sessions").fetchone() or (0,)
+                (sources,) = connection.execute("SELECT count(*) FROM sources").fetchone() or (0,)
+                self._denials(connection)
+                counted = rows.source_count()
         self.total = receipts
         if overview.receipts != receipts:
             self.note("count_mismatch", f"{receipts} receipts are there, and they are numbered to {overview.receipts}")
         if overview.sessions != sessions:
             self.note("count_mismatch", f"{sessions} sessions are there, and {overview.sessions} were started")
+        if counted != sources:
+            self.note("count_mismatch", f"{sources} sources are there, and {counted} were told")
+
+    def _denials(self, connection: apsw.Connection) -> None:
+        """Hold what is counted by denial code, in all and by the minute, against the receipts."""
+        for code, there, by_minute, in_all in connection.execute(_COUNTS):
+            counted = f"{in_all:.0f} are counted, and {by_minute:.0f} by the minute"
+            self.note("count_mismatch", f"{there:.0f} receipts have the code {code[:128]!r}, {counted}")
 
     def keys(self, home: Home, rows: Rows) -> None:
         """Follow the keys from the first to the one that signs, whose file must be there."""

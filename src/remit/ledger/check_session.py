@@ -13,14 +13,15 @@ from remit.claims.passport import verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import Notebook
-from remit.ledger.port import Session
+from remit.ledger.records import Session
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["SessionCheck"]
 
 _LAST: Final = "SELECT max(seq) FROM receipts WHERE session = ?"
 _RECEIPTS: Final = """
-SELECT number, seq, parent, id, token FROM receipts WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT 1000
+SELECT number, seq, parent, id, code, token FROM receipts
+WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT 1000
 """
 # In all, and what is not settled yet.
 _SET_ASIDE: Final = """
@@ -33,6 +34,7 @@ class _Row(NamedTuple):
     seq: int
     parent: int | None
     id: str
+    code: str
 
 
 class SessionCheck:
@@ -117,8 +119,8 @@ class SessionCheck:
                 page: list[tuple[Any, ...]] = self._db.execute(
                     _RECEIPTS, (self._session.number, after, self._length)
                 ).fetchall()
-            for number, seq, parent, receipt_id, token in page:
-                self._waiting.append(_Row(number, seq, parent, receipt_id))
+            for *row, token in page:
+                self._waiting.append(_Row(*row))
                 yield token
             if not page:
                 return
@@ -127,7 +129,8 @@ class SessionCheck:
     def _take(self, receipt: SignedReceipt, head: Head) -> None:
         """Count a verified receipt, and hold against it what rows and statements say at this place."""
         row, last, claims = self._waiting.popleft(), self._last, receipt.claims
-        expected = _Row(row.number, head.length, last.number if last else None, claims.receipt_id)
+        code = claims.internal_denial_code or ""
+        expected = _Row(row.number, head.length, last.number if last else None, claims.receipt_id, code)
         if row != expected:
             self._note("row_mismatch", receipt=head.length)
         delta = claims.budget_delta
@@ -164,6 +167,8 @@ class SessionCheck:
         counted = verdicts["compliant"], verdicts["violation"], verdicts["insufficient_evidence"]
         if counted != (session.compliant, session.violation, session.insufficient_evidence):
             self._note("session_mismatch", "the verdicts of the session are not those of its receipts")
+        if session.observed > length:
+            self._note("session_mismatch", f"{session.observed} events are counted, and {length} receipts are there")
         for stated in self._attested:
             self._note("head_mismatch", f"{stated} receipts were attested, and {length} are there", length)
         if self._bookmark is not None:

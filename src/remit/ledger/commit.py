@@ -14,8 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
-from remit.ledger.port import Prepare, Reader, Session, Switches, Work
+from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.post import Item, LoopPost, settle, wait_for
+from remit.ledger.records import Session, Switches
 from remit.ledger.transaction import Buffer, Changes, Known, Seen, Store
 
 __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]

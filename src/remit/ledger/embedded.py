@@ -19,7 +19,7 @@ from remit.ledger.commit import DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
-from remit.ledger.port import Overview
+from remit.ledger.records import Overview
 from remit.ledger.rows import Rows, SqliteReader, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
 from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 from remit.claims.chain import Each
 from remit.claims.keys import Keyring
 from remit.errors import StateError
-from remit.ledger.port import Session
+from remit.ledger.records import Session
 
 __all__ = ["FAULTS", "MAX_FINDINGS", "Finding", "Notebook", "Progress", "Report"]
 

@@ -12,7 +12,8 @@ from remit.claims.chain import verifier_id
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
 from remit.claims.succession import sign_key_change, with_successors
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import KeyRecord, Ledger, Reader, Transaction
+from remit.ledger.port import Ledger, Reader, Transaction
+from remit.ledger.records import KeyRecord
 
 __all__ = ["LedgerKeys", "first_key", "keyring_of", "rotate"]
 

@@ -4,16 +4,31 @@ It keeps every promise of the port but the one that gives a ledger its name: it 
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 from msgspec import structs
 
 from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
-from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Repeated, Session, Switches
-from remit.ledger.transaction import Changes, Seen
+from remit.ledger.records import (
+    NOTES_KEPT,
+    CodeCount,
+    Delegation,
+    Kept,
+    KeyRecord,
+    MinuteCount,
+    Note,
+    Numbered,
+    Overview,
+    Repeated,
+    Session,
+    Source,
+    Switches,
+)
+from remit.ledger.transaction import Appended, Changes, Seen
 
 __all__ = ["MemoryStore", "Shelf"]
 
@@ -36,8 +51,13 @@ class Shelf:
     keys: list[KeyRecord] = field(default_factory=list)
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
-    # The sessions of all receipts, in the order they came.
-    order: list[str] = field(default_factory=list)
+    # All receipts, in the order they came.
+    order: list[Numbered] = field(default_factory=list)
+    minutes: Counter[tuple[int, str]] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    # By session; notes by their place in the ring, too.
+    sources: dict[str, Source] = field(default_factory=dict)
+    notes: dict[str, dict[int, Note]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -72,7 +92,7 @@ class MemoryStore:
     def touched(self) -> set[str]:
         """Return the sessions that others have appended to since this was last asked."""
         before, self._last = self._last, len(self._shelf.order)
-        return set(self._shelf.order[before:])
+        return {numbered.kept.session_id for numbered in self._shelf.order[before:]}
 
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
         """Tell whether what was read before still holds."""
@@ -87,17 +107,11 @@ class MemoryStore:
         shelf = self._shelf
         numbers = count(len(shelf.sessions) + 1)
         sessions = {name: self._moved(session, numbers) for name, session in changes.sessions.items()}
+        sources = self._told(changes)
         shelf.sessions.update(sessions)
-        for session_id, seq, pending, once, result_of in changes.receipts:
-            receipt = pending.receipt
-            kept = Kept(session_id, seq, receipt.claims.receipt_id, receipt.token)
-            shelf.receipts[kept.receipt_id] = kept
-            shelf.chains.setdefault(kept.session_id, []).append(kept)
-            shelf.order.append(session_id)
-            if once is not None:
-                shelf.repeats[session_id, once.key] = Repeated(kept, once.digest)
-            if result_of:
-                shelf.results[result_of] = kept
+        shelf.sources.update(sources)
+        for appended in changes.receipts:
+            self._append(appended)
         shelf.delegations.update({(it.parent, it.request): it for it in changes.delegates.values()})
         shelf.revocations = changes.revocations | shelf.revocations
         shelf.keys += changes.keys
@@ -119,6 +133,29 @@ class MemoryStore:
             raise HeadMoved("another has changed the session")
         return structs.replace(session, number=session.number or next(numbers), version=session.version + 1)
 
+    def _told(self, changes: Changes) -> dict[str, Source]:
+        told = {source.session_id: source for source in changes.sources}
+        if len(told) < len(changes.sources) or told.keys() & self._shelf.sources or told.keys() - changes.sessions:
+            raise HeadMoved("a source of a session that is not new")
+        return told
+
+    def _append(self, appended: Appended) -> None:
+        shelf, receipt, session_id = self._shelf, appended.pending.receipt, appended.session_id
+        claims, number = receipt.claims, len(shelf.order) + 1
+        kept, code = Kept(session_id, appended.seq, claims.receipt_id, receipt.token), claims.internal_denial_code or ""
+        shelf.receipts[kept.receipt_id] = kept
+        shelf.chains.setdefault(session_id, []).append(kept)
+        shelf.order.append(Numbered(number, code, kept))
+        shelf.minutes[claims.iat // 60, code] += 1
+        shelf.codes[code] += 1
+        if appended.once is not None:
+            shelf.repeats[session_id, appended.once.key] = Repeated(kept, appended.once.digest)
+        if appended.result_of:
+            shelf.results[appended.result_of] = kept
+        if appended.note:
+            ring = shelf.notes.setdefault(session_id, {})
+            ring[appended.observed % NOTES_KEPT] = Note(appended.observed, appended.note)
+
     def session(self, session_id: str) -> Session | None:
         """Return the session of this id."""
         return self._shelf.sessions.get(session_id)
@@ -127,6 +164,11 @@ class MemoryStore:
         """Return sessions in the order they were started."""
         later = sorted((it for it in self._shelf.sessions.values() if it.number > after), key=lambda it: it.number)
         return later[:limit]
+
+    def latest_sessions(self, *, before: int | None = None, limit: int = 50) -> list[Session]:
+        """Return sessions, newest first."""
+        earlier = [it for it in list(self._shelf.sessions.values()) if before is None or it.number < before]
+        return sorted(earlier, key=lambda it: it.number, reverse=True)[:limit]
 
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
@@ -139,6 +181,57 @@ class MemoryStore:
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
         """Return receipts of a session in the order of the chain."""
         return self._shelf.chains.get(session_id, [])[after : after + limit]
+
+    def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return receipts of the whole ledger, newest first."""
+        newest_first = reversed(self._shelf.order)
+        return list(islice((it for it in newest_first if before is None or it.number < before), limit))
+
+    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return denials of the whole ledger, newest first."""
+        denied = [it for it in self.latest(before=before, limit=len(self._shelf.order)) if it.code]
+        return [it for it in denied if code in ("", it.code)][:limit]
+
+    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return denials of a session, newest first."""
+        denied = [it for it in reversed(self._shelf.order) if it.code and it.kept.session_id == session_id]
+        return [it for it in denied if before is None or it.kept.seq < before][:limit]
+
+    def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
+        """Return the counts from this minute on, oldest first, those of `step` minutes together."""
+        together: Counter[tuple[int, str]] = Counter()
+        for (minute, code), number in self._shelf.minutes.items():
+            if minute >= since:
+                together[minute // step * step, code] += number
+        return [MinuteCount(*place, number) for place, number in sorted(together.items())]
+
+    def codes(self) -> list[CodeCount]:
+        """Return the counts of the whole ledger."""
+        return [CodeCount(*it) for it in sorted(self._shelf.codes.items())]
+
+    def source(self, key: str) -> Source | None:
+        """Return the source of this key, with the session that was started last for it."""
+        return next((told for _, told in reversed(self._sources()) if told.key == key), None)
+
+    def source_of(self, session_id: str) -> Source | None:
+        """Return who reports to a session."""
+        return self._shelf.sources.get(session_id)
+
+    def sources(self, *, after: int = 0, limit: int = 100) -> list[tuple[Session, Source]]:
+        """Return sessions with their sources in the order they were started."""
+        return [it for it in self._sources() if it[0].number > after][:limit]
+
+    def _sources(self) -> list[tuple[Session, Source]]:
+        told = [(self._shelf.sessions[name], source) for name, source in list(self._shelf.sources.items())]
+        return sorted(told, key=lambda it: it[0].number)
+
+    def source_count(self) -> int:
+        """Return how many sessions have a source."""
+        return len(self._shelf.sources)
+
+    def notes(self, session_id: str) -> list[Note]:
+        """Return the last notes of a session, oldest first."""
+        return sorted(self._shelf.notes.get(session_id, {}).values())
 
     def count(self, session_id: str) -> int:
         """Return how many receipts of a session are kept."""

@@ -24,7 +24,7 @@ from remit.ledger.embedded import FILE, USE, check_ours, mark_of, place_of
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
-from remit.ledger.port import RESTORED, KeyRecord, Overview, Switches
+from remit.ledger.records import RESTORED, KeyRecord, Overview, Switches
 from remit.ledger.rows import Rows, translated
 from remit.ledger.sqlite import connect, connect_reader
 

@@ -14,13 +14,45 @@ import apsw
 
 from remit.claims.canonical import sha256_hex
 from remit.errors import FieldInvalid, LedgerUnavailable, StateCorrupt
-from remit.ledger.port import Delegation, Kept, KeyRecord, Overview, Repeated, Session, Switches
+from remit.ledger.records import (
+    CodeCount,
+    Delegation,
+    Kept,
+    KeyRecord,
+    MinuteCount,
+    Note,
+    Numbered,
+    Overview,
+    Repeated,
+    Session,
+    Source,
+    Switches,
+)
 
 __all__ = ["SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
-_SESSION: Final = "SELECT " + ", ".join(f'"{name}"' for name in SESSION_COLUMNS) + " FROM sessions "  # noqa: S608
+_COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
+_SESSION: Final = f"SELECT {_COLUMNS} FROM sessions s "  # noqa: S608
+_ITS_NUMBER: Final = "(SELECT number FROM sessions WHERE id = ?)"
 _KEPT: Final = "SELECT s.id, r.seq, r.id, r.token FROM receipts r JOIN sessions s ON s.number = r.session "
+# Which index is used, and where a join begins, must not depend on what is guessed of the tables: where denials are few,
+# all receipts would be walked through for them.
+_NUMBERED: Final = "SELECT r.number, r.code, s.id, r.seq, r.id, r.token FROM receipts r"
+_WHERE: Final = "CROSS JOIN sessions s ON s.number = r.session WHERE"
+_NEWEST: Final = "r.number < ? ORDER BY r.number DESC LIMIT ?"
+_LATEST: Final = f"{_NUMBERED} {_WHERE} {_NEWEST}"
+_DENIALS: Final = f"{_NUMBERED} INDEXED BY denials {_WHERE} r.code != '' AND {_NEWEST}"
+_OF_CODE: Final = f"{_NUMBERED} INDEXED BY denials_by_code {_WHERE} r.code != '' AND r.code = ? AND {_NEWEST}"
+_OF_SESSION: Final = (
+    f"{_NUMBERED} INDEXED BY denials_by_session {_WHERE} r.code != '' AND r.session = {_ITS_NUMBER} "
+    "AND r.seq < ? ORDER BY r.seq DESC LIMIT ?"
+)
+_TOLD: Final = "FROM sources o CROSS JOIN sessions s ON s.number = o.session WHERE "
+_SOURCE: Final = f"SELECT s.id, o.key, o.told {_TOLD}"
+_SOURCES: Final = f"SELECT {_COLUMNS}, s.id, o.key, o.told {_TOLD}"
+# More than any number is.
+_END: Final = 2**63 - 1
 _DELEGATION: Final = "SELECT " + ", ".join(Delegation._fields) + " FROM delegations "  # noqa: S608
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
@@ -35,9 +67,11 @@ class _Translated:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, _CORRUPT):
-            raise StateCorrupt("the ledger file is damaged; restore a backup of it") from error
+            raise StateCorrupt("ledger.db is damaged: restore a backup of it") from error
         if isinstance(error, UnicodeEncodeError):
             raise FieldInvalid("a text holds half a character") from None
+        if isinstance(error, OverflowError):
+            raise FieldInvalid("a number is larger than any that is kept") from None
         if isinstance(error, apsw.Error):
             raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
 
@@ -76,6 +110,11 @@ class Rows:
         rows = self._all(_SESSION + "WHERE number > ? ORDER BY number LIMIT ?", after, limit)
         return [_session(row) for row in rows]
 
+    def latest_sessions(self, *, before: int | None = None, limit: int = 50) -> list[Session]:
+        """Return sessions, newest first."""
+        rows = self._all(_SESSION + "WHERE s.number < ? ORDER BY s.number DESC LIMIT ?", _end(before), limit)
+        return [_session(row) for row in rows]
+
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
         row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
@@ -91,17 +130,68 @@ class Rows:
         sql = _KEPT + "WHERE s.id = ? AND r.seq > ? ORDER BY r.seq LIMIT ?"
         return [Kept(*row) for row in self._all(sql, session_id, after, limit)]
 
+    def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return receipts of the whole ledger, newest first."""
+        return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
+
+    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return denials of the whole ledger, newest first."""
+        if code:
+            return [_numbered(row) for row in self._all(_OF_CODE, code, _end(before), limit)]
+        return [_numbered(row) for row in self._all(_DENIALS, _end(before), limit)]
+
+    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+        """Return denials of a session, newest first."""
+        return [_numbered(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
+
+    def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
+        """Return the counts from this minute on, oldest first, those of `step` minutes together."""
+        sql = "SELECT minute / ?2 * ?2, code, sum(count) FROM minutes WHERE minute >= ?1 GROUP BY 1, 2 ORDER BY 1, 2"
+        return [MinuteCount(*row) for row in self._all(sql, since, step)]
+
+    def codes(self) -> list[CodeCount]:
+        """Return the counts of the whole ledger: of each denial code, and before them of what was permitted."""
+        # By one statement, so that both are as of one moment.
+        denied = "SELECT code, count FROM codes"
+        whole = (
+            "SELECT '', coalesce((SELECT max(number) FROM receipts), 0) - (SELECT coalesce(sum(count), 0) FROM codes)"
+        )
+        rows = self._all(f"{whole} UNION ALL {denied} ORDER BY 1")
+        return [CodeCount(*row) for row in rows if row[1]]
+
+    def source(self, key: str) -> Source | None:
+        """Return the source of this key, with the session that was started last for it."""
+        row = self._one(_SOURCE + "o.key = ? ORDER BY o.session DESC LIMIT 1", key)
+        return Source(*row) if row else None
+
+    def source_of(self, session_id: str) -> Source | None:
+        """Return who reports to a session."""
+        row = self._one(_SOURCE + "o.session = " + _ITS_NUMBER, session_id)
+        return Source(*row) if row else None
+
+    def sources(self, *, after: int = 0, limit: int = 100) -> list[tuple[Session, Source]]:
+        """Return sessions with their sources in the order they were started."""
+        rows = self._all(_SOURCES + "o.session > ? ORDER BY o.session LIMIT ?", after, limit)
+        return [(_session(row[:-3]), Source(*row[-3:])) for row in rows]
+
+    def source_count(self) -> int:
+        """Return how many sessions have a source."""
+        row = self._one("SELECT sources FROM ledger")
+        return row[0] if row else 0
+
+    def notes(self, session_id: str) -> list[Note]:
+        """Return the last notes of a session, oldest first."""
+        sql = f"SELECT observed, text FROM notes WHERE session = {_ITS_NUMBER} ORDER BY observed"  # noqa: S608
+        return [Note(*row) for row in self._all(sql, session_id)]
+
     def count(self, session_id: str) -> int:
         """Return how many receipts of a session are kept."""
-        row = self._one(
-            "SELECT count(*) FROM receipts WHERE session = (SELECT number FROM sessions WHERE id = ?)", session_id
-        )
+        row = self._one("SELECT count(*) FROM receipts WHERE session = " + _ITS_NUMBER, session_id)  # noqa: S608
         return row[0] if row else 0
 
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations over a session, oldest first."""
-        of_session = "(SELECT number FROM sessions WHERE id = ?)"
-        sql = f"SELECT token FROM attestations WHERE session = {of_session} ORDER BY number"  # noqa: S608
+        sql = f"SELECT token FROM attestations WHERE session = {_ITS_NUMBER} ORDER BY number"  # noqa: S608
         return [row[0] for row in self._all(sql, session_id)]
 
     def bookmark(self, session_id: str) -> str | None:
@@ -135,7 +225,7 @@ class Rows:
         """Return what holds for the whole ledger."""
         row = self._one("SELECT kid, kill_switch, epoch, killed_up_to FROM ledger")
         if row is None:
-            raise StateCorrupt("the ledger file has lost its first row; restore a backup of it")
+            raise StateCorrupt("ledger.db has lost its first row: restore a backup of it")
         return Switches(row[0], bool(row[1]), row[2], row[3])
 
     def repeated(self, session_id: str, key: str) -> Repeated | None:
@@ -182,6 +272,14 @@ class Rows:
 
 def _session(row: tuple[Any, ...]) -> Session:
     return Session(**dict(zip(SESSION_COLUMNS, row, strict=True)))
+
+
+def _numbered(row: tuple[Any, ...]) -> Numbered:
+    return Numbered(row[0], row[1], Kept(*row[2:]))
+
+
+def _end(before: int | None) -> int:
+    return _END if before is None else before
 
 
 def _delegation(row: tuple[Any, ...]) -> Delegation:

@@ -2,7 +2,8 @@
 
 Forward only: a migration is never changed once it was released, and a file of a newer version is refused. Every index
 on the way of a receipt grows at its end, so that the millionth costs what the first did: sequence numbers count, a
-parent is named by its row, and receipt ids begin with their time.
+parent is named by its row, and receipt ids begin with their time. What people look for later, denials and counts, is
+kept ready in the same way: in indices that hold only denials, and in one row per minute and per denial code.
 """
 
 from functools import lru_cache
@@ -24,7 +25,8 @@ CREATE TABLE ledger (
   kill_switch INTEGER NOT NULL CHECK (kill_switch IN (0, 1)),
   epoch       INTEGER NOT NULL,
   killed_up_to INTEGER NOT NULL,
-  sessions    INTEGER NOT NULL
+  sessions    INTEGER NOT NULL,
+  sources     INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE keys (
@@ -62,6 +64,8 @@ CREATE TABLE sessions (
   compliant    INTEGER NOT NULL,
   violation    INTEGER NOT NULL,
   insufficient_evidence INTEGER NOT NULL,
+  observed     INTEGER NOT NULL CHECK (observed >= 0),
+  marks        TEXT    NOT NULL,
   elapsed_ms   INTEGER NOT NULL,
   seen_boot    TEXT    NOT NULL,
   seen_mono_ms INTEGER NOT NULL,
@@ -78,11 +82,42 @@ CREATE TABLE receipts (
   seq     INTEGER NOT NULL,
   parent  INTEGER REFERENCES receipts (number),
   id      TEXT    NOT NULL UNIQUE,
+  code    TEXT    NOT NULL,
   token   TEXT    NOT NULL,
   UNIQUE (session, seq),
   UNIQUE (session, parent),
   CHECK ((seq = 1) = (parent IS NULL))
 ) STRICT;
+CREATE INDEX denials ON receipts (number) WHERE code != '';
+CREATE INDEX denials_by_code ON receipts (code, number) WHERE code != '';
+CREATE INDEX denials_by_session ON receipts (session, seq) WHERE code != '';
+
+CREATE TABLE minutes (
+  minute INTEGER NOT NULL,
+  code   TEXT    NOT NULL,
+  count  INTEGER NOT NULL CHECK (count > 0),
+  PRIMARY KEY (minute, code)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE codes (
+  code  TEXT    PRIMARY KEY,
+  count INTEGER NOT NULL CHECK (count > 0)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sources (
+  session INTEGER PRIMARY KEY REFERENCES sessions (number),
+  key     TEXT    NOT NULL,
+  told    TEXT    NOT NULL
+) STRICT;
+CREATE INDEX sources_by_key ON sources (key, session);
+
+CREATE TABLE notes (
+  session  INTEGER NOT NULL REFERENCES sessions (number),
+  slot     INTEGER NOT NULL,
+  observed INTEGER NOT NULL,
+  text     TEXT    NOT NULL,
+  PRIMARY KEY (session, slot)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE repeats (
   session INTEGER NOT NULL REFERENCES sessions (number),

@@ -14,7 +14,7 @@ import apsw
 from msgspec import structs
 
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
-from remit.ledger.port import KeyRecord, Session, Switches
+from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source, Switches
 from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import Appended, Attested, Changes, Seen
@@ -88,7 +88,7 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
             if _migrate(connection):
                 key = first_key()
                 values = (ledger_id, key.created_ms, key.kid)
-                connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0, 0)", values)
+                connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0, 0, 0)", values)
                 connection.execute(_KEY, key)
         except BaseException:
             connection.execute("ROLLBACK")
@@ -126,8 +126,16 @@ _DELEGATE: Final = (
     "INSERT INTO delegations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (parent, request) DO UPDATE SET settled = excluded.settled"
 )
-_APPEND: Final = "INSERT INTO receipts (number, session, seq, parent, id, token) VALUES "
-_ROW: Final = "(?, ?, ?, ?, ?, ?)"
+# Of many rows each: what comes before the rows, a row, and what comes after them.
+_APPEND: Final = (
+    "INSERT INTO receipts (number, session, seq, parent, id, code, token) VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?)",
+    "",
+)
+_ADD: Final = "DO UPDATE SET count = count + excluded.count"
+_COUNT_MINUTES: Final = "INSERT INTO minutes VALUES ", "(?, ?, ?)", f" ON CONFLICT (minute, code) {_ADD}"
+_COUNT_CODES: Final = "INSERT INTO codes VALUES ", "(?, ?)", f" ON CONFLICT (code) {_ADD}"
+_NOTE: Final = "INSERT OR REPLACE INTO notes VALUES ", "(?, ?, ?, ?)", ""
 _TOUCHED: Final = (
     "SELECT DISTINCT s.id FROM receipts r JOIN sessions s ON s.number = r.session WHERE r.number > ? AND r.number <= ?"
 )
@@ -235,6 +243,8 @@ class SqliteStore(Rows):
         sessions = {name: self._placed(session) for name, session in changes.sessions.items()}
         lasts = self._append(changes.receipts, sessions)
         kept = {name: self._moved(session, lasts.get(name)) for name, session in sessions.items()}
+        for source in changes.sources:
+            self._tell(source, sessions)
         for delegation in changes.delegates.values():
             self._db.execute(_DELEGATE, delegation)
         for passport, (at_ms, reason) in changes.revocations.items():
@@ -266,21 +276,42 @@ class SqliteStore(Rows):
         if not receipts:
             return lasts
         numbers, rows = count(self._newest() + 1), list[tuple[object, ...]]()
-        for session_id, seq, pending, _, _ in receipts:
+        places = list[tuple[int, str]]()
+        for session_id, seq, pending, _, _, _, _ in receipts:
             session, number, receipt = sessions[session_id], next(numbers), pending.receipt
-            parent = lasts.get(session_id, session.last_number)
-            rows.append((number, session.number, seq, parent, receipt.claims.receipt_id, receipt.token))
+            parent, claims = lasts.get(session_id, session.last_number), receipt.claims
+            code = claims.internal_denial_code or ""
+            rows.append((number, session.number, seq, parent, claims.receipt_id, code, receipt.token))
+            places.append((claims.iat // 60, code))
             lasts[session_id] = number
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            # One statement for many: each would let go of the interpreter's lock, and queue for it again.
-            some = rows[start : start + _ROWS_AT_ONCE]
-            self._db.execute(_APPEND + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
+        self._put_rows(_APPEND, rows)
+        self._count(places)
         self._connect_receipts(receipts, sessions)
         return lasts
 
+    def _put_rows(self, parts: tuple[str, str, str], rows: Sequence[tuple[object, ...]]) -> None:
+        """Write many by one statement: each would let go of the interpreter's lock, and queue for it again."""
+        before, row, after = parts
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            self._db.execute(before + ", ".join([row] * len(some)) + after, list(chain.from_iterable(some)))
+
+    def _count(self, places: Sequence[tuple[int, str]]) -> None:
+        """Add receipts to the counts of their minutes and of their codes."""
+        # In a group there are few different ones, and a list counts faster than anything else then.
+        minutes = [(*place, places.count(place)) for place in set(places)]
+        self._put_rows(_COUNT_MINUTES, minutes)
+        # What is permitted needs no count of its own: it is all the rest.
+        denied = dict.fromkeys([code for _, code, _ in minutes if code], 0)
+        for _, code, added in minutes:
+            if code:
+                denied[code] += added
+        self._put_rows(_COUNT_CODES, list(denied.items()))
+
     def _connect_receipts(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> None:
-        """Write which key or decision a receipt answers."""
-        for session_id, _, pending, once, result_of in receipts:
+        """Write which key or decision a receipt answers, and what is noted of its event."""
+        notes = list[tuple[object, ...]]()
+        for session_id, _, pending, once, result_of, observed, note in receipts:
             receipt_id = pending.draft.claims.receipt_id
             if once is not None:
                 sql = f"INSERT INTO repeats VALUES (?, ?, ?, ({_NUMBER_OF}))"  # noqa: S608
@@ -288,6 +319,9 @@ class SqliteStore(Rows):
             if result_of:
                 sql = f"INSERT INTO results VALUES (({_NUMBER_OF}), ({_NUMBER_OF}))"  # noqa: S608
                 self._db.execute(sql, (result_of, receipt_id))
+            if note:
+                notes.append((sessions[session_id].number, observed % NOTES_KEPT, observed, note))
+        self._put_rows(_NOTE, notes)
 
     def _moved(self, session: Session, last_number: int | None) -> Session:
         """Write where a session stands, if nobody else has."""
@@ -296,6 +330,13 @@ class SqliteStore(Rows):
         if self._db.changes() != 1:
             raise HeadMoved("another has changed the session")
         return after
+
+    def _tell(self, source: Source, sessions: dict[str, Session]) -> None:
+        if source.session_id not in sessions:
+            raise HeadMoved("a source of a session that is not new")
+        values = sessions[source.session_id].number, source.key, source.told
+        self._db.execute("INSERT INTO sources VALUES (?, ?, ?)", values)
+        self._db.execute("UPDATE ledger SET sources = sources + 1")
 
     def _attest(self, attested: Attested) -> None:
         row = self._db.execute("SELECT number FROM sessions WHERE id = ?", (attested.session_id,)).fetchone()

@@ -13,7 +13,19 @@ from msgspec import structs
 from remit.claims.chain import step_id
 from remit.claims.draft import sign_draft
 from remit.errors import HeadMoved, SessionSealed
-from remit.ledger.port import RESTORED, Delegation, Kept, KeyRecord, Once, Pending, Reader, Repeated, Session, Switches
+from remit.ledger.port import Reader
+from remit.ledger.records import (
+    RESTORED,
+    Delegation,
+    Kept,
+    KeyRecord,
+    Once,
+    Pending,
+    Repeated,
+    Session,
+    Source,
+    Switches,
+)
 
 __all__ = ["Appended", "Attested", "Buffer", "Changes", "Known", "Seen", "Store"]
 
@@ -24,13 +36,18 @@ Seen: TypeAlias = dict[str, Session | None]
 
 
 class Appended(NamedTuple):
-    """A receipt to be appended, what makes it repeatable, and the receipt whose result it holds."""
+    """A receipt to be appended, what makes it repeatable, and the receipt whose result it holds.
+
+    `note` is what people are shown of the event that it is about: the n-th that was `observed`.
+    """
 
     session_id: str
     seq: int
     pending: Pending
     once: Once | None
     result_of: str
+    observed: int
+    note: str
 
 
 class Attested(NamedTuple):
@@ -49,6 +66,7 @@ class Changes:
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: list[Appended] = field(default_factory=list)
     repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
     # By the one who delegates and the request, and by the delegate.
     delegations: dict[str, dict[str, Delegation]] = field(default_factory=dict)
     delegates: dict[str, Delegation] = field(default_factory=dict)
@@ -64,7 +82,7 @@ class Changes:
         self.sessions.update(other.sessions)
         self.receipts += other.receipts
         self.repeats.update(other.repeats)
-        if other.marks_an_epoch or other.delegates:
+        if other.marks_an_epoch or other.delegates or other.sources:
             self._take_rare(other)
 
     def _take_rare(self, other: "Changes") -> None:
@@ -72,6 +90,7 @@ class Changes:
         for parent, requests in other.delegations.items():
             self.delegations.setdefault(parent, {}).update(requests)
         self.delegates.update(other.delegates)
+        self.sources += other.sources
         self.revocations.update(other.revocations)
         self.keys += other.keys
         self.attestations += other.attestations
@@ -86,7 +105,7 @@ class Changes:
     def sign(self, before: "Seen") -> None:
         """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
         hashes = {name: session.receipt_hash for name, session in before.items() if session}
-        for session_id, _, pending, _, _ in self.receipts:
+        for session_id, _, pending, _, _, _, _ in self.receipts:
             signed = pending.signed = sign_draft(pending.draft, hashes.get(session_id), pending.key)
             hashes[session_id] = signed.hash
         for name in {appended.session_id for appended in self.receipts}:
@@ -97,6 +116,7 @@ class Changes:
         return bool(
             self.sessions
             or self.receipts
+            or self.sources
             or self.delegations
             or self.revocations
             or self.keys
@@ -137,6 +157,9 @@ class Store(Reader, Protocol):
 
     def result_of(self, receipt_id: str) -> Kept | None:
         """Return the receipt that holds the result of this one."""
+
+    def source(self, key: str) -> Source | None:
+        """Return the source of this key, with the session that was started last for it."""
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return what was delegated upon this request."""
@@ -183,14 +206,7 @@ class Buffer:
 
     __slots__ = ("_group", "_known", "_seen", "_store", "_switches", "own")
 
-    def __init__(
-        self,
-        store: Store,
-        known: "Known",
-        seen: Seen,
-        switches: Switches,
-        group: Changes,
-    ) -> None:
+    def __init__(self, store: Store, known: "Known", seen: Seen, switches: Switches, group: Changes) -> None:
         self._store = store
         self._known = known
         self._seen = seen
@@ -233,6 +249,11 @@ class Buffer:
             if fits(appended):
                 return appended.pending
         return None
+
+    def source(self, key: str) -> Source | None:
+        """Return the source of this key, with the session that was started last for it."""
+        written = (it for it in (*reversed(self.own.sources), *reversed(self._group.sources)) if it.key == key)
+        return next(written, None) or self._store.source(key)
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return what was delegated upon this request."""
@@ -280,7 +301,9 @@ class Buffer:
             self.own.turned = True
         self.own.sessions[session.id] = session
 
-    def append(self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "") -> Session:
+    def append(
+        self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "", note: str = ""
+    ) -> Session:
         """Append a receipt on the head that `session` has."""
         there = self.session(session.id)
         if session.cause == RESTORED:
@@ -292,10 +315,14 @@ class Buffer:
         if drafted_on != (session.id, session.receipt_id, step_id(session.length + 1)):
             raise HeadMoved("the receipt was drafted on another head")
         after = self.own.sessions[session.id] = session.after(pending)
-        self.own.receipts.append(Appended(session.id, after.length, pending, once, result_of))
+        self.own.receipts.append(Appended(session.id, after.length, pending, once, result_of, after.observed, note))
         if once is not None:
             self.own.repeats[session.id, once.key] = Repeated(pending, once.digest)
         return after
+
+    def put_source(self, source: Source) -> None:
+        """Keep who reports to a session that is new."""
+        self.own.sources.append(source)
 
     def put_delegation(self, delegation: Delegation) -> None:
         """Keep a delegation."""

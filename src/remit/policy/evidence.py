@@ -1,7 +1,8 @@
 """Effects as evidence: for a receipt's `measurements`, and in words for a person.
 
 A receipt carries the digest of the effects and a short description; whoever keeps the effects themselves can show later
-that these were the ones. Where static policy does not bound what runs, the receipt says so.
+that these were the ones. Where static policy does not bound what runs, the receipt says so; where a call was denied, it
+says what would have permitted it.
 """
 
 from typing import Final
@@ -10,12 +11,15 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Effect
+from remit.policy.engines import Remedy
 
-__all__ = ["EFFECTS", "STATIC_SCOPE_ONLY", "describe", "effects_json", "measurements"]
+__all__ = ["EFFECTS", "REMEDY", "STATIC_SCOPE_ONLY", "describe", "effects_json", "measurements"]
 
 EFFECTS: Final = "remit.effects"
+REMEDY: Final = "remit.remedy"
 STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
 _MAX_DESCRIPTION: Final = 512
+_MAX_REMEDY: Final = 1024
 _SAID: Final = {
     "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
     "setenv": "sets", "escalate": "acts as",
@@ -37,8 +41,8 @@ def effects_json(action: Action) -> list[JSON]:
     return effects + doubts
 
 
-def measurements(action: Action) -> dict[str, Measurement]:
-    """Return what a receipt says about the effects of an action; nothing where it has none."""
+def measurements(action: Action, remedy: Remedy | None = None) -> dict[str, Measurement]:
+    """Return what a receipt says about the effects of an action, and about what would have permitted it."""
     told: dict[str, Measurement] = {}
     if action.effects or action.doubts:
         told[EFFECTS] = Measurement(
@@ -58,13 +62,21 @@ def measurements(action: Action) -> dict[str, Measurement]:
             status="not-run",
             description="runs code of the project, which static policy does not bound",
         )
+    if remedy is not None:
+        told[REMEDY] = Measurement(kind="custom", status="absent", description=_clipped(remedy.sentence, _MAX_REMEDY))
     return told
 
 
 def _summary(action: Action) -> str:
-    counts: dict[str, int] = {}
-    for effect in action.effects:
-        counts[effect.verb] = counts.get(effect.verb, 0) + 1
-    parts = [f"{_SAID[verb]} {count}" for verb, count in counts.items()]
-    parts += [f"cannot tell {len(action.doubts)}"] if action.doubts else []
-    return ", ".join(parts)[:_MAX_DESCRIPTION]
+    """Return the effects in words, those of one kind together."""
+    named: dict[str, list[str]] = {}
+    for effect in action.effects[:_MAX_DESCRIPTION]:
+        below = "/…" if effect.beneath else ""
+        named.setdefault(effect.verb, []).append(effect.resource[:_MAX_DESCRIPTION] + below)
+    parts = [f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}" for verb, resources in named.items()]
+    parts += [f"cannot tell what is done with {len(action.doubts)} of its words"] if action.doubts else []
+    return _clipped("; ".join(parts), _MAX_DESCRIPTION)
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -262,6 +262,11 @@ class _Reading:
             trace.contact(text, place, sends=self.sends)
         elif role == "host":
             trace.contact_host(text, place)
+        elif role == "seen":
+            # An observer says what was done; a page that was only looked at is not sent anything.
+            done = str(self.call.arguments.get("action_class"))
+            doing = done if done in _OBSERVED_SIDES else "observe"
+            judge_unmarked(trace, doing, Argument(place, "target", "", text), base=base)
         elif role == "glob":
             self._glob(place, text, base)
         elif role in ("sql", "python", "patch", "code"):

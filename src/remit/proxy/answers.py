@@ -1,21 +1,18 @@
 """From what the governor says to what the proxy answers: pure functions, one for each kind of answer."""
 
-from typing import NamedTuple
-
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
-from remit.claims.receipt import PublicDenialReason, Receipt, Verdict
 from remit.governor.clock import timestamp
 from remit.governor.delegate import Delegated
 from remit.governor.evaluate import Answer
+from remit.governor.outcomes import outcome_of
 from remit.governor.receipts import budget_remaining
 from remit.governor.results import Recorded
 from remit.governor.sessions import Started
-from remit.ledger.port import Session
+from remit.ledger.records import Session
 from remit.messages.proxy import DelegateAnswer, EvaluateAnswer, ResultAnswer, SessionAnswer, StartAnswer
-from remit.policy.engines import DENIALS
 
 __all__ = ["delegated", "evaluated", "recorded", "session_of", "started"]
 
@@ -50,7 +47,7 @@ def _ends_ms(session: Session, passport: Passport, mission: Mission) -> int:
 def evaluated(session_id: str, answer: Answer) -> EvaluateAnswer:
     """Return the answer to a call. What was permitted before and does not hold any more is a DENY, and says why."""
     claims = answer.receipt.claims
-    outcome = _outcome(claims, answer.refusal)
+    outcome = outcome_of(claims, answer.refusal)
     return EvaluateAnswer(
         session_id=session_id,
         decision="PERMIT" if answer.permits else "DENY",
@@ -63,20 +60,6 @@ def evaluated(session_id: str, answer: Answer) -> EvaluateAnswer:
         public_denial_reason=outcome.public_reason,
         remedy=answer.remedy.sentence if answer.remedy else UNSET,
     )
-
-
-class _Outcome(NamedTuple):
-    verdict: Verdict
-    reason: str
-    public_reason: PublicDenialReason | UnsetType
-
-
-def _outcome(claims: Receipt, refusal: str) -> _Outcome:
-    """Return what a receipt says; or, where that was a permission that `refusal` has ended, why it does not hold."""
-    if not refusal or claims.verdict != "compliant":
-        return _Outcome(claims.verdict, claims.reason, claims.public_denial_reason)
-    public_reason, verdict = DENIALS[refusal]
-    return _Outcome(verdict, f"permitted before, and not any more: {refusal.replace('_', ' ')}", public_reason)
 
 
 def recorded(session_id: str, record: Recorded) -> ResultAnswer:
@@ -113,7 +96,7 @@ def session_of(session: Session) -> SessionAnswer:
 def delegated(session_id: str, given: Delegated) -> DelegateAnswer:
     """Return the answer to a delegation. One that was granted before is shown, but does not hold if it says DENY."""
     claims = given.receipt.claims
-    outcome = _outcome(claims, given.refusal)
+    outcome = outcome_of(claims, given.refusal)
     return DelegateAnswer(
         session_id=session_id,
         decision="PERMIT" if given.permits else "DENY",

@@ -1,0 +1,71 @@
+"""Starting the session of a source: the same source and session again is the same one, while it is active.
+
+Keeps this invariant: a key has at most one session that is active. One that has come to its end is followed by a new
+one, under a passport of its own: nothing that was used up or revoked comes back to life in the old one.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from remit.claims.mission import Mission
+from remit.claims.passport import issue_passport
+from remit.errors import FieldInvalid, KillSwitchOn, TokenTooLarge
+from remit.governor.clock import Moment
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.sessions import Started, kept, new_session
+from remit.ledger.port import Transaction
+from remit.ledger.records import RESTORED, Session, Source
+
+__all__ = ["Reporter", "StartFor", "current"]
+
+
+class Reporter(NamedTuple):
+    """Who reports, and to which session: its key, what was told of it as JSON, and the mission of one that is new."""
+
+    key: str
+    told: str
+    mission: Mission
+
+
+@dataclass(frozen=True)
+class StartFor:
+    """Start the session of a reporter, or find the one that is active."""
+
+    reporter: Reporter
+
+    def steps(self, means: Means) -> Steps[Started]:
+        """Look for the session, and start one where there is none, in one piece."""
+        # Alone, because two processes must not both find none.
+        started: Started = yield Commit(lambda transaction: self._work(means, transaction), alone=True)
+        means.note_source(self.reporter.key, started.session.id)
+        return started
+
+    def _work(self, means: Means, transaction: Transaction) -> Started:
+        now = means.clock.now()
+        session = current(transaction, self.reporter.key)
+        if session is not None:
+            session = kept(means, transaction, session, now)
+            if session.state == "active":
+                return Started(session, means.passport_of(session), existing=True)
+        if transaction.switches.kill_switch:
+            raise KillSwitchOn("no session starts until the kill switch is released")
+        return self._begin(means, transaction, now)
+
+    def _begin(self, means: Means, transaction: Transaction, now: Moment) -> Started:
+        signing = means.keys.signing(transaction.switches.kid)
+        issuer, jti = f"remit:{signing.kid}", means.new_id("pass")
+        try:
+            passport = issue_passport(self.reporter.mission, signing, issuer=issuer, jti=jti, now=now.wall_s)
+        except TokenTooLarge as error:
+            raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
+        session = new_session(means, transaction, passport, now)
+        transaction.put_session(session)
+        transaction.put_source(Source(session.id, self.reporter.key, self.reporter.told))
+        return Started(session, passport, existing=False)
+
+
+def current(transaction: Transaction, key: str) -> Session | None:
+    """Return the session that was started last for a key, unless it is from an older copy of the ledger."""
+    source = transaction.source(key)
+    session = None if source is None else transaction.session(source.session_id)
+    return None if session is None or session.cause == RESTORED else session

@@ -1,0 +1,243 @@
+"""What a ledger keeps, as values: sessions, receipts, and what belongs to them.
+
+What they mean, and which changes are right, is the governor's business; how they are kept is for each ledger.
+"""
+
+from typing import Final, NamedTuple
+
+from msgspec import Struct, structs
+
+from remit.claims.attestation import SessionState
+from remit.claims.chain import Head, Lineage
+from remit.claims.draft import Draft
+from remit.claims.keys import SigningKey
+from remit.claims.receipt import SignedReceipt
+from remit.errors import LedgerUnavailable
+
+__all__ = [
+    "FINAL_STATES",
+    "NOTES_KEPT",
+    "RESTORED",
+    "CodeCount",
+    "Delegation",
+    "Kept",
+    "KeyRecord",
+    "MinuteCount",
+    "Note",
+    "Numbered",
+    "Once",
+    "Overview",
+    "Pending",
+    "Repeated",
+    "Session",
+    "Source",
+    "Switches",
+]
+
+FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
+# The cause of sessions that were brought back from an older copy, at the price of what came after it. Their chains may
+# go on elsewhere, so they take no receipt any more: it could only fork them.
+RESTORED: Final = "restored"
+# How many notes of a session are kept: the last ones.
+NOTES_KEPT: Final = 50
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """One session as it is kept: what was fixed at its start, where its chain stands, and what it has used."""
+
+    id: str
+    passport: str
+    actor: str
+    parent: str | None
+    # The thumbprint of the certificate that its client has shown at the start; empty where there was none.
+    holder: str = ""
+    trace_id: str
+    run_nonce: str
+    started_ms: int
+    # How long it may last, and when on the wall its passport ends.
+    lifetime_ms: int
+    expires_ms: int
+    limit: int
+
+    state: SessionState = "active"
+    # The denial code that explains a final state, or a quarantine.
+    cause: str = ""
+    ended_ms: int | None = None
+
+    verifier: str
+    length: int = 0
+    receipt_id: str | None = None
+    receipt_hash: str | None = None
+    iat: int = 0
+    kid: str | None = None
+
+    used: int = 0
+    reserved: int = 0
+    compliant: int = 0
+    violation: int = 0
+    insufficient_evidence: int = 0
+    # Of the events that adapters have reported: how many there were, and words for what was in them, in order.
+    observed: int = 0
+    marks: str = ""
+
+    # How long it has lasted, and the moment up to which that is counted: on the monotonic clock of one boot, and on
+    # the wall for the time after a reboot.
+    elapsed_ms: int = 0
+    seen_boot: str
+    seen_mono_ms: int
+    seen_wall_ms: int
+
+    # Of the store: the row, the row of the last receipt, and a count of changes.
+    number: int = 0
+    last_number: int | None = None
+    version: int = 0
+
+    @property
+    def head(self) -> Head:
+        """Return where the chain stands."""
+        lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)
+        return Head(lineage, self.length, self.receipt_id, self.receipt_hash, self.iat, self.kid)
+
+    def after(self, pending: "Pending") -> "Session":
+        """Return the session once a receipt is appended; the hash of its head is known when it is signed."""
+        claims = pending.draft.claims
+        return structs.replace(
+            self,
+            verifier=claims.verifier_id,
+            length=self.length + 1,
+            receipt_id=claims.receipt_id,
+            receipt_hash=None,
+            iat=claims.iat,
+            kid=pending.key.kid,
+        )
+
+
+class Pending:
+    """A receipt on its way: a draft, and the key to sign it. `signed` is there once the work is durable.
+
+    The receipts of a group are signed in a row, after all work has been done: nothing but signing then goes on, and a
+    signature takes only as long as it must.
+    """
+
+    __slots__ = ("draft", "key", "signed")
+
+    def __init__(self, draft: Draft, key: SigningKey) -> None:
+        self.draft = draft
+        self.key = key
+        self.signed: SignedReceipt | None = None
+
+    @property
+    def receipt(self) -> SignedReceipt:
+        """Return the receipt, once it is durable."""
+        if self.signed is None:
+            raise LedgerUnavailable("the receipt is not durable yet")
+        return self.signed
+
+
+class Kept(NamedTuple):
+    """A receipt as it is kept: the exact token, and where it hangs."""
+
+    session_id: str
+    seq: int
+    receipt_id: str
+    token: str
+
+
+class Numbered(NamedTuple):
+    """A receipt as it is kept, with its place in the whole ledger and the code of its denial, if it is one."""
+
+    number: int
+    code: str
+    kept: Kept
+
+
+class Source(NamedTuple):
+    """Who reports to a session: the key by which it is found again, and what was told, as JSON."""
+
+    session_id: str
+    key: str
+    told: str
+
+
+class Note(NamedTuple):
+    """What people are shown of an event that was observed, as JSON: the n-th of its session. Nothing signs it."""
+
+    observed: int
+    text: str
+
+
+class MinuteCount(NamedTuple):
+    """How many receipts of one minute (of the wall, since 1970) have a denial code; none is permitted."""
+
+    minute: int
+    code: str
+    receipts: int
+
+
+class CodeCount(NamedTuple):
+    """How many receipts of the whole ledger have a denial code; none is permitted."""
+
+    code: str
+    receipts: int
+
+
+class Once(NamedTuple):
+    """What makes a request repeatable: the key it comes with, and a digest of all that was asked."""
+
+    key: str
+    digest: str
+
+
+class Repeated(NamedTuple):
+    """The receipt of a request that was made before, and the digest of what was asked then."""
+
+    found: "Kept | Pending"
+    digest: str
+
+
+class Delegation(NamedTuple):
+    """Calls that a session has set aside for a delegate, and the passport that the delegate got."""
+
+    parent: str
+    request: str
+    # Of what was asked, so that the same request can be told from another under the same id.
+    digest: str
+    child: str
+    passport: str
+    amount: int
+    receipt_id: str
+    expires_ms: int
+    settled: bool = False
+
+
+class Switches(NamedTuple):
+    """What holds for the whole ledger: the key that signs, and whether the kill switch is on.
+
+    `epoch` counts the changes of either, of revocations, and of the states of sessions.
+    """
+
+    kid: str
+    kill_switch: bool = False
+    epoch: int = 0
+    # Sessions up to this number were killed, and stay so when the switch is released.
+    killed_up_to: int = 0
+
+
+class KeyRecord(NamedTuple):
+    """A public key that has signed here, and the record by which the key before handed over to it."""
+
+    kid: str
+    public_pem: str
+    change: str | None
+    created_ms: int
+
+
+class Overview(NamedTuple):
+    """How much there is, and the last of it."""
+
+    ledger_id: str
+    sessions: int
+    receipts: int
+    last_receipt_id: str | None
+    last_receipt_hash: str | None
+    epoch: int
