@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,12 +15,12 @@ from remit.http.application import Application
 from remit.http.hosts import allowed_hosts
 from remit.http.limits import Limits
 from remit.http.protocol import StrictProtocol
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Ask, Plain, Route, Streamed
 from remit.http.server import Server, bind
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Doors
 
-__all__ = ["QUICK", "Client", "Heard", "Nobody", "Said", "Service", "serving"]
+__all__ = ["LARGE", "QUICK", "Client", "Heard", "Said", "Service", "Witness", "serving"]
 
 # Long enough for a machine that has other things to do, short enough to wait for.
 QUICK = Limits(
@@ -47,8 +47,11 @@ class Heard(Struct, frozen=True):
     word: str
 
 
-class Nobody:
-    """A witness that keeps nothing."""
+@dataclass
+class Witness:
+    """A witness that only keeps what was cut off."""
+
+    cut: list[tuple[str, BaseException]] = field(default_factory=list)
 
     def stage(self, name: str, seconds: float) -> None:
         """A stage of a request took so long."""
@@ -56,15 +59,22 @@ class Nobody:
     def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
         """A request was answered."""
 
+    def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
+        """An answer was cut off."""
+        assert request_id
+        self.cut.append((route, error))
+
 
 @dataclass
 class Service:
-    """What tests see of the service: `/wait` is answered when `go` is set."""
+    """What tests see of the service: `/wait` is answered when `go` is set, `/stream` with the parts."""
 
     host: str = ""
     port: int = 0
     go: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
+    parts: Callable[[], Iterator[bytes]] = lambda: iter(())
+    witness: Witness = field(default_factory=Witness)
     refused: list[AccessError] = field(default_factory=list)
     clients: list["Client"] = field(default_factory=list)
     server: Server | None = None
@@ -80,6 +90,7 @@ class Service:
             Route("GET", "/quick", self._quick, Heard, "At once"),
             Route("GET", "/wait", self._wait, Heard, "When the test says so"),
             Route("GET", "/large", self._large, "text/plain", "More than any buffer holds"),
+            Route("GET", "/stream", self._stream, "text/plain", "As much as the test says"),
             Route("POST", "/say", self._say, Heard, "What was said", Said),
         ]
 
@@ -93,6 +104,9 @@ class Service:
 
     async def _large(self, ask: Ask) -> Plain:  # noqa: ARG002
         return Plain(b"x" * LARGE, "text/plain")
+
+    async def _stream(self, ask: Ask) -> Streamed:  # noqa: ARG002
+        return Streamed(self.parts(), "text/plain")
 
     async def _say(self, ask: Ask) -> Heard:
         return Heard(ask.body.word)
@@ -136,16 +150,30 @@ class Client:
         """Send text; $HOST stands for the service."""
         self.writer.write(text.replace("$HOST", self.host).encode("latin-1"))
 
-    def get(self, path: str) -> None:
-        """Ask for something."""
-        self.send(f"GET {path} HTTP/1.1\r\nHost: $HOST\r\n\r\n")
+    def get(self, path: str, *lines: str, method: str = "GET") -> None:
+        """Ask for something, with further lines of headers."""
+        self.send("\r\n".join([f"{method} {path} HTTP/1.1", "Host: $HOST", *lines, "", ""]))
 
     async def status(self) -> int:
         """Return the status of the next answer, which is read to its end."""
         async with asyncio.timeout(10):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            head = await self.head()
             await self.reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
         return int(head.split()[1])
+
+    async def head(self) -> str:
+        """Return the next status and headers, in lower case."""
+        async with asyncio.timeout(10):
+            return (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+
+    async def chunks(self) -> bytes:
+        """Return a body that comes in chunks, to its last one; raise if the connection ends before."""
+        body, size = bytearray(), -1
+        async with asyncio.timeout(20):
+            while size:
+                size = int(await self.reader.readuntil(b"\r\n"), 16)
+                body += (await self.reader.readexactly(size + 2))[:-2]
+        return bytes(body)
 
     async def rest(self) -> bytes:
         """Return what comes until the service closes the connection."""
@@ -167,7 +195,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
         hosts=allowed_hosts("127.0.0.1", service.port),
         doors=Doors({}, clock=time.monotonic),
         body_bytes=limits.body_bytes,
-        witness=Nobody(),
+        witness=service.witness,
         telemetry=Telemetry(),
     )
     service.server = Server(application, listening, limits=limits, tls=tls, refused=service.note)

@@ -1,129 +1,15 @@
 """The application by itself: requests that were read come in as values, and answers go out as values."""
 
 import asyncio
-import json
 import threading
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import FieldInvalid, RemitError, SessionNotFound
-from remit.http.application import Application
-from remit.http.routes import Ask, Plain, Route
-from remit.http.telemetry import Telemetry
-from remit.http.tokens import Doors
-from tests.http.serving import Heard, Said
-
-HOST = b"ours:1"
-JSON = {b"content-type": b"application/json"}
-TOKEN = "a-token"
-
-
-@dataclass
-class Witness:
-    """Remembers what it was told."""
-
-    told: list[tuple[str, int, str]] = field(default_factory=list)
-    errors: list[BaseException | None] = field(default_factory=list)
-    stages: list[str] = field(default_factory=list)
-
-    def stage(self, name: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.stages.append(name)
-
-    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
-        self.told.append((route, status, request_id))
-        self.errors.append(error)
-
-
-@dataclass
-class Desk:
-    """What the routes lead to; it fails with `failure`, if there is one."""
-
-    failure: BaseException | None = None
-    asked: list[Ask] = field(default_factory=list)
-
-    async def say(self, ask: Ask) -> Heard:
-        self.asked.append(ask)
-        if self.failure:
-            raise self.failure
-        return Heard(ask.body.word if ask.body else "nothing")
-
-    async def page(self, ask: Ask) -> Plain:
-        self.asked.append(ask)
-        return Plain(b"<page>", "text/html")
-
-
-@dataclass
-class World:
-    """An application, and one client that asks it."""
-
-    desk: Desk = field(default_factory=Desk)
-    witness: Witness = field(default_factory=Witness)
-    is_closed: bool = False
-    sent: list[Mapping[str, Any]] = field(default_factory=list)
-    read: int = 0
-    body_bytes: int = 100
-    request: type[Said] = Said
-
-    def ask(
-        self, method: str = "POST", path: str = "/say", parts: tuple[bytes, ...] = (b'{"word":"x"}',), **changes: Any
-    ) -> None:
-        headers = {b"host": HOST, **JSON, **changes.pop("headers", {})}
-        scope = {
-            "type": "http", "method": method, "raw_path": path.encode("latin-1"), "client": ("198.51.100.7", 1),
-            "headers": list(headers.items()), "state": {"holder": "thumbprint"}, **changes,
-        }  # fmt: skip
-        messages = [
-            {"type": "http.request", "body": part, "more_body": number < len(parts)}
-            for number, part in enumerate(parts, 1)
-        ]
-
-        async def receive() -> dict[str, Any]:
-            self.read += 1
-            return messages[self.read - 1] if self.read <= len(messages) else {"type": "http.disconnect"}
-
-        async def send(message: Mapping[str, Any]) -> None:
-            self.sent.append(message)
-
-        asyncio.run(self.application()(scope, receive, send))
-
-    def application(self) -> Application:
-        routes = [
-            Route("POST", "/say", self.desk.say, Heard, "Say", self.request),
-            Route("GET", "/say", self.desk.say, Heard, "Say"),
-            Route("GET", "/page", self.desk.page, "text/html", "A page", access="open"),
-            Route(
-                "POST", "/maybe/{name}", self.desk.say, Heard, "Say or not", Said, without_body=b'{"word":"default"}'
-            ),
-        ]
-        doors = Doors({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
-        return Application(
-            routes,
-            hosts=frozenset({HOST}),
-            doors=doors,
-            body_bytes=self.body_bytes,
-            witness=self.witness,
-            telemetry=Telemetry(),
-        )
-
-    @property
-    def status(self) -> int:
-        status: int = self.sent[0]["status"]
-        return status
-
-    @property
-    def headers(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
-
-    @property
-    def body(self) -> Any:
-        return json.loads(self.sent[1]["body"])
+from tests.http.asking import Desk, World
+from tests.http.serving import Said
 
 
 def test_a_request_is_read_asked_and_answered() -> None:
@@ -146,6 +32,33 @@ def test_an_answer_that_is_bytes_goes_out_as_it_is() -> None:
     world.ask("GET", "/page")
     assert (world.sent[1]["body"], world.headers[b"content-type"]) == (b"<page>", b"text/html")
     assert world.read == 0
+
+
+def test_headers_of_an_answer_that_is_bytes_go_along() -> None:
+    world = World()
+    world.ask("GET", "/page")
+    assert world.headers[b"x-page"] == b"1"
+    assert not {b"vary", b"access-control-allow-origin"} & world.headers.keys()
+
+
+def test_what_is_asked_says_what_stands_in_the_query() -> None:
+    world = World()
+    for path, query in (("/page?range=hour&live=", {"range": "hour", "live": ""}), ("/page", {})):
+        world.ask("GET", path)
+        assert dict(world.desk.asked[-1].query) == query
+
+
+@pytest.mark.parametrize("path", ["/page", "/say", "/nowhere"])
+def test_a_query_that_cannot_be_read_is_refused_alike_at_every_path(path: str) -> None:
+    world = World(is_closed=True)
+    world.ask("GET", f"{path}?x=%FF")
+    assert (world.status, world.body["error_code"], world.desk.asked) == (400, "bad_request", [])
+
+
+def test_another_host_is_refused_before_the_query_is_read() -> None:
+    world = World()
+    world.ask("GET", "/page?x=%FF", headers={b"host": b"evil"})
+    assert world.status == 403
 
 
 def test_every_answer_has_an_id_and_is_not_kept() -> None:

@@ -15,7 +15,7 @@ from remit.errors import LedgerUnavailable, StateMissing
 from remit.http.metrics import OTHER, STAGES, Metrics, mark_dead
 from remit.ledger.commit import MAX_GROUP, GroupCommit
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Switches
+from remit.ledger.records import Switches
 from remit.version import __version__
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

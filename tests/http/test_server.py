@@ -384,7 +384,7 @@ def test_whatever_goes_wrong_when_all_is_read_again_is_told_and_ends_nothing() -
         raise ZeroDivisionError
 
     ((event, error),) = reloading(renew, 1)
-    assert (event, type(error)) == ("certificates_kept", ZeroDivisionError)
+    assert (event, type(error)) == ("settings_kept", ZeroDivisionError)
 
 
 def test_a_stop_answers_what_was_asked_and_lets_the_others_go() -> None:

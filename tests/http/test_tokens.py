@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import TokenRequired, TooManyTries
-from remit.http.tokens import MAX_TRIES, Access, Doors
+from remit.http.tokens import MAX_TRIES, Access, Doors, Lock, Shown
 
 COMMON, ADMIN = "common-token", "admin-token"
 ACCESS: tuple[Access, ...] = get_args(Access)
@@ -28,7 +28,7 @@ def closed(clock: Clock | None = None) -> Doors:
 
 def refusal(doors: Doors, presented: str, peer: str = "a", access: Access = "token") -> str:
     try:
-        doors.check(access, presented, peer)
+        doors.check(access, Shown(presented), peer)
     except (TokenRequired, TooManyTries) as error:
         return error.code
     return ""
@@ -45,14 +45,14 @@ def test_a_token_opens_its_own_doors(access: Access, opens: set[str]) -> None:
 
 def test_a_door_without_tokens_is_open() -> None:
     doors = Doors({"admin": (ADMIN,)}, clock=Clock())
-    assert [refusal(doors, "", access=access) for access in ACCESS] == ["", "", "auth_required"]
+    assert [refusal(doors, "", access=access) for access in ACCESS] == ["", "", "auth_required", "", ""]
 
 
 def test_the_words_do_not_tell_which_door_it_was() -> None:
     said = set()
     for access in ("token", "admin"):
         with pytest.raises(TokenRequired) as refused:
-            closed().check(access, "", "a")
+            closed().check(access, Shown(), "a")
         said.add(str(refused.value))
     assert len(said) == 1
 
@@ -60,6 +60,20 @@ def test_the_words_do_not_tell_which_door_it_was() -> None:
 @given(st.text(max_size=30))
 def test_nothing_but_the_token_opens(presented: str) -> None:
     assert bool(refusal(closed(), presented)) == (presented not in (COMMON, ADMIN))
+
+
+def test_a_query_and_a_cookie_are_not_looked_at() -> None:
+    doors = closed()
+    for shown in (Shown("", COMMON, COMMON), Shown(query=ADMIN), Shown(cookie=ADMIN)):
+        with pytest.raises(TokenRequired) as refused:
+            doors.check("token", shown, "a")
+        assert refused.value.code == "auth_required"
+    doors.check("token", Shown(COMMON, "wrong", "wrong"), "a")
+
+
+def test_nothing_opens_no_lock_not_even_one_for_nothing() -> None:
+    assert not Lock(("",)).opens("")
+    assert not Lock(()).opens("x")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +125,7 @@ def test_so_many_peers_are_counted_and_no_more() -> None:
     doors = closed()
     for number in range(3000):
         refusal(doors, "wrong", str(number))
-    assert len(doors._tries) == 1024
+    assert len(doors._tries._tries) == 1024
     for _ in range(100):
         refusal(doors, "wrong", "2999")
     assert refusal(doors, "wrong", "2999") == "too_many_tries"
@@ -120,4 +134,5 @@ def test_so_many_peers_are_counted_and_no_more() -> None:
 def test_tokens_are_not_kept() -> None:
     doors = closed()
     refusal(doors, "wrong")
-    assert not [word for word in (COMMON, ADMIN, "wrong") if word in repr((doors._digests, doors._tries))]
+    kept = repr((doors._locks["token"]._digests, doors._tries._tries))
+    assert not [word for word in (COMMON, ADMIN, "wrong") if word in kept]

@@ -1,5 +1,6 @@
 """What those who run a proxy get to see: every decision, every sync and every fault moves its counter."""
 
+import io
 import json
 import sqlite3
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from remit.proxy.watch import Ration
+from remit.http import log
+from remit.http.metrics import Metrics
+from remit.http.telemetry import Telemetry
+from remit.http.watch import Ration, Watch
 from tests.proxy.service import HTTP, Running, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
@@ -148,3 +152,16 @@ def test_the_page_is_what_prometheus_reads(visitor: Visitor) -> None:
     answer = visitor.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert visitor.metric("remit_build_info") == 1
+
+
+def test_an_answer_that_was_cut_off_has_a_line_that_names_no_words_of_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    for name, value in {"threshold": 0, "_line": json.dumps, "_stream": stream}.items():
+        monkeypatch.setattr(log._OUTPUT, name, value)
+    Watch(Metrics(None), Telemetry()).cut_off("/stream", "id-1", ValueError("secret"))
+    log.flush()
+    line = json.loads(stream.getvalue())
+    assert [line[name] for name in ("event", "level", "route", "request_id")] == ["cut_off", "error", "/stream", "id-1"]
+    assert "secret" not in stream.getvalue()

@@ -1,20 +1,37 @@
-"""The real proxy as a process of its own, for tests that talk to it over raw sockets.
+"""The real services as processes of their own, for tests that talk to them over raw sockets; the proxy among them.
 
-`running` starts it, gives where it is reached, and always ends it; what it wrote to its log is shown if anything fails.
+`launched` starts one, tells where it is reached, and always ends it; what it wrote to its log is shown if anything
+fails. The Hub has a file like this of its own, with the rest of what it needs.
 """
 
 import json
+import os
+import signal
 import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO, RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["HTTP", "Answer", "Running", "command", "error_code", "read_answer", "read_answers", "running"]
+__all__ = [
+    "HTTP",
+    "Answer",
+    "PowerCut",
+    "Running",
+    "Service",
+    "command",
+    "error_code",
+    "launched",
+    "read_answer",
+    "read_answers",
+    "running",
+]
 
 HTTP = "--insecure-http"
 PATIENCE_S = 20.0
@@ -33,8 +50,13 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Running(NamedTuple):
-    """A proxy that is running."""
+class PowerCut(Exception):
+    """Not an error: a service is gone, as if the power was cut."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that is running."""
 
     url: str
     pid: int
@@ -53,7 +75,7 @@ class Running(NamedTuple):
 
     @property
     def ca(self) -> Path:
-        """Return the certificate that clients are to trust."""
+        """Return the certificate that clients are to trust, where there is one."""
         return self.home / "tls" / "ca.pem"
 
     @property
@@ -76,7 +98,7 @@ class Running(NamedTuple):
             raise
 
     def send(self, data: bytes, *, timeout: float = PATIENCE_S) -> list[Answer]:
-        """Return all answers to these bytes, read until the proxy closes; times out if it does not."""
+        """Return all answers to these bytes, read until the service closes; times out if it does not."""
         with self.connect(timeout=timeout) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):  # it may close before it has all
                 connection.sendall(data)
@@ -110,6 +132,15 @@ class Running(NamedTuple):
         with self.connect(certificate) as connection:
             connection.sendall(self.request(method, path, body, **{"connection": "close", **headers}))
             return read_answer(connection, method)
+
+    def cut_power(self) -> None:
+        """Let it die at once, and leave the block that runs it."""
+        os.kill(self.pid, signal.SIGKILL)
+        raise PowerCut
+
+
+class Running(Service):
+    """A proxy that is running."""
 
     def passport(self, *tools: str, scope: str = "/srv/project/**") -> str:
         """Return a passport of this home, issued by the command line."""
@@ -154,17 +185,26 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def running(home: Path, *options: str, under: Sequence[str] = ()) -> Iterator[Running]:
     """Run a proxy over `home`; `under` is a command that starts it, such as `prlimit`."""
+    with launched("proxy", home, *options, under=under) as (url, pid, log_path):
+        yield Running(url, pid, home, log_path)
+
+
+@contextmanager
+def launched(name: str, home: Path, *options: str, under: Sequence[str] = ()) -> Iterator[tuple[str, int, Path]]:
+    """Run the service that a command starts, and give where it listens, its process id and its log."""
     log_path = home.with_name(f"{home.name}.log")
-    words = [*under, sys.executable, "-m", "remit", "proxy", "--home", str(home), "--json", *options]
+    words = [*under, sys.executable, "-m", "remit", name, "--home", str(home), "--json", *options]
     with log_path.open("ab") as log:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
     with process:
         try:
             said = process.stdout.readline() if process.stdout else ""
-            assert "listening" in said, f"the proxy did not start: {said}"
+            assert "listening" in said, f"the {name} did not start: {said}"
             told = json.loads(said)
-            yield Running(told["listening"], told["pid"], home, log_path)
-            assert process.poll() is None, "the proxy ended by itself"
+            yield told["listening"], told["pid"], log_path
+            assert process.poll() is None, f"the {name} ended by itself"
+        except PowerCut:
+            process.wait(timeout=PATIENCE_S)
         except BaseException:
             sys.stderr.write(log_path.read_text(encoding="utf-8", errors="replace"))
             raise
@@ -183,43 +223,56 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def read_answers(connection: socket.socket) -> list[Answer]:
     """Return all answers until the connection is closed, or cut off."""
-    stream, answers = b"", []
+    gathered = b""
     try:
         while part := connection.recv(65536):
-            stream += part
+            gathered += part
     except ConnectionResetError:
         pass
-    while stream:
-        answer, stream = _parted(stream)
-        answers.append(answer)
+    stream, answers = BytesIO(gathered), []
+    while stream.tell() < len(gathered):
+        answers.append(_next_answer(stream))
     return answers
 
 
 def read_answer(connection: socket.socket, method: str = "GET") -> Answer:
     """Return the next answer; nothing is read beyond it."""
     with connection.makefile("rb", buffering=0) as stream:
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            byte = stream.read(1)
-            if not byte:
-                raise ConnectionResetError(f"closed after {head!r}")
-            head += byte
-        status, headers = _head(head)
-        body = b""
-        while method != "HEAD" and len(body) < int(headers["content-length"]):
-            part = stream.read(int(headers["content-length"]) - len(body))
-            if not part:
-                raise ConnectionResetError("closed in the middle of an answer")
-            body += part
-        return Answer(status, headers, body)
+        return _next_answer(stream, method)
 
 
-def _parted(stream: bytes) -> tuple[Answer, bytes]:
-    head, _, rest = stream.partition(b"\r\n\r\n")
-    status, headers = _head(head)
-    length = int(headers["content-length"])
-    assert len(rest) >= length, "an answer was cut off"
-    return Answer(status, headers, rest[:length]), rest[length:]
+def _next_answer(stream: RawIOBase | BytesIO, method: str = "GET") -> Answer:
+    """Return an answer with its whole body, which may come in chunks."""
+    status, headers = _head(_until(stream, b"\r\n\r\n"))
+    if method == "HEAD" or status == 204:
+        return Answer(status, headers, b"")
+    if headers.get("transfer-encoding") == "chunked":
+        return Answer(status, headers, b"".join(_chunks(stream)))
+    return Answer(status, headers, _exactly(stream, int(headers["content-length"])))
+
+
+def _chunks(stream: RawIOBase | BytesIO) -> Iterator[bytes]:
+    while size := int(_until(stream, b"\r\n"), 16):
+        yield _exactly(stream, size)
+        assert _exactly(stream, 2) == b"\r\n"
+    assert _exactly(stream, 2) == b"\r\n"
+
+
+def _until(stream: RawIOBase | BytesIO, end: bytes) -> bytes:
+    gathered = b""
+    while not gathered.endswith(end):
+        gathered += _exactly(stream, 1)
+    return gathered
+
+
+def _exactly(stream: RawIOBase | BytesIO, size: int) -> bytes:
+    gathered = bytearray()
+    while len(gathered) < size:
+        part = stream.read(size - len(gathered))
+        if not part:
+            raise ConnectionResetError(f"closed in the middle of an answer, after {bytes(gathered[-100:])!r}")
+        gathered += part
+    return bytes(gathered)
 
 
 def _head(head: bytes) -> tuple[int, dict[str, str]]:

@@ -232,7 +232,7 @@ def test_a_new_certificate_is_for_new_connections_and_old_ones_go_on(changing: C
 def test_a_broken_file_leaves_the_old_ones_in_use_and_is_told(changing: Changing, broken: str) -> None:
     visitor, files, first = changing
     getattr(files, broken).write_text("not a certificate")
-    _hang_up(visitor, "certificates_kept")
+    _hang_up(visitor, "settings_kept")
     assert _shown(visitor) == _fingerprint(first)
     assert visitor.get("/health").status == 200
 

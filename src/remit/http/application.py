@@ -1,44 +1,48 @@
 """The application of a service: from a request that was read to its answer, through every guard, in this order.
 
-Host, door, route, body, answer. Keeps these invariants: nothing is looked for before the host is known to be ours, and
-nothing of a body is read before the door is open; without a token, what is there and what is not look the same; every
-answer has a request id; and an error that was not foreseen tells a client nothing.
+Host, door, origin, route, body, answer. Keeps these invariants: nothing is looked for before the host is known to be
+ours, and nothing of a body is read before the door is open; without a token, what is there and what is not look the
+same; every answer has a request id; an error that was not foreseen tells a client nothing; and an answer that breaks
+off cannot be taken for whole.
 """
 
 import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from msgspec import json
+from msgspec import Struct, json
 
 from remit.claims.shapes import Claims, shape
 from remit.claims.strictjson import parse_object
-from remit.errors import AccessError, BodyTooLarge, HostRefused, MediaTypeRefused, MethodRefused, RouteNotFound
-from remit.http.routes import Ask, Found, Plain, Route, Router
+from remit.errors import AccessError, BodyTooLarge, HostRefused, HttpMalformed, MethodRefused, RouteNotFound
+from remit.http.customs import Customs
+from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page, gather
+from remit.http.outlet import Outlet
+from remit.http.query import parse_query
+from remit.http.routes import Ask, Found, Plain, Route, Router, Streamed
 from remit.http.statuses import error_body, headers_for, status_of
+from remit.http.streaming import Stream
 from remit.http.telemetry import Span, Telemetry
-from remit.http.tokens import Access, Doors
+from remit.http.tokens import Access, Doorkeeper
 
 __all__ = ["Application", "Witness"]
 
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
-_Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _NOWHERE: Final = "other"
-_JSON: Final = b"application/json"
-_CHARSETS: Final = (b"", b"charset=utf-8", b'charset="utf-8"')
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-_BEARER: Final = "bearer "
-# What a browser says of a request that no page of another origin has made.
-_OWN_SITE: Final = (b"", b"none", b"same-origin")
+_CUSTOMS: Final = Customs()
+_NO_CONTENT: Final = 204
 # A body beyond this is read beside the loop: it would keep all others waiting.
 _LARGE_BODY: Final = 64 * 1024
+# So many streams can wait for a disk at the same time.
+_STREAM_THREADS: Final = 4
 
 
 class Witness(Protocol):
@@ -48,40 +52,19 @@ class Witness(Protocol):
         """A stage of a request took so long."""
 
     def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
-        """A request was answered."""
+        """A request was answered, or the first of its answer is there."""
 
-
-class _Sent(NamedTuple):
-    """The headers that are looked at."""
-
-    host: bytes = b""
-    authorization: bytes = b""
-    media_type: bytes = b""
-    encoding: bytes = b""
-    length: bytes = b""
-    traceparent: bytes = b""
-    origin: bytes = b""
-    fetch_site: bytes = b""
+    def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
+        """An answer that had begun could not be brought to its end."""
 
 
 class _Reply(NamedTuple):
     """What goes back."""
 
+    route: str
     status: int
-    headers: _Headers
-    content: bytes
-
-
-_LOOKED_AT: Final = {
-    b"host": "host",
-    b"authorization": "authorization",
-    b"content-type": "media_type",
-    b"content-encoding": "encoding",
-    b"content-length": "length",
-    b"traceparent": "traceparent",
-    b"origin": "origin",
-    b"sec-fetch-site": "fetch_site",
-}
+    headers: HeaderList
+    content: bytes | Stream
 
 
 class Application:
@@ -92,10 +75,11 @@ class Application:
         routes: Sequence[Route],
         *,
         hosts: frozenset[bytes],
-        doors: Doors,
+        doors: Doorkeeper,
         body_bytes: int,
         witness: Witness,
         telemetry: Telemetry,
+        customs: Customs = _CUSTOMS,
     ) -> None:
         """Serve `routes` under the names in `hosts`."""
         self._router = Router(routes)
@@ -104,57 +88,69 @@ class Application:
         self._body_bytes = body_bytes
         self._witness = witness
         self._telemetry = telemetry
+        self._customs = customs
         # Ids tell requests apart; nobody has to guess them.
         self._run = secrets.token_hex(4)
         self._count = itertools.count(1)
         # One thread, because more would only take turns with the loop more often.
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="bodies")
+        self._streams = ThreadPoolExecutor(_STREAM_THREADS, thread_name_prefix="streams")
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer one request."""
         request_id = f"{self._run}-{next(self._count):08x}"
-        sent = _sent(scope["headers"])
-        with self._telemetry.span(_NOWHERE, scope["method"], sent.traceparent.decode("latin-1")) as span:
+        sent = gather(scope["headers"])
+        with self._telemetry.span(_NOWHERE, scope["method"], sent.get(b"traceparent", b"").decode("latin-1")) as span:
             reply = await self._reply(scope, receive, sent, request_id, span)
         if reply is None:
             return
-        headers = [
-            *reply.headers,
-            *_COMMON,
-            (b"x-request-id", request_id.encode("ascii")),
-            (b"content-length", b"%d" % len(reply.content)),
-        ]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.content})
+        headers = self._headers(reply, sent, request_id)
+        start = {"type": "http.response.start", "status": reply.status, "headers": headers}
+        if isinstance(reply.content, bytes):
+            await send(start)
+            await send({"type": "http.response.body", "body": reply.content})
+        else:
+            await self._send_pieces(
+                scope, send, start, reply.content, lambda error: self._witness.cut_off(reply.route, request_id, error)
+            )
 
-    async def _reply(self, scope: _Scope, receive: _Receive, sent: _Sent, request_id: str, span: Span) -> _Reply | None:
+    async def _reply(self, scope: _Scope, receive: _Receive, sent: Sent, request_id: str, span: Span) -> _Reply | None:
         """Return what a client is told, whatever happens; None if it has gone."""
         route, failure = _NOWHERE, None
         try:
-            found = self._admitted(scope, sent)
-            route = found.route.path
-            data = b""
-            if found.route.request is not None:
-                read = await self._read(found.route, sent, receive)
-                if read is None:
-                    return None
-                data = read
-            answer = await self._answer(found, data, Ask(None, found.parameters, _holder(scope), request_id, span))
-            reply = _Reply(200, _media_type(answer.media_type), answer.content)
+            self._check_host(sent)
+            if self._customs.is_preflight(scope["method"], sent):
+                reply = _Reply(route, _NO_CONTENT, self._customs.preflight(), b"")
+            else:
+                query = parse_query(scope["query_string"])
+                found = self._admitted(scope, sent, query)
+                route = found.route.path
+                body = None
+                if found.route.request is not None:
+                    data = await self._read(found.route, sent, receive)
+                    if data is None:
+                        return None
+                    body = await self._decode(found.route.request, data)
+                ask = Ask(body, found.parameters, scope["state"]["holder"], request_id, span, query)
+                answer = await self._answer(found.route, ask)
+                content = answer.content if isinstance(answer, Plain) else await self._begin(scope, sent, answer)
+                reply = _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], content)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
             failure = error
-            reply = _Reply(status_of(error).status, _error_headers(error), error_body(error))
+            reply = _Reply(route, status_of(error).status, _error_headers(error), error_body(error))
         span.answered(route, reply.status, request_id)
         self._witness.answered(route, reply.status, request_id, failure)
         failure = None  # it holds this frame, and all that was read, for as long as this frame holds it
         return reply
 
-    def _admitted(self, scope: _Scope, sent: _Sent) -> Found:
-        """Return the route that is asked for, once it is clear that its client may know of it."""
-        if sent.host.lower() not in self._hosts:
+    def _check_host(self, sent: Sent) -> None:
+        if sent.get(b"host", b"").lower() not in self._hosts:
             raise HostRefused("this Host is not served here")
+
+    def _admitted(self, scope: _Scope, sent: Sent, query: Mapping[str, str]) -> Found:
+        """Return the route that is asked for, once it is clear that its client may know of it."""
         found: Found | None = None
         missing: AccessError | None = None
         try:
@@ -162,25 +158,72 @@ class Application:
         except (RouteNotFound, MethodRefused) as error:
             missing = error
         access: Access = found.route.access if found else "token"
-        self.doors.check(access, _bearer(sent.authorization), scope["client"][0] if scope["client"] else "")
+        peer = scope["client"][0] if scope["client"] else ""
+        self.doors.check(access, self._customs.shown(sent, query), peer)
+        self._customs.check_origin(scope["method"], sent)
         if found is None:
             raise missing or RouteNotFound("nothing is at this path")
         return found
 
-    async def _answer(self, found: Found, data: bytes, ask: Ask) -> Plain:
+    async def _answer(self, route: Route, ask: Ask) -> Plain | Streamed:
         """Return the answer to what was asked in full."""
-        route, begun = found.route, time.perf_counter()
-        if route.request is not None:
-            ask = ask._replace(body=await self._decode(route.request, data))
-        read = time.perf_counter()
+        begun = time.perf_counter()
         answer = await route.answering(ask)
         decided = time.perf_counter()
-        self._witness.stage("decode", read - begun)
-        self._witness.stage("decide", decided - read)
-        if not isinstance(answer, Plain):
+        self._witness.stage("decide", decided - begun)
+        if isinstance(answer, Struct):
             answer = Plain(json.encode(answer), "application/json")
             self._witness.stage("answer", time.perf_counter() - decided)
         return answer
+
+    async def _begin(self, scope: _Scope, sent: Sent, answer: Streamed) -> Stream:
+        """Return a stream with its first piece, unless none will be sent: what fails before that has a status."""
+        stream = Stream(answer.parts, self._streams, is_packed=accepts_gzip(sent))
+        try:
+            _check_chunks(scope)
+            if scope["method"] != "HEAD":
+                await stream.advance()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _headers(self, reply: _Reply, sent: Sent, request_id: str) -> HeaderList:
+        headers = [*reply.headers, *_COMMON, (b"x-request-id", request_id.encode("ascii"))]
+        varies = []
+        if self._customs.origins is not None:
+            headers += self._customs.crossing(sent)
+            varies.append(b"Origin")
+        if isinstance(reply.content, Stream):
+            headers += reply.content.headers
+            varies.append(b"Accept-Encoding")
+        elif reply.status != _NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(reply.content)))
+        if varies:
+            headers.append((b"vary", b", ".join(varies)))
+        return headers
+
+    async def _send_pieces(
+        self, scope: _Scope, send: _Send, start: dict[str, Any], stream: Stream, failed: Callable[[Exception], None]
+    ) -> None:
+        """Send a stream to its end; if it has none, or nobody takes it, the connection is cut off."""
+        outlet: Outlet = scope["state"]["outlet"]
+        whole = False
+        try:
+            await send(start)
+            is_last = stream.is_over or scope["method"] == "HEAD"
+            await send({"type": "http.response.body", "body": stream.piece, "more_body": not is_last})
+            while not is_last and not outlet.is_closing():
+                await stream.advance()
+                is_last = stream.is_over
+                await send({"type": "http.response.body", "body": stream.piece, "more_body": not is_last})
+            whole = is_last
+        except Exception as error:  # noqa: BLE001 - the edge of the service: there is no status left to tell it by
+            failed(error)
+        finally:
+            stream.close()
+            if not whole:
+                outlet.abort()
 
     async def _decode(self, request: type[Claims], data: bytes) -> Claims:
         """Return what a body says."""
@@ -188,14 +231,18 @@ class Application:
         def decode() -> Claims:
             return shape(request, parse_object(data, max_bytes=self._body_bytes))
 
+        begun = time.perf_counter()
         if len(data) <= _LARGE_BODY:
-            return decode()
-        return await asyncio.get_running_loop().run_in_executor(self._beside, decode)
+            body = decode()
+        else:
+            body = await asyncio.get_running_loop().run_in_executor(self._beside, decode)
+        self._witness.stage("decode", time.perf_counter() - begun)
+        return body
 
-    async def _read(self, route: Route, sent: _Sent, receive: _Receive) -> bytes | None:
+    async def _read(self, route: Route, sent: Sent, receive: _Receive) -> bytes | None:
         """Return the body of a request, or None if the client went away."""
         most = self._body_bytes
-        if sent.length and int(sent.length) > most:  # it has few digits, and nothing else
+        if int(sent.get(b"content-length", 0)) > most:  # it has few digits, and nothing else
             raise BodyTooLarge(f"at most {most} bytes are read")
         parts: list[bytes] = []
         size, more = 0, True
@@ -208,52 +255,21 @@ class Application:
             if size > most:
                 raise BodyTooLarge(f"at most {most} bytes are read")
         data = b"".join(parts)
-        if not data and route.without_body is not None and not _could_be_of_a_page(sent):
+        if not data and route.without_body is not None and not could_be_of_a_page(sent):
             return route.without_body
-        _check_media_type(sent)
+        check_media_type(sent, any_type=self._customs.takes_any_type)
         return data or route.without_body or b""
 
 
-def _sent(headers: _Headers) -> _Sent:
-    """Return the headers that are looked at; of those that stand twice, all: none of them then means anything."""
-    found: dict[str, bytes] = {}
-    for name, value in headers:
-        wanted = _LOOKED_AT.get(name)
-        if wanted is not None:
-            found[wanted] = found[wanted] + b", " + value if wanted in found else value
-    return _Sent(**found)
+def _check_chunks(scope: _Scope) -> None:
+    """Raise if the client knows no chunks: the end of a connection does not tell whether an answer was whole."""
+    if scope["http_version"] == "1.0":
+        raise HttpMalformed("this answer needs HTTP 1.1")
 
 
-def _holder(scope: _Scope) -> str:
-    holder: str = scope["state"]["holder"]
-    return holder
-
-
-def _bearer(authorization: bytes) -> str:
-    text = authorization.decode("latin-1")
-    return text[len(_BEARER) :].strip() if text[: len(_BEARER)].lower() == _BEARER else ""
-
-
-def _could_be_of_a_page(sent: _Sent) -> bool:
-    """Tell whether a page of another origin could have had this sent, without being asked first."""
-    return bool(sent.media_type or sent.origin) or sent.fetch_site not in _OWN_SITE
-
-
-def _check_media_type(sent: _Sent) -> None:
-    """Raise unless the body is plain JSON by what its headers say.
-
-    This also keeps pages of others out: a browser asks first before it sends this type to another origin.
-    """
-    name, _, parameters = sent.media_type.lower().partition(b";")
-    if name.strip() != _JSON or parameters.strip() not in _CHARSETS:
-        raise MediaTypeRefused("send JSON, as `Content-Type: application/json`")
-    if sent.encoding.lower() not in (b"", b"identity"):
-        raise MediaTypeRefused("a compressed body is not read")
-
-
-def _media_type(name: str) -> _Headers:
+def _media_type(name: str) -> HeaderList:
     return [(b"content-type", name.encode("ascii"))]
 
 
-def _error_headers(error: BaseException) -> _Headers:
+def _error_headers(error: BaseException) -> HeaderList:
     return [*_media_type("application/json"), *headers_for(error)]

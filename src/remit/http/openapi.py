@@ -5,17 +5,36 @@ What JSON Schema cannot say of a type is checked all the same, and refused as a 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from remit.claims.shapes import DATE_TIME
 from remit.http.routes import Route
 from remit.http.statuses import STATUSES
+from remit.http.tokens import Access
 from remit.messages.shared import Answer, ErrorAnswer, Request
 
-__all__ = ["describe"]
+__all__ = ["BEARER_TOKENS", "Security", "describe"]
 
+
+class Security(NamedTuple):
+    """What opens the routes of a service."""
+
+    # By name, as OpenAPI writes them.
+    schemes: Mapping[str, Mapping[str, str]]
+    # The schemes of which each opens by itself; an empty name stands for none at all.
+    opened_by: Mapping[Access, tuple[str, ...]]
+
+
+BEARER_TOKENS: Final = Security(
+    schemes={
+        "token": {"type": "http", "scheme": "bearer", "description": "Asked for with --require-token"},
+        "admin": {"type": "http", "scheme": "bearer", "description": "The admin token, always asked for"},
+    },
+    # Without --require-token, the common door is open.
+    opened_by={"token": ("", "token", "admin"), "admin": ("admin",)},
+)
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 _STATUS_WORDS: Final = {
@@ -37,6 +56,7 @@ _STATUS_WORDS: Final = {
 _ALWAYS: Final = (400, 403, 408, 431, 500, 503)
 _BEHIND_A_DOOR: Final = (401, 429)
 _WITH_A_BODY: Final = (401, 404, 409, 413, 415)
+_WITH_A_PARAMETER: Final = (404,)
 
 _REQUEST_ID: Final = {
     "description": "Tells this answer from all others, in the log too",
@@ -49,7 +69,9 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
 }
 
 
-def describe(routes: Sequence[Route], *, title: str, summary: str, version: str) -> dict[str, Any]:
+def describe(
+    routes: Sequence[Route], *, title: str, summary: str, version: str, security: Security = BEARER_TOKENS
+) -> dict[str, Any]:
     """Return the OpenAPI document of a service."""
     types = [ErrorAnswer, *(kind for route in routes for kind in _types(route))]
     references, schemas = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
@@ -57,7 +79,7 @@ def describe(routes: Sequence[Route], *, title: str, summary: str, version: str)
     by_name = {kind.__name__: kind for kind in types}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, security)
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "summary": summary, "version": version},
@@ -65,10 +87,7 @@ def describe(routes: Sequence[Route], *, title: str, summary: str, version: str)
         "components": {
             "schemas": {name: _schema(by_name.get(name), schema) for name, schema in sorted(schemas.items())},
             "responses": {str(status): _error(status, by_type[ErrorAnswer]["$ref"]) for status in _STATUS_WORDS},
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "Asked for with --require-token"},
-                "admin": {"type": "http", "scheme": "bearer", "description": "The admin token, always asked for"},
-            },
+            "securitySchemes": {name: dict(scheme) for name, scheme in security.schemes.items()},
         },
     }
 
@@ -77,7 +96,7 @@ def _types(route: Route) -> list[Any]:
     return [kind for kind in (route.request, route.answer) if kind is not None and not isinstance(kind, str)]
 
 
-def _operation(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": "_".join(part for part in [route.method.lower(), *_words(route.path)] if part),
@@ -93,8 +112,7 @@ def _operation(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
         needed = route.without_body is None
         operation["requestBody"] = {"required": needed, "content": {_JSON: {"schema": by_type[route.request]}}}
     if route.access != "open":
-        # Without --require-token, the common door is open.
-        operation["security"] = [{"admin": []}] if route.access == "admin" else [{}, {"token": []}, {"admin": []}]
+        operation["security"] = [{name: []} if name else {} for name in security.opened_by[route.access]]
     return operation
 
 
@@ -118,6 +136,8 @@ def _errors(route: Route) -> dict[str, Any]:
         possible |= {*_BEHIND_A_DOOR}
     if route.request is not None:
         possible |= {*_WITH_A_BODY}
+    if "{" in route.path:
+        possible |= {*_WITH_A_PARAMETER}
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(possible)}
 
 

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import httptools
 from uvicorn import Config
@@ -42,8 +42,9 @@ class AppState(TypedDict):
     admission: Admission
     # Told of everything that is refused at the door, with the id that the client was told.
     refused: Callable[[AccessError, str], None]
-    # The thumbprint of the certificate that the client has shown; each connection has its own.
+    # The thumbprint of the certificate that the client has shown, and the way back to it; each connection has its own.
     holder: str
+    outlet: NotRequired[Outlet]
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -112,7 +113,7 @@ class StrictProtocol(HttpToolsProtocol):
         """Take the client's certificate, and begin to read."""
         client = self.client
         super().connection_made(transport)
-        self._outlet = Outlet(transport, self.hang_up)
+        self._outlet = self.app_state["outlet"] = Outlet(transport, hang_up=self.hang_up, cut_off=self.cut_off)
         self.client = client  # the transport does not know it any more if the client has gone
         self._enter("headers")
         tls = transport.get_extra_info("ssl_object")
@@ -126,9 +127,7 @@ class StrictProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Make room for another, and tell those at work that nobody waits for their answers."""
         self._admission.leave(self)
-        for cycle in self._unanswered:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        self._give_up_answers()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -241,6 +240,11 @@ class StrictProtocol(HttpToolsProtocol):
         else:
             self._linger()
 
+    def cut_off(self) -> None:
+        """Close at once, in the middle of whatever is being said."""
+        self._give_up_answers()
+        self.transport.abort()
+
     def watch(self, now: float) -> None:
         """End the connection if its client takes too long over what it is doing."""
         limits, waited = self.limits, now - self.since
@@ -268,6 +272,11 @@ class StrictProtocol(HttpToolsProtocol):
                 self._refuse(RequestTooSlow("the headers did not arrive in time"))
         elif waited > limits.body_s or waited > max(limits.body_patience_s, self._body_bytes / limits.body_bytes_per_s):
             self._refuse(RequestTooSlow("the body did not arrive in time"))
+
+    def _give_up_answers(self) -> None:
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     def _has_expired(self) -> bool:
         """Tell whether the client's certificate is over, which by now would not let it in."""
@@ -314,6 +323,7 @@ class StrictProtocol(HttpToolsProtocol):
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
             (b"x-request-id", request_id.encode("ascii")),
             (b"connection", b"close"),
             *headers_for(error),

@@ -3,7 +3,7 @@
 The table serves requests, describes them in the API page, and is walked by tests.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -14,11 +14,13 @@ from remit.errors import MethodRefused, RouteNotFound
 from remit.http.telemetry import Span
 from remit.http.tokens import Access
 
-__all__ = ["Ask", "Found", "Plain", "Route", "Router"]
+__all__ = ["Ask", "Found", "Plain", "Route", "Router", "Streamed"]
+
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
 
 class Ask(NamedTuple):
-    """A request that was read: its body, the parameters of its path, and who sent it."""
+    """A request that was read: its body, the parameters of its path and of its query, and who sent it."""
 
     body: Any
     parameters: Mapping[str, str]
@@ -27,6 +29,7 @@ class Ask(NamedTuple):
     request_id: str
     # Of its trace; it is told what was decided.
     span: Span
+    query: Mapping[str, str] = _NO_PARAMETERS
 
 
 class Plain(NamedTuple):
@@ -34,9 +37,18 @@ class Plain(NamedTuple):
 
     content: bytes
     media_type: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain]]
+class Streamed(NamedTuple):
+    """An answer that is made while it goes out. Its parts may wait for a disk; a generator is closed at last."""
+
+    parts: Iterator[bytes]
+    media_type: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
 
 
 class Route(NamedTuple):
@@ -60,7 +72,6 @@ class Found(NamedTuple):
     parameters: Mapping[str, str]
 
 
-_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _Methods: TypeAlias = dict[str, Route]
 
 

@@ -152,7 +152,7 @@ class Server:
             try:
                 await self._read_again()
             except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on with what it has
-                self._told("certificates_kept", error)
+                self._told("settings_kept", error)
 
     async def _read_again(self) -> None:
         loop = asyncio.get_running_loop()

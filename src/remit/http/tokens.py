@@ -1,54 +1,70 @@
-"""Who may come in: bearer tokens, compared in constant time, with wrong ones slowed down.
+"""Who may come in: tokens, compared in constant time, with wrong ones slowed down.
 
 Keeps this invariant: the right token always opens, however many wrong ones were tried. Tokens themselves are not kept,
-only their digests.
+only their digests. Which headers bring a token is for `customs.py`.
 """
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from remit.errors import TokenRequired, TooManyTries
 
-__all__ = ["MAX_TRIES", "Access", "Doors"]
+__all__ = ["MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Shown", "Tries"]
 
-# Whom a route is for: anyone, holders of the service's token, its administrator.
-Access: TypeAlias = Literal["open", "token", "admin"]
+# Whom a route is for: anyone, holders of the service's token, its administrator; and people, who open a page by its
+# address, and from there the views that it leads to.
+Access: TypeAlias = Literal["open", "token", "admin", "page", "view"]
 
 MAX_TRIES: Final = 10
 _WINDOW_S: Final = 1.0
 _MAX_PEERS: Final = 1024
 
 
+class Shown(NamedTuple):
+    """What a client shows at a door: a token in a header, one in the query, a cookie. Empty is not shown."""
+
+    token: str = ""
+    query: str = ""
+    cookie: str = ""
+
+
+class Doorkeeper(Protocol):
+    """Whoever decides what opens which door."""
+
+    def check(self, access: Access, shown: Shown, peer: str) -> None:
+        """Raise unless what is shown opens the door."""
+
+
 @final
-class Doors:
-    """The doors of a service: what opens each."""
+class Lock:
+    """What some tokens open."""
 
-    __slots__ = ("_clock", "_digests", "_tries")
+    __slots__ = ("_digests",)
 
-    def __init__(self, tokens: Mapping[Access, tuple[str, ...]], *, clock: Callable[[], float]) -> None:
-        """Take the tokens that open each door; one that has no entry is open."""
-        self._digests = {door: tuple(_digest(token) for token in given) for door, given in tokens.items()}
-        self._tries: dict[str, tuple[float, int]] = {}
-        self._clock = clock
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._digests = tuple(_digest(token) for token in tokens)
 
-    def check(self, access: Access, presented: str, peer: str) -> None:
-        """Raise unless what was presented opens the door."""
-        digests = self._digests.get(access)
-        if digests is None:
-            return
+    def opens(self, presented: str) -> bool:
+        """Tell whether this is one of the tokens; nothing never is."""
         digest = _digest(presented)
         # All are compared, so that the time does not tell which one came close.
-        if sum([hmac.compare_digest(digest, right) for right in digests]):
-            return
-        if presented and self._count(peer) > MAX_TRIES:
-            raise TooManyTries("too many wrong tokens; wait a second")
-        # The same words at every door: they must not tell which doors there are.
-        raise TokenRequired("this needs a token that opens it, as `Authorization: Bearer TOKEN`")
+        return bool(sum([hmac.compare_digest(digest, right) for right in self._digests])) and presented != ""
 
-    def _count(self, peer: str) -> int:
-        """Count a wrong token of a peer, and return how many there were in this window."""
+
+@final
+class Tries:
+    """Counts what was wrong, peer by peer, and slows down those who go on."""
+
+    __slots__ = ("_clock", "_tries")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tries: dict[str, tuple[float, int]] = {}
+
+    def note(self, peer: str) -> None:
+        """Count a wrong token of a peer, or raise if there were too many in this window."""
         now = self._clock()
         begun, tries = self._tries.pop(peer, (now, 0))
         if now - begun > _WINDOW_S:
@@ -56,7 +72,30 @@ class Doors:
         if len(self._tries) >= _MAX_PEERS:
             self._tries.pop(next(iter(self._tries)))
         self._tries[peer] = begun, tries + 1
-        return tries + 1
+        if tries >= MAX_TRIES:
+            raise TooManyTries("too many wrong tokens; wait a second")
+
+
+@final
+class Doors:
+    """The doors of a service that only looks at tokens in headers: what opens each."""
+
+    __slots__ = ("_locks", "_tries")
+
+    def __init__(self, tokens: Mapping[Access, tuple[str, ...]], *, clock: Callable[[], float]) -> None:
+        """Take the tokens that open each door; one that has no entry is open."""
+        self._locks = {door: Lock(given) for door, given in tokens.items()}
+        self._tries = Tries(clock)
+
+    def check(self, access: Access, shown: Shown, peer: str) -> None:
+        """Raise unless the token that is shown opens the door."""
+        lock = self._locks.get(access)
+        if lock is None or lock.opens(shown.token):
+            return
+        if shown.token:
+            self._tries.note(peer)
+        # The same words at every door: they must not tell which doors there are.
+        raise TokenRequired("this needs a token that opens it, as `Authorization: Bearer TOKEN`")
 
 
 def _digest(token: str) -> bytes:

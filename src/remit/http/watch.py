@@ -1,4 +1,4 @@
-"""What those who run a proxy get to know: metrics, log lines, traces. Decisions wait for none of them."""
+"""What those who run a service get to know: metrics, log lines, traces. Decisions wait for none of them."""
 
 import time
 from collections.abc import Callable
@@ -78,6 +78,10 @@ class Watch:
             said = {} if isinstance(error, InputError | AccessError) else {"why": str(error)}
             code = error.code if isinstance(error, RemitError) else ""
             self._log.info("refused", route=route, status=status, request_id=request_id, code=code, **said)
+
+    def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
+        """Write down that an answer could not be brought to its end; its client knows no more than that."""
+        self._log.error("cut_off", route=route, request_id=request_id, exc_info=error)
 
     def refused(self, error: AccessError, request_id: str) -> None:
         """Count what was turned away at the door."""

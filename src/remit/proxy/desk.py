@@ -20,7 +20,7 @@ from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.http.routes import Ask
-from remit.ledger.port import KeyRecord, Session
+from remit.ledger.records import KeyRecord, Session
 from remit.messages.proxy import (
     SCHEMA_VERSION,
     AttestAnswer,
