@@ -16,14 +16,14 @@ $(READY): pyproject.toml requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# A proxy that stays, in the home of whoever runs this, and one governed session against it.
+# The Hub and the proxy, which stay, in the home of whoever runs this, and one governed session against them.
 up: $(READY)
-	@$(BIN)/remit proxy --background
+	@$(BIN)/remit up --background
 	@$(BIN)/remit demo --live
-	@echo; echo "The command is $(BIN)/remit. To stop the proxy: make down"
+	@echo; echo "The dashboard: $(BIN)/remit open. To stop the Hub and the proxy: make down"
 
 down: $(READY)
-	@$(BIN)/remit proxy --stop
+	@$(BIN)/remit up --stop
 
 demo: $(READY)
 	@$(BIN)/remit demo

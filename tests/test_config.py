@@ -13,12 +13,18 @@ import remit
 from remit.config import (
     CONFIG_FILE,
     HOME_VARIABLE,
+    HUB_HOSTS,
+    HUB_URL,
     TOKEN_NAMES,
     Settings,
+    check_hub_host,
     ensure_token,
     home_path,
     load_settings,
+    parse_hub_url,
     rotate_token,
+    set_hub_url,
+    user_config,
     user_path,
 )
 from remit.errors import FieldInvalid, HomeUnsafe, StateCorrupt, StateMissing
@@ -73,6 +79,14 @@ def test_a_tilde_in_a_path_is_the_users_home_or_refused(monkeypatch: pytest.Monk
     assert refused.value.code == "field_invalid"
 
 
+def test_settings_of_a_user_lie_where_the_variable_says_or_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    usual = Path("/home/someone/.config")
+    for named, folder in {"/etc/mine": Path("/etc/mine"), "mine": usual, "": usual}.items():
+        monkeypatch.setenv("XDG_CONFIG_HOME", named)
+        assert user_config() == folder
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     with open_home(tmp_path / "home") as opened:
@@ -80,7 +94,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def test_a_home_without_a_file_has_the_first_settings(home: Home) -> None:
-    assert load_settings(home) == Settings(None, None)
+    assert load_settings(home) == Settings(None, None, None, HUB_URL)
     assert home.names() == []
 
 
@@ -114,6 +128,9 @@ DAMAGED = [
     b'{"admin_token": null}',
     b'{"admin_token": "short"}',
     b'{"proxy_token": "' + b"x" * 42 + b'!"}',
+    b'{"hub_token": "short"}',
+    b'{"hub_url": 8765}',
+    b'{"hub_url": "http://example.com:80"}',
     b'{"a": 1, "a": 2}',
     b"\xff",
     b" " * 300_000,
@@ -157,3 +174,41 @@ def test_all_who_ask_at_once_get_the_same_token(home: Home) -> None:
         names = [*TOKEN_NAMES] * 8
         tokens = list(pool.map(lambda name: ensure_token(home, name), names))
     assert len(set(tokens)) == len(TOKEN_NAMES)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8765", "http://localhost:1", "http://[::1]:65535"])
+def test_the_address_of_the_hub_is_kept_and_everything_else_with_it(home: Home, tmp_path: Path, url: str) -> None:
+    home.create(CONFIG_FILE, b'{"options": {"a": [1, 2.5, null]}}')
+    token = ensure_token(home, "hub")
+    set_hub_url(home, url)
+    settings = load_settings(home)
+    assert (settings.hub_url, settings.hub_token) == (url, token)
+    assert json.loads((tmp_path / "home" / CONFIG_FILE).read_bytes())["options"] == {"a": [1, 2.5, None]}
+    assert stat.S_IMODE((tmp_path / "home" / CONFIG_FILE).stat().st_mode) == 0o600
+    host, port = parse_hub_url(url)
+    assert host in HUB_HOSTS
+    assert url.endswith(f":{port}")
+
+
+ELSEWHERE = [
+    "", "127.0.0.1:8765", "http://127.0.0.1", "http://127.0.0.1:0", "http://127.0.0.1:65536", "http://127.0.0.1:80/",
+    "http://127.0.0.1:80\n", "http://127.0.0.1:80?a", "http://me@127.0.0.1:80", "https://127.0.0.1:80",
+    "http://0.0.0.0:80", "http://127.0.0.2:80", "http://127.1:80", "http://2130706433:80", "http://::1:80",
+    "http://localhost.example.com:80", "http://LOCALHOST:80", "http://example.com:80",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_an_address_that_is_not_of_this_machine_is_no_address_of_the_hub(home: Home, url: str) -> None:
+    with pytest.raises(FieldInvalid) as refused:
+        set_hub_url(home, url)
+    assert (refused.value.code, refused.value.place) == ("field_invalid", "$.hub_url")
+    assert home.names() == []
+
+
+def test_the_hub_listens_on_this_machine_only() -> None:
+    for host in HUB_HOSTS:
+        check_hub_host(host, "--host")
+    with pytest.raises(FieldInvalid) as refused:
+        check_hub_host("0.0.0.0", "--host")
+    assert (refused.value.code, refused.value.place) == ("field_invalid", "--host")

@@ -1,16 +1,18 @@
 """Settings: where the home lies, and what its `config.json` says. The only reader of the environment.
 
 Keeps these invariants: a token in the file is one that nobody guesses, and shows itself to whoever asks for it by name,
-never by being printed with the rest; members of the file that are not known here stay as they are.
+never by being printed with the rest; the Hub's address is one that only this machine reaches; members of the file that
+are not known here stay as they are.
 """
 
 import os
+import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from remit.claims.shapes import Claims, encode, matching, shape
 from remit.claims.strictjson import JSON, parse_object
@@ -21,18 +23,24 @@ __all__ = [
     "COLLECTOR_VARIABLE",
     "CONFIG_FILE",
     "HOME_VARIABLE",
+    "HUB_HOSTS",
+    "HUB_URL",
     "METRICS_VARIABLE",
     "SAFE_PATH_VARIABLE",
     "TOKEN_NAMES",
     "Settings",
     "TokenName",
+    "check_hub_host",
     "collector",
     "distrust_current_folder",
     "ensure_token",
     "home_path",
     "load_settings",
+    "parse_hub_url",
     "rotate_token",
+    "set_hub_url",
     "share_metrics",
+    "user_config",
     "user_home",
     "user_path",
 ]
@@ -42,11 +50,17 @@ HOME_VARIABLE: Final = "REMIT_HOME"
 METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 SAFE_PATH_VARIABLE: Final = "PYTHONSAFEPATH"
 CONFIG_FILE: Final = "config.json"
-TokenName: TypeAlias = Literal["admin", "proxy"]
+# Names under which the Hub is asked, and so where it can listen.
+HUB_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+HUB_URL: Final = "http://127.0.0.1:8765"
+TokenName: TypeAlias = Literal["admin", "hub", "proxy"]
 TOKEN_NAMES: Final[tuple[TokenName, ...]] = get_args(TokenName)
 _DEFAULT: Final = "~/.remit"
 _LOCK: Final = "config.lock"
+_CONFIG_VARIABLE: Final = "XDG_CONFIG_HOME"
+_HUB_URL: Final = re.compile(r"http://(?P<host>127\.0\.0\.1|localhost|\[::1\]):(?P<port>[1-9][0-9]{0,4})")
 _MAX_BYTES: Final = 256 * 1024
+_MAX_PORT: Final = 65535
 _TOKEN_BYTES: Final = 32
 
 
@@ -62,6 +76,14 @@ def user_home() -> str | None:
     """Return what `~` stands for, where it stands for something."""
     home = os.path.expanduser("~")  # noqa: PTH111 - says so itself when it does not know
     return None if home.startswith("~") else home
+
+
+def user_config() -> Path | None:
+    """Return the folder where programs of this user keep their settings, where it can be told."""
+    named, home = os.environ.get(_CONFIG_VARIABLE, ""), user_home()
+    if named.startswith("/"):
+        return Path(named)
+    return None if home is None else Path(home) / ".config"
 
 
 def collector() -> str | None:
@@ -95,6 +117,10 @@ class Settings:
     admin_token: str | None = field(default=None, repr=False)
     # Who shows it may use a proxy that asks for a token.
     proxy_token: str | None = field(default=None, repr=False)
+    # Who shows it may use the Hub.
+    hub_token: str | None = field(default=None, repr=False)
+    # Where the Hub is to listen, and where its clients look for it.
+    hub_url: str = HUB_URL
 
 
 _Token: TypeAlias = Annotated[str, matching("[A-Za-z0-9_-]{43,256}")]
@@ -103,6 +129,12 @@ _Token: TypeAlias = Annotated[str, matching("[A-Za-z0-9_-]{43,256}")]
 class _Members(Claims, frozen=True, kw_only=True):
     admin_token: _Token | UnsetType = UNSET
     proxy_token: _Token | UnsetType = UNSET
+    hub_token: _Token | UnsetType = UNSET
+    hub_url: Annotated[str, Meta(max_length=256)] = HUB_URL
+
+    def __post_init__(self) -> None:
+        """Hold an address of the Hub, and no other."""
+        parse_hub_url(self.hub_url)
 
 
 def load_settings(home: Home) -> Settings:
@@ -122,6 +154,28 @@ def rotate_token(home: Home, name: TokenName) -> str:
     """Return a new token of this name; the one before is not kept."""
     with home.locked(_LOCK):
         return _renewed(home, _read(home), name)
+
+
+def set_hub_url(home: Home, url: str) -> None:
+    """Keep where the Hub is to listen; clients look for it there from now on."""
+    parse_hub_url(url)
+    with home.locked(_LOCK):
+        home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": url}))
+
+
+def parse_hub_url(url: str) -> tuple[str, int]:
+    """Return the host and the port in an address of the Hub: plain HTTP, within this machine, and nothing after it."""
+    found = _HUB_URL.fullmatch(url)
+    if found is None or int(found["port"]) > _MAX_PORT:
+        hosts = ", ".join(HUB_HOSTS)
+        raise FieldInvalid(f"must be http://HOST:PORT, and HOST one of {hosts}", place="$.hub_url")
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def check_hub_host(host: str, place: str) -> None:
+    """Raise unless the Hub can listen there; `place` is where it was said."""
+    if host not in HUB_HOSTS:
+        raise FieldInvalid(f"must be one of {', '.join(HUB_HOSTS)}: the Hub is for this machine only", place=place)
 
 
 def _renewed(home: Home, members: dict[str, JSON], name: TokenName) -> str:
@@ -151,7 +205,7 @@ def _read(home: Home) -> dict[str, JSON]:
 
 def _settings(members: dict[str, JSON]) -> Settings:
     known = _known(members)
-    return Settings(known.admin_token or None, known.proxy_token or None)
+    return Settings(known.admin_token or None, known.proxy_token or None, known.hub_token or None, known.hub_url)
 
 
 def _known(members: dict[str, JSON]) -> _Members:

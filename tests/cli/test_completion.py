@@ -32,6 +32,10 @@ def asked(words: str, at: int) -> list[str]:
 
 def test_commands_options_and_choices_are_completed() -> None:
     assert {"keys", "kill-switch"} <= set(asked("remit k", 1))
+    assert {"setup", "status"} <= set(asked("remit s", 1))
+    assert asked("remit hub s", 2) == ["start"]
+    assert {"--background", "--port"} <= set(asked("remit hub --", 2)) & set(asked("remit up --", 2))
+    assert asked("remit token h", 2) == ["hub"]
     assert asked("remit kill-switch o", 2) == ["on", "off"]
     assert "--allowed-tools" in asked("remit issue --allowed-tools Read Grep --al", 5)
     assert asked("remit issue --allowed-side-effects n", 3) == ["none"]

@@ -17,6 +17,7 @@ from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client, server_identity
 from tests.cli.running import issued, lines, piped, run
+from tests.hub.service import running as running_hub
 from tests.ledger.service import Service
 from tests.proxy.service import HTTP, running
 
@@ -32,6 +33,7 @@ NAMES = [
     "keys",
     "kill switch",
     "clock",
+    "hub",
     "proxy",
 ]
 
@@ -324,6 +326,18 @@ def test_a_proxy_that_runs_and_does_not_answer_is_a_problem(place: Path) -> None
         finally:
             os.kill(proxy.pid, signal.SIGCONT)
     assert (found["state"], proxy.url in found["said"]) == ("problem", True)
+
+
+def test_the_hub_that_runs_is_looked_at_by_itself(place: Path) -> None:
+    with running_hub(place) as hub:
+        found = checks(place)["hub"]
+        os.kill(hub.pid, signal.SIGSTOP)
+        try:
+            silent = checks(place, code=UNAVAILABLE)["hub"]
+        finally:
+            os.kill(hub.pid, signal.SIGCONT)
+    assert (found["state"], hub.url in found["said"]) == ("ok", True)
+    assert (silent["state"], hub.url in silent["said"]) == ("problem", True)
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[t
     if not isinstance(command, click.Group):
         yield path, command
         return
+    if command.invoke_without_command:
+        yield path, command
     context = click.Context(command)
     for name in command.list_commands(context):
         inner = command.get_command(context, name)

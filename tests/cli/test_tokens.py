@@ -8,11 +8,12 @@ from click.testing import CliRunner
 
 from remit.cli import main
 from remit.cli.errors import DONE, STATE
+from remit.config import TOKEN_NAMES
 from tests.cli.running import run
 from tests.proxy.service import HTTP, running
 
 
-@pytest.mark.parametrize("name", ["admin", "proxy"])
+@pytest.mark.parametrize("name", TOKEN_NAMES)
 def test_a_token_is_made_on_first_use_and_stays(tmp_path: Path, name: str) -> None:
     first = run(tmp_path / "home", "token", name)
     again = run(tmp_path / "home", "token", name, "--json")
@@ -61,4 +62,5 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
 def test_the_help_says_what_each_token_opens() -> None:
     told = " ".join(CliRunner().invoke(main, ["token", "--help"]).stdout.split())
     assert "`admin` opens /revoke and /kill-switch" in told
+    assert all(f"`{name}`" in told for name in TOKEN_NAMES)
     assert "delegate" not in told

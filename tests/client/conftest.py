@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 import pytest
 
 from remit.client import AsyncProxy, Proxy
+from remit.client.hub import AsyncHub, Hub
 from tests.client.service import Desk, serve
 
 
@@ -18,24 +19,39 @@ class Connect(Protocol):
     def __call__(self, port: int, **settings: Any) -> Proxy: ...
 
 
-class _Looped:
-    """An `AsyncProxy` in a loop that runs while one waits for it."""
+class ConnectHub(Protocol):
+    """Makes clients of a Hub, which are closed when the test is over."""
 
-    def __init__(self, url: str, **settings: Any) -> None:
+    def __call__(self, port: int, token: str | None = "s3cret", **settings: Any) -> Hub: ...
+
+
+class _Looped:
+    """A client that is awaited, in a loop that runs while one waits for it."""
+
+    def __init__(self, client: AsyncProxy | AsyncHub) -> None:
         self._runner = asyncio.Runner()
-        self._proxy = AsyncProxy(url, **settings)
+        self._client = client
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self._run, name)
 
     def __repr__(self) -> str:
-        return repr(self._proxy)
+        return repr(self._client)
 
     def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         async def run() -> Any:
-            return await getattr(self._proxy, name)(*args, **kwargs)
+            return await getattr(self._client, name)(*args, **kwargs)
 
         return self._runner.run(run())
+
+    def export(self) -> Iterator[bytes]:
+        parts = cast("AsyncHub", self._client).export()
+
+        async def part() -> bytes:
+            return await anext(parts, b"")
+
+        while given := self._runner.run(part()):
+            yield given
 
     def close(self) -> None:
         self._run("aclose")
@@ -46,14 +62,32 @@ class _Looped:
 
 
 @pytest.fixture(params=["waiting", "awaiting"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    kind = Proxy if request.param == "waiting" else _Looped
+def is_waiting(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "waiting")
+
+
+@pytest.fixture
+def connect(is_waiting: bool) -> Iterator[Connect]:
     with ExitStack() as open_clients:
 
         def make(port: int, *, scheme: str = "http", host: str = "127.0.0.1", **settings: Any) -> Proxy:
-            client = kind(f"{scheme}://{host}:{port}", **settings)
+            url = f"{scheme}://{host}:{port}"
+            client = Proxy(url, **settings) if is_waiting else _Looped(AsyncProxy(url, **settings))
             open_clients.callback(client.finish if isinstance(client, _Looped) else client.close)
             return cast("Proxy", client)
+
+        yield make
+
+
+@pytest.fixture
+def connect_hub(is_waiting: bool) -> Iterator[ConnectHub]:
+    with ExitStack() as open_clients:
+
+        def make(port: int, token: str | None = "s3cret", **settings: Any) -> Hub:
+            url = f"http://127.0.0.1:{port}"
+            client = Hub(url, token, **settings) if is_waiting else _Looped(AsyncHub(url, token, **settings))
+            open_clients.callback(client.finish if isinstance(client, _Looped) else client.close)
+            return cast("Hub", client)
 
         yield make
 

@@ -21,7 +21,8 @@ from remit.governor.means import Means
 from remit.governor.sessions import Start
 from remit.ledger.commit import DEADLINE_S
 from remit.ledger.embedded import Embedded, open_embedded
-from remit.ledger.port import Kept, Reader
+from remit.ledger.port import Reader
+from remit.ledger.records import Kept
 from remit.ledger.sqlite import connect_reader
 from remit.policy.call import ToolCall
 from remit.policy.files import TextFiles

@@ -15,18 +15,23 @@ def main() -> None:
 
 
 main.places = {
+    "attest": "remit.cli.attest:attest",
     "completion": "remit.cli.completion:completion",
     "delegate": "remit.cli.delegate:delegate",
     "demo": "remit.cli.demo:demo",
     "doctor": "remit.cli.doctor:doctor",
-    "hub": "remit.cli.proxy:hub",
+    "hub": "remit.cli.hub:hub",
     "inspect": "remit.cli.inspection:inspect",
     "issue": "remit.cli.issue:issue",
     "keys": "remit.cli.keys:keys",
     "kill-switch": "remit.cli.killswitch:kill_switch",
     "ledger": "remit.cli.ledger:ledger",
+    "open": "remit.cli.browser:open_dashboard",
     "proxy": "remit.cli.proxy:proxy",
     "revoke": "remit.cli.revoke:revoke",
+    "setup": "remit.cli.setup:setup",
+    "status": "remit.cli.status:status",
     "tls": "remit.cli.tls:tls",
     "token": "remit.cli.tokens:token",
+    "up": "remit.cli.up:up",
 }

@@ -1,4 +1,4 @@
-"""A proxy in the background: started, found again by its home, and stopped."""
+"""A service in the background: started, found again by its home, and stopped."""
 
 import json
 import os
@@ -24,43 +24,43 @@ from remit.errors import (
     ServiceUnavailable,
     StateError,
 )
+from remit.http.record import Running, ServiceName, all_running
 from remit.ledger.home import Home
-from remit.proxy.record import Running, all_running
 
-__all__ = ["LOG_FILE", "Listening", "start_in_background", "stop_in_background"]
+__all__ = ["NAMES", "Listening", "start_in_background", "stop_in_background"]
 
-LOG_FILE: Final = "proxy.log"
+# As people call them.
+NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
 _START_S: Final = 60.0
 _STOP_S: Final = 8.0
 _LOOK_S: Final = 0.05
 
 
 class Listening(NamedTuple):
-    """Where a proxy listens, and by which process."""
+    """Where a service listens, and by which process; `child` is that process where it was started just now."""
 
     address: str
     pid: int
+    child: "subprocess.Popen[bytes] | None" = None
 
 
-def start_in_background(home: Home, arguments: Sequence[str], asked: Mapping[str, Any]) -> tuple[Listening, bool]:
-    """Return the proxy of a home, and whether it was running already; `arguments` are those of `remit proxy`.
+def start_in_background(
+    home: Home, service: ServiceName, arguments: Sequence[str], asked: Mapping[str, Any]
+) -> Listening:
+    """Return the service of a home, started unless it runs; `arguments` are those of the command of its name.
 
     One that runs otherwise than `asked` is not taken for it: it may be open where this one was to be closed.
     """
-    with home.locked("proxy.lock"):
-        others = all_running(home)
+    with home.locked(f"{service}.lock"):
+        others = all_running(home, service)
         alike = [running for running in others if running.asked == _as_kept(asked)]
         if alike:
-            return Listening(alike[-1].listening, alike[-1].pid), True
+            return Listening(alike[-1].listening, alike[-1].pid)
         if others:
-            raise LedgerInUse(f"{others[-1].listening} runs already, with other options: remit proxy --stop")
-        with home.folder("log") as folder:
-            if not folder.check_file(LOG_FILE):
-                folder.create(LOG_FILE, b"")
-            path = folder.path_of(LOG_FILE)
-        with open(path, "ab") as log:  # noqa: PTH123 - a path that the home has checked
+            raise LedgerInUse(f"{others[-1].listening} runs already, with other options: remit {service} --stop")
+        with open(_log_of(home, service), "ab") as log:  # noqa: PTH123 - a path that the home has checked
             # -P: what lies in the current folder, which an agent may write to, is none of our modules.
-            command = [sys.executable, "-P", "-m", "remit", "proxy", *arguments, "--json"]
+            command = [sys.executable, "-P", "-m", "remit", service, *arguments, "--json"]
             child = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.DEVNULL,
@@ -68,24 +68,33 @@ def start_in_background(home: Home, arguments: Sequence[str], asked: Mapping[str
                 stderr=log,
                 start_new_session=True,
             )
-        return _heard(child), False
+        return _heard(child, service)
 
 
-def _heard(child: "subprocess.Popen[bytes]") -> Listening:
-    """Return what the proxy says when it is ready, or raise with what it says instead."""
+def _log_of(home: Home, service: ServiceName) -> str:
+    """Return the path of a service's log, which is its owner's alone."""
+    name = f"{service}.log"
+    with home.folder("log") as folder:
+        if not folder.check_file(name):
+            folder.create(name, b"")
+        return folder.path_of(name)
+
+
+def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> Listening:
+    """Return what the service says when it is ready, or raise with what it says instead."""
     said = _first_line(child)
     answer: dict[str, Any] = {}
     with suppress(ValueError):
         answer = json.loads(said)
     if "listening" in answer:
-        return Listening(answer["listening"], answer["pid"])
+        return Listening(answer["listening"], answer["pid"], child)
     if "error" in answer:
-        raise _failure(answer["error_code"], answer["error"])
-    raise ServiceUnavailable(f"the proxy did not start: log/{LOG_FILE} in the home says why")
+        raise _failure(answer["error_code"], answer["error"], service)
+    raise ServiceUnavailable(f"the {NAMES[service]} did not start: log/{service}.log in the home says why")
 
 
 def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
-    """Return the first line that the proxy says; one that says nothing in time is ended."""
+    """Return the first line that the service says; one that says nothing in time is ended."""
     if child.stdout is None:
         return b""
     with child.stdout as output:
@@ -95,12 +104,12 @@ def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
         return b""
 
 
-def _failure(code: str, message: str) -> RemitError:
-    """Return the error of a proxy that did not start: its kind tells what to do."""
+def _failure(code: str, message: str, service: ServiceName) -> RemitError:
+    """Return the error of a service that did not start: its kind tells what to do."""
     if code in _INPUT:
         place, _, problem = message.partition(": ")
         return _INPUT[code](problem, place=place)
-    return _KINDS.get(code, ServiceUnavailable)(f"the proxy did not start: {message}")
+    return _KINDS.get(code, ServiceUnavailable)(f"the {NAMES[service]} did not start: {message}")
 
 
 def _leaves(kind: type[RemitError]) -> list[type[RemitError]]:
@@ -120,15 +129,15 @@ def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 
-def stop_in_background(home: Home) -> list[Running]:
-    """Stop the proxies of a home, and return which they were."""
-    stopping = all_running(home)
+def stop_in_background(home: Home, service: ServiceName) -> list[Running]:
+    """Stop the services of this name that run over a home, and return which they were."""
+    stopping = all_running(home, service)
     for running in stopping:
         with suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    while left := [running for running in all_running(home) if running in stopping]:
+    while left := [running for running in all_running(home, service) if running in stopping]:
         if time.monotonic() > deadline:
-            raise ServiceUnavailable(f"the proxy (process {left[0].pid}) does not stop")
+            raise ServiceUnavailable(f"the {NAMES[service]} (process {left[0].pid}) does not stop")
         time.sleep(_LOOK_S)
     return stopping

@@ -89,7 +89,8 @@ _LIVE: Final = [
     "   remit ledger show          what the ledger holds by now",
     "   remit ledger check         every chain of it, verified from its root",
     "   remit issue --help         a passport of your own;  docs/spec/proxy.md shows every request",
-    "   remit proxy --stop         stop the proxy",
+    "   remit open                 the dashboard, where the Hub runs too: remit up --background",
+    "   remit up --stop            stop what runs in the background",
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from remit.cli.asking import PROXY, ask_running, ask_service
+from remit.cli.asking import SERVICES, ask_running, ask_service
 from remit.cli.checkup import Check, check_up
 from remit.cli.errors import DONE, STATE, UNAVAILABLE, reported
 from remit.cli.options import everywhere
@@ -25,8 +25,8 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 def doctor(*, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
     """Check this machine and the home, one line each. Nothing is changed, and no home is made.
 
-    Exit code 0 if there is no problem, 78 if there is one, 69 if only the proxy does not answer: that of the home
-    where one is running, or the one at URL.
+    Exit code 0 if there is no problem, 78 if there is one, 69 if only the Hub or the proxy does not answer: those of
+    the home that are running, or the proxy at URL.
 
     Example: remit doctor --url https://127.0.0.1:8443
     """
@@ -39,7 +39,7 @@ def doctor(*, url: str | None, ca: Path | None, home: str | None, as_json: bool)
     else:
         _show(checks)
     problems = {check.name for check in checks if check.state == "problem"}
-    raise SystemExit(DONE if not problems else UNAVAILABLE if problems == {PROXY} else STATE)
+    raise SystemExit(DONE if not problems else UNAVAILABLE if problems <= {*SERVICES} else STATE)
 
 
 def _show(checks: list[Check]) -> None:

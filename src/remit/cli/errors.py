@@ -17,6 +17,8 @@ from remit.errors import (
     EvidenceError,
     FieldInvalid,
     HomeUnsafe,
+    HubTokenRequired,
+    HubUnavailable,
     InputError,
     KeyMaterialError,
     LedgerError,
@@ -72,6 +74,7 @@ EXIT_CODES: Final[Mapping[type[RemitError], int]] = {
     EvidenceError: NO,
     RequestError: NO,
     AccessError: NO,
+    HubTokenRequired: _PERMISSION,
     TokenRequired: _PERMISSION,
     ServiceError: UNAVAILABLE,
     ServiceRefused: NO,
@@ -92,7 +95,9 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     RequestError: "Look at what is there with: remit ledger show",
     AccessError: "Look at what was sent; docs/spec/proxy.md shows every request.",
     TokenRequired: "Take the token from: remit token",
+    HubTokenRequired: "Let the Hub read its token again: kill -HUP its process (remit doctor), or start it anew.",
     ServiceError: "Look whether the service runs: remit doctor",
+    HubUnavailable: "Start the Hub with: remit hub; or look at: remit doctor",
     ServiceRefused: "Look at what was sent; docs/spec/proxy.md shows every request.",
     PortInUse: "Choose another port, or 0 to let the system choose, on an address of this machine.",
     CertificateUnusable: "Name the files of a certificate and its key in PEM form, readable for this user.",
@@ -120,7 +125,7 @@ def advice_for(error: RemitError) -> str:
     return own[0] if own else _nearest(ADVICE, _kind_of(error))
 
 
-_ANSWERED: Final[Mapping[str, type[RemitError]]] = {TokenRequired.code: TokenRequired}
+_ANSWERED: Final[Mapping[str, type[RemitError]]] = {kind.code: kind for kind in (HubTokenRequired, TokenRequired)}
 
 
 def _kind_of(error: RemitError) -> type[RemitError]:
@@ -139,8 +144,8 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except RemitError as error:
         tell(str(error), error.code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
-    except (click.exceptions.Exit, click.ClickException, click.Abort):
-        raise
+    except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
+        raise  # a reader of ours that has gone is no error: the program ends
     except Exception as error:  # the edge of the program: whatever it is, it is our fault
         kind = type(error).__name__
         tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)

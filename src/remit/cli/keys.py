@@ -16,7 +16,7 @@ from remit.cli.options import everywhere
 from remit.cli.render import date, show_data, show_facts
 from remit.errors import FieldInvalid
 from remit.ledger.keys import keyring_of, rotate
-from remit.ledger.port import KeyRecord
+from remit.ledger.records import KeyRecord
 
 __all__ = ["keys"]
 

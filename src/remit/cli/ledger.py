@@ -14,7 +14,7 @@ from remit.cli.render import bar, show_data, show_facts, shown, waiting
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.findings import Finding, Report
-from remit.ledger.port import Overview
+from remit.ledger.records import Overview
 from remit.ledger.restore import restore
 from remit.ledger.rows import Rows
 

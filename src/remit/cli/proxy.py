@@ -2,27 +2,24 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
-from remit.claims.shapes import encode
-from remit.cli.background import start_in_background, stop_in_background
 from remit.cli.errors import reported
-from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
-from remit.cli.render import note, show_data
+from remit.cli.render import note
+from remit.cli.serving import announce, leave_running, stop_running
 from remit.config import collector, home_path, user_home
 from remit.http.hosts import is_wildcard
 from remit.http.log import LEVELS
 from remit.proxy.options import ProxyOptions
-from remit.wiring.proxy import end_now, run_proxy
+from remit.wiring.proxy import run_proxy
+from remit.wiring.serving import end_now
 
-__all__ = ["hub", "proxy"]
+__all__ = ["proxy"]
 
 _MAX_WORKERS: Final = 64
-_NONE_RUNS: Final = "no proxy of this home is running"
 
 
 @click.command()
@@ -73,7 +70,7 @@ def proxy(
     Example: remit proxy --port 8443
     """
     if stop:
-        return _stop(home, as_json=as_json)
+        return stop_running("proxy", home, as_json=as_json)
     with reported(as_json=as_json):
         options = ProxyOptions(
             home=str(home_path(home)),
@@ -83,53 +80,10 @@ def proxy(
             **chosen,
         )
     if background:
-        with opened_home(home, as_json=as_json, create=True) as opened:
-            given = _as_arguments({"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen})
-            running, before = start_in_background(opened, given, options.asked())
-        if before:
-            note("it was running already")
-        return _announce(*running, as_json=as_json)
+        given = {"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen}
+        return leave_running("proxy", home, given, options.asked(), as_json=as_json)
     with reported(as_json=as_json):
         if is_wildcard(options.host):
             note("listening on every address of this machine: name those that clients use with --allowed-host")
-        run_proxy(options, lambda url: _announce(url, os.getpid(), as_json=as_json))
+        run_proxy(options, lambda url: announce("proxy", url, os.getpid(), as_json=as_json))
     return end_now()
-
-
-def _announce(listening: str, pid: int, *, as_json: bool) -> None:
-    click.echo(encode({"listening": listening, "pid": pid}) if as_json else f"proxy listening on {listening}")
-    sys.stdout.flush()
-
-
-def _stop(home: str | None, *, as_json: bool) -> None:
-    with opened_home(home, as_json=as_json) as opened:
-        stopped = stop_in_background(opened)
-    if as_json:
-        return show_data({"ok": True, "stopped": [running.listening for running in stopped]})
-    return note("stopped " + ", ".join(one.listening for one in stopped) if stopped else _NONE_RUNS)
-
-
-def _as_arguments(given: Mapping[str, object]) -> list[str]:
-    """Return options as they are written on a command line."""
-    words = []
-    for name, value in given.items():
-        option = "--" + _WRITTEN.get(name, name).replace("_", "-")
-        values = value if isinstance(value, tuple) else (value,)
-        words += [
-            option if one is True else f"{option}={one}" for one in values if one is not None and one is not False
-        ]
-    return words
-
-
-_WRITTEN: Final = {"allowed_hosts": "allowed_host"}
-
-
-@click.group()
-def hub() -> None:
-    """The services of this machine.
-
-    Example: remit hub start --port 8443
-    """
-
-
-hub.add_command(proxy, "start")

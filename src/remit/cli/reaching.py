@@ -15,8 +15,8 @@ from remit.client import Proxy
 from remit.config import load_settings
 from remit.errors import ServiceUnavailable
 from remit.http.hosts import is_wildcard
+from remit.http.record import Running
 from remit.ledger.home import Home
-from remit.proxy.record import Running
 
 __all__ = ["REASONS", "address_of", "explained", "reach", "why_not"]
 

@@ -15,10 +15,19 @@ from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
-__all__ = ["Screen", "bar", "date", "note", "show_data", "show_facts", "shown", "waiting"]
+__all__ = ["Screen", "bar", "date", "meter", "note", "show_data", "show_facts", "shown", "waiting"]
 
 _PATIENCE_S: Final = 1.0
 _WIDTH: Final = 12
@@ -90,12 +99,24 @@ def waiting(text: str) -> Iterator[None]:
 @contextmanager
 def bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """Give a function that is told how much is done, and of how much."""
-    console = Console(stderr=True)
-    columns = TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    progress = Progress(*columns, console=console, transient=True)
-    task, begun = progress.add_task(text), time.monotonic()
+    with _progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as tell:
+        yield tell
 
-    def tell(done: int, total: int) -> None:
+
+@contextmanager
+def meter(text: str) -> Iterator[Callable[[int], None]]:
+    """Give a function that is told how many bytes there are by now; how many there will be is not known."""
+    with _progress(text, DownloadColumn(), TransferSpeedColumn()) as tell:
+        yield lambda done: tell(done, None)
+
+
+@contextmanager
+def _progress(text: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int | None], None]]:
+    console = Console(stderr=True)
+    progress = Progress(TextColumn(text), *columns, console=console, transient=True)
+    task, begun = progress.add_task(text, total=None), time.monotonic()
+
+    def tell(done: int, total: int | None) -> None:
         if console.is_terminal and time.monotonic() - begun > _PATIENCE_S:
             progress.start()
             progress.update(task, completed=done, total=total)

@@ -17,7 +17,8 @@ from remit.cli.render import note, show_data, show_facts
 from remit.cli.service import opened_service
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.revoke import RevokePassport, RevokeSession
-from remit.ledger.port import Reader, Session
+from remit.ledger.port import Reader
+from remit.ledger.records import Session
 from remit.ledger.rows import Rows
 
 __all__ = ["revoke"]

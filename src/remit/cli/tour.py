@@ -37,10 +37,10 @@ from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import Start
+from remit.http.record import load_running
 from remit.ledger.embedded import Embedded
 from remit.ledger.home import Home
 from remit.policy.call import ToolCall
-from remit.proxy.record import load_running
 from remit.wiring import build_rehearsal
 
 __all__ = ["Played", "Tampering", "Tour", "perform", "rehearse", "take_tour"]
@@ -128,7 +128,7 @@ def rehearse() -> Played:
 
 def perform(home: Home, ledger: Embedded) -> Played:
     """Play the tour against the proxy of a home, as an agent would: by its address, its authority and a passport."""
-    running = load_running(home)
+    running = load_running(home, "proxy")
     if running is None:
         raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
     with tempfile.TemporaryDirectory() as project:

@@ -9,15 +9,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from remit.claims.strictjson import JSON, parse_json
+from remit.claims.strictjson import parse_json
 from remit.client.attempts import OK, Reply
 from remit.client.beliefs import Grounds
-from remit.client.calls import Call
+from remit.client.call import Call
 from remit.client.settings import Settings
-from remit.errors import InputError, RemitError, ServiceRefused, ServiceUnavailable, quote
+from remit.errors import InputError, RemitError, ServiceRefused, quote
 from remit.messages.shared import Answer, ErrorAnswer
 
-__all__ = ["MAX_ANSWER", "read_answer"]
+__all__ = ["MAX_ANSWER", "read_answer", "refusal"]
 
 MAX_ANSWER: Final = 8 * 1024 * 1024
 _ERRORS: Final = range(400, 600)
@@ -29,32 +29,25 @@ _Answer = TypeVar("_Answer", bound=Answer)
 def read_answer(call: Call[_Answer], reply: Reply, settings: Settings, grounds: Grounds) -> _Answer:
     """Return the answer to a call."""
     place = settings.place
-    value = _parsed(reply.body)
     if reply.status != OK:
-        raise _refusal(call, reply.status, value, settings)
-    answer = _shaped(call.kind, value)
+        raise refusal(call, reply, settings)
+    answer = _shaped(call.kind, reply.body)
     if answer is None:
-        raise ServiceUnavailable(f"{place} gave an answer that is not one of Remit's")
+        raise settings.silence(f"{place} gave an answer that is not one of Remit's")
     fault = _fault(call, answer, grounds)
     if fault:
-        raise ServiceUnavailable(f"{place} gave an answer that cannot be believed: {fault}")
+        raise settings.silence(f"{place} gave an answer that cannot be believed: {fault}")
     return answer
 
 
 # The errors of readers hold what was read, so they end here: each of these returns, and the caller raises.
 
 
-def _parsed(body: bytes) -> JSON:
+def _shaped(kind: type[_Answer], body: bytes) -> _Answer | None:
     try:
-        return parse_json(body, max_bytes=MAX_ANSWER)
-    except InputError:
-        return None
-
-
-def _shaped(kind: type[_Answer], value: JSON) -> _Answer | None:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+        parse_json(body, max_bytes=MAX_ANSWER)
+        return msgspec.json.decode(body, type=kind)
+    except (InputError, msgspec.DecodeError):
         return None
 
 
@@ -66,11 +59,11 @@ def _fault(call: Call[_Answer], answer: _Answer, grounds: Grounds) -> str:
     return ""
 
 
-def _refusal(call: Call[_Answer], status: int, value: JSON, settings: Settings) -> RemitError:
+def refusal(call: Call[_Answer], reply: Reply, settings: Settings) -> RemitError:
     """Return the error of an answer that is no success; one that is not of Remit's shape is not Remit's word."""
-    said = _shaped(ErrorAnswer, value)
+    said, status = _shaped(ErrorAnswer, reply.body), reply.status
     if said is None or status not in _ERRORS or not _ERROR_CODE.fullmatch(said.error_code):
-        return ServiceUnavailable(f"{settings.place} answered {status}, and not as Remit does")
+        return settings.silence(f"{settings.place} answered {status}, and not as Remit does")
     text = said.error
     for secret in filter(None, (call.secret, settings.token, settings.admin_token)):
         text = text.replace(secret, "...")

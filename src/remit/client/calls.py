@@ -1,15 +1,13 @@
 """What can be asked of the governance proxy: each request, and which answers are believed.
 
-Pure, but for the random key of a call that comes without one. Keeps this invariant: what is sent was read back by the
-rules that the service will hold it to, and nothing turns into something else on the way (`NaN` into `null`). What makes
-an answer believed is for `beliefs.py`, how it travels for `wire.py`.
+Pure, but for the random key of a call that comes without one. Keeps this invariant: nothing turns into something else
+on the way (`NaN` into `null`). What makes an answer believed is for `beliefs.py`, how it travels for `wire.py`.
 """
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import quote
 
 from msgspec import UNSET
@@ -18,7 +16,7 @@ from remit.claims.canonical import canonicalize
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest
-from remit.claims.shapes import ID_STRING, encode, shape
+from remit.claims.shapes import ID_STRING
 from remit.claims.strictjson import parse_object
 from remit.client.beliefs import (
     Grounds,
@@ -30,6 +28,7 @@ from remit.client.beliefs import (
     check_started,
     must,
 )
+from remit.client.call import Call, read_back, take_any
 from remit.messages.proxy import (
     AttestAnswer,
     AttestRequest,
@@ -48,15 +47,13 @@ from remit.messages.proxy import (
     StartAnswer,
     StartRequest,
 )
-from remit.messages.shared import Answer, HealthAnswer, KeysAnswer, Request
+from remit.messages.shared import KeysAnswer
 
 __all__ = [
-    "Call",
     "attest",
     "delegate",
     "end",
     "evaluate",
-    "health",
     "keys",
     "kill_switch",
     "result",
@@ -64,39 +61,8 @@ __all__ = [
     "start",
 ]
 
-_Answer = TypeVar("_Answer", bound=Answer)
 _KEY_BYTES: Final = 16
 _SESSION_ID: Final = re.compile(ID_STRING)
-
-
-@dataclass(frozen=True)
-class Call(Generic[_Answer]):
-    """One request. `check` raises for an answer of the right shape that does not belong to it.
-
-    `may_repeat` says that asking twice comes to the same as asking once. `secret` is what no message may show.
-    """
-
-    method: str
-    path: str
-    kind: type[_Answer]
-    check: Callable[[_Answer, Grounds], None] = field(repr=False)
-    body: bytes = field(default=b"", repr=False)
-    may_repeat: bool = True
-    is_admin: bool = False
-    secret: str = field(default="", repr=False)
-
-
-_Request = TypeVar("_Request", bound=Request)
-
-
-def _read_back(request: _Request) -> tuple[_Request, bytes]:
-    """Return a request as the service will read it, and its JSON."""
-    body = encode(request)
-    return shape(type(request), parse_object(body)), body
-
-
-def _take(_answer: Answer, _grounds: Grounds) -> None:
-    """Check nothing: the answer names nothing that was asked for."""
 
 
 def start(token: str) -> Call[StartAnswer]:
@@ -105,7 +71,7 @@ def start(token: str) -> Call[StartAnswer]:
     def check(answer: StartAnswer, _grounds: Grounds) -> None:
         check_started(answer, token)
 
-    _, body = _read_back(StartRequest(token=token))
+    _, body = read_back(StartRequest(token=token))
     return Call("POST", "/session/start", StartAnswer, check, body, secret=token)
 
 
@@ -123,7 +89,7 @@ def evaluate(
     made for this call, and no receipt from before is believed. Nothing that is signed names `cwd`.
     """
     form = canonicalize(dict(arguments))
-    request, body = _read_back(
+    request, body = read_back(
         EvaluateRequest(
             session_id=session_id,
             tool_name=tool_name,
@@ -141,7 +107,7 @@ def evaluate(
 
 def result(session_id: str, receipt_id: str, result_hash: Digest) -> Call[ResultAnswer]:
     """Record what became of a call. One decision has one outcome, so the same again is found and not added."""
-    request, body = _read_back(ResultRequest(session_id=session_id, receipt_id=receipt_id, result_hash=result_hash))
+    request, body = read_back(ResultRequest(session_id=session_id, receipt_id=receipt_id, result_hash=result_hash))
 
     def check(answer: ResultAnswer, grounds: Grounds) -> None:
         check_recorded(answer, request, grounds)
@@ -155,7 +121,7 @@ def end(session_id: str) -> Call[SessionAnswer]:
     def check(answer: SessionAnswer, _grounds: Grounds) -> None:
         check_over(answer, session_id, "$")
 
-    _, body = _read_back(EndRequest(session_id=session_id))
+    _, body = read_back(EndRequest(session_id=session_id))
     return Call("POST", "/session/end", SessionAnswer, check, body)
 
 
@@ -167,7 +133,7 @@ def attest(session_id: str, *, end: bool = False) -> Call[AttestAnswer]:
 
     must(_SESSION_ID.fullmatch(session_id), "is not the id of a session", "$.session_id")
     path = f"/sessions/{quote(session_id, safe=':')}/attest"
-    _, body = _read_back(AttestRequest(end=end))
+    _, body = read_back(AttestRequest(end=end))
     return Call("POST", path, AttestAnswer, check, body)
 
 
@@ -175,7 +141,7 @@ def delegate(
     session_id: str, mission: Mission, *, request_id: str, cnf: Confirmation | None = None
 ) -> Call[DelegateAnswer]:
     """Ask for a delegate's passport. The same request under the same id gets the same passport."""
-    request, body = _read_back(
+    request, body = read_back(
         DelegateRequest(
             session_id=session_id, request_id=request_id, mission=mission, cnf=UNSET if cnf is None else cnf
         )
@@ -199,7 +165,7 @@ def revoke(
         if answer.session is not None:
             check_over(answer.session, answer.revoked, "$.session")
 
-    _, body = _read_back(
+    _, body = read_back(
         RevokeRequest(
             passport_id=UNSET if passport_id is None else passport_id,
             session_id=UNSET if session_id is None else session_id,
@@ -219,15 +185,10 @@ def kill_switch(*, on: bool) -> Call[KillSwitchAnswer]:
     def check(answer: KillSwitchAnswer, _grounds: Grounds) -> None:
         must(answer.on is on, "is not as it was asked for", "$.on")
 
-    _, body = _read_back(KillSwitchRequest(on=on))
+    _, body = read_back(KillSwitchRequest(on=on))
     return Call("POST", "/kill-switch", KillSwitchAnswer, check, body, is_admin=True, may_repeat=on)
-
-
-def health() -> Call[HealthAnswer]:
-    """Ask whether the service is there, and which one it is."""
-    return Call("GET", "/health", HealthAnswer, _take)
 
 
 def keys() -> Call[KeysAnswer]:
     """Ask for the public keys that have signed here. They prove nothing of who holds them."""
-    return Call("GET", "/.well-known/jwks.json", KeysAnswer, _take)
+    return Call("GET", "/.well-known/jwks.json", KeysAnswer, take_any)

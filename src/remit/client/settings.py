@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import httpx
 
 from remit.claims.keys import Keyring
-from remit.errors import CertificateUnusable, FieldInvalid
+from remit.errors import CertificateUnusable, FieldInvalid, ServiceError, ServiceUnavailable
 
 __all__ = ["MAX_RETRIES", "MAX_TIMEOUT_S", "ClientCert", "FilePath", "Settings", "read_settings"]
 
@@ -44,6 +44,12 @@ class Settings:
     timeout_s: float
     retries: int
     keyring: Keyring | None = field(repr=False)
+    # What is raised where the service does not answer.
+    silence: type[ServiceError] = ServiceUnavailable
+
+    def no_answer(self, why: str) -> ServiceError:
+        """Return what is raised where no answer came, or not all of it."""
+        return self.silence(f"no answer from {self.place}: {why}")
 
 
 def read_settings(
@@ -56,6 +62,7 @@ def read_settings(
     timeout_s: float,
     retries: int,
     keyring: Keyring | None,
+    silence: type[ServiceError] = ServiceUnavailable,
 ) -> Settings:
     """Return the settings of a client, or raise for the one that cannot be used."""
     parsed = _parse_url(url)
@@ -72,7 +79,7 @@ def read_settings(
         raise FieldInvalid("must be a keyring", place="$.keyring")
     place = _place(parsed)
     tls = _tls(ca, client_cert, is_used=parsed.scheme == "https")
-    return Settings(f"{parsed.scheme}://{place}", place, tls, token, admin_token, timeout_s, retries, keyring)
+    return Settings(f"{parsed.scheme}://{place}", place, tls, token, admin_token, timeout_s, retries, keyring, silence)
 
 
 def _parse_url(url: str) -> httpx.URL:

@@ -13,12 +13,12 @@ from typing import Final, TypeVar, final
 
 import httpx
 
-from remit.client.answers import MAX_ANSWER, read_answer
-from remit.client.attempts import Outcome, Reply, Silence, pause_s, read_retry_after, silence_of
+from remit.client.answers import MAX_ANSWER, read_answer, refusal
+from remit.client.attempts import OK, Outcome, Reply, Silence, pause_s, read_retry_after, silence_of
 from remit.client.beliefs import Given, Grounds
-from remit.client.calls import Call
+from remit.client.call import Call
 from remit.client.settings import Settings
-from remit.errors import ServiceUnavailable
+from remit.client.stream import PACKED, Parts
 from remit.messages.shared import Answer
 from remit.version import __version__
 
@@ -57,8 +57,17 @@ class Wire:
         grounds = Grounds(settings.keyring, time.time(), self._given)
         outcome = Silence("the client is closed") if self._is_closed else await self._outcome(call)
         if isinstance(outcome, Silence):
-            raise ServiceUnavailable(f"no answer from {settings.place}: {outcome.why}")
+            raise settings.no_answer(outcome.why)
         return read_answer(call, outcome, settings, grounds)
+
+    async def open(self, call: Call[_Answer]) -> Parts:
+        """Return the parts of an answer that is too long to be held, once it has begun; it is asked for once."""
+        opened = Silence("the client is closed") if self._is_closed else await self._opened(call)
+        if isinstance(opened, Parts):
+            return opened
+        if isinstance(opened, Silence):
+            raise self._settings.no_answer(opened.why)
+        raise refusal(call, opened, self._settings)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -81,6 +90,19 @@ class Wire:
             await asyncio.sleep(pause)
             attempt += 1
 
+    async def _opened(self, call: Call[_Answer]) -> Parts | Outcome:
+        limit_s = self._settings.timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await self._send(call, limit_s, packed=True)
+                if response.status_code == OK:
+                    return Parts(response, limit_s)
+                return await _read(response)
+        except TimeoutError:
+            return Silence("it took too long")
+        except (httpx.HTTPError, OSError) as error:
+            return silence_of(error)
+
     async def _attempt(self, call: Call[_Answer], limit_s: float) -> Outcome:
         """Ask once. Errors are returned, not raised: those of the library hold the request, tokens and all."""
         try:
@@ -92,18 +114,19 @@ class Wire:
             return silence_of(error)
 
     async def _exchange(self, call: Call[_Answer], limit_s: float) -> Outcome:
+        return await _read(await self._send(call, limit_s))
+
+    async def _send(self, call: Call[_Answer], limit_s: float, *, packed: bool = False) -> httpx.Response:
+        """Return the answer as far as its headers; whoever gets it closes it."""
+        headers = self._headers(call) | ({"Accept-Encoding": PACKED} if packed else {})
         request = httpx.Request(
             call.method,
             self._settings.origin + call.path,
-            headers=self._headers(call),
+            headers=headers,
             content=call.body or None,
             extensions={"timeout": {"connect": limit_s * _CONNECT_SHARE}},
         )
-        response = await self._transport.handle_async_request(request)
-        try:
-            return await _read(response)
-        finally:
-            await response.aclose()
+        return await self._transport.handle_async_request(request)
 
     def _headers(self, call: Call[_Answer]) -> dict[str, str]:
         headers = dict(_HEADERS)
@@ -117,11 +140,14 @@ class Wire:
 
 async def _read(response: httpx.Response) -> Outcome:
     """Return an answer as it came, if it is no larger than may be read."""
-    if int(response.headers.get("content-length", "0")) > MAX_ANSWER:
-        return _TOO_LARGE
-    body = bytearray()
-    async for part in response.aiter_raw():
-        body += part
-        if len(body) > MAX_ANSWER:
+    try:
+        if int(response.headers.get("content-length", "0")) > MAX_ANSWER:
             return _TOO_LARGE
-    return Reply(response.status_code, bytes(body), read_retry_after(response.headers.get("retry-after")))
+        body = bytearray()
+        async for part in response.aiter_raw():
+            body += part
+            if len(body) > MAX_ANSWER:
+                return _TOO_LARGE
+        return Reply(response.status_code, bytes(body), read_retry_after(response.headers.get("retry-after")))
+    finally:
+        await response.aclose()

@@ -20,7 +20,8 @@ from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.embedded import Embedded, open_embedded
 from remit.ledger.keys import keyring_of
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import KeyRecord, Ledger, Switches
+from remit.ledger.port import Ledger
+from remit.ledger.records import KeyRecord, Switches
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.cedar import CedarEngine

@@ -1,23 +1,18 @@
 """A governance proxy put together: from its options to a server that runs, in this process or in several."""
 
-import asyncio
-import os
 import socket
 import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
-from remit.claims.shapes import encode
 from remit.config import distrust_current_folder, ensure_token, share_metrics
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
@@ -25,29 +20,25 @@ from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
 from remit.http.limits import Limits
 from remit.http.log import configure, hide, logger
 from remit.http.metrics import Metrics, mark_dead
-from remit.http.routes import Ask, Plain, Route
 from remit.http.server import Server, bind, run_server, url_of
-from remit.http.telemetry import Telemetry, start_telemetry
+from remit.http.telemetry import start_telemetry
 from remit.http.tokens import Access, Doors
+from remit.http.watch import Watch
 from remit.http.workers import Workers
 from remit.ledger.commit import Observer
 from remit.ledger.home import open_home
 from remit.proxy.authority import server_identity
 from remit.proxy.desk import Desk
 from remit.proxy.options import ProxyOptions
-from remit.proxy.record import noted
 from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import Credentials
-from remit.proxy.watch import Watch
 from remit.version import __version__
 from remit.wiring import Service, build_service
+from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, with_pages
 
-__all__ = ["end_now", "proxy_worker", "run_proxy"]
+__all__ = ["proxy_worker", "run_proxy"]
 
 _LOCAL_NAMES: Final = ("127.0.0.1", "::1", "localhost")
-# Those who stop a service wait for five seconds: so long for what was asked, and so long for closing.
-_FINISHING_S: Final = 3.0
-_CLOSING_S: Final = 1.5
 
 
 def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
@@ -61,23 +52,12 @@ def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
         tls = _credentials(options)
         if tls is not None:
             tls()
-        with _noted(options, url_of(listening, tls=tls is not None), ready) as tell:
+        url = url_of(listening, tls=tls is not None)
+        with noted_in(options.home, "proxy", url, options.asked(), ready) as tell:
             if options.workers == 1:
                 _serve(options, listening, tell, metrics_folder=None)
             else:
                 _serve_by_many(options, listening, tell)
-
-
-@contextmanager
-def _noted(options: ProxyOptions, url: str, ready: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Give what is called when the proxy is ready; commands find it by the home from then on, while it runs."""
-    with open_home(Path(options.home)) as home, noted(home, url, options.asked()) as note:
-
-        def tell() -> None:
-            note()
-            ready(url)
-
-        yield tell
 
 
 def _check(options: ProxyOptions) -> None:
@@ -161,9 +141,9 @@ def _serve(
         reader = service.embedded.reader
         metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
         watch = Watch(metrics, telemetry)
-        limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=_FINISHING_S)
+        limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
         application = Application(
-            _routes(Desk(service.governor, watch), metrics),
+            with_pages(partial(proxy_routes, Desk(service.governor, watch)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
             doors=_doors(options),
             body_bytes=limits.body_bytes,
@@ -184,32 +164,11 @@ def _serve(
             leash=leash,
         )
     finally:
-        _close(service, telemetry)
-
-
-def _close(*parts: Service | Telemetry) -> None:
-    """Let go of the parts; one that hangs, on a disk or a collector, is left to itself: the process ends next."""
-    closing = Thread(target=lambda: [part.close() for part in parts], daemon=True)
-    closing.start()
-    closing.join(_CLOSING_S)
+        close_all(service, telemetry)
 
 
 def _service(options: ProxyOptions, observer: Observer | None = None) -> Service:
     return build_service(Path(options.home), user_home=options.user_home, policies=options.policies, observer=observer)
-
-
-def _routes(desk: Desk, metrics: Metrics) -> list[Route]:
-    """Return the routes, with the two pages that everyone gets alike."""
-
-    async def show_metrics(ask: Ask) -> Plain:  # noqa: ARG001
-        return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
-
-    async def show_description(ask: Ask) -> Plain:  # noqa: ARG001
-        return description
-
-    routes = proxy_routes(desk, show_metrics, show_description)
-    description = Plain(encode(describe_proxy(routes)), "application/json")
-    return routes
 
 
 def _doors(options: ProxyOptions) -> Doors:
@@ -227,10 +186,3 @@ def _doors(options: ProxyOptions) -> Doors:
 
 def _renew_doors(application: Application, options: ProxyOptions) -> None:
     application.doors = _doors(options)
-
-
-def end_now() -> None:
-    """End the process: threads that wait for a disk or a file system that hangs would keep it from its end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -1,0 +1,76 @@
+"""`remit attest`: a signed statement over a session, by the Hub that runs."""
+
+from typing import Final
+
+import click
+from msgspec import to_builtins
+
+from remit.claims.attestation import Attestation
+from remit.claims.keys import Keyring
+from remit.cli.errors import DONE, NO
+from remit.cli.hub_reaching import reach_hub, running_hub
+from remit.cli.opening import opened_home, opened_rows
+from remit.cli.options import everywhere
+from remit.cli.render import note, show_data, show_facts, waiting
+from remit.errors import SessionNotFound
+from remit.ledger.keys import keyring_of
+from remit.messages.proxy import AttestAnswer
+
+__all__ = ["attest"]
+
+# Every receipt of the session is verified first, and there may be many.
+_PATIENCE_S: Final = 1800.0
+
+
+@click.command()
+@click.argument("session_id", required=False)
+@click.option("--end", is_flag=True, help="End the session first.")
+@everywhere
+def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool) -> None:
+    """Ask the Hub for an attestation over SESSION_ID, else over the newest session, and print it.
+
+    Its token is the last line. Exit code 1 if the chain of the session is broken: then the attestation says so.
+
+    Example: remit attest --end
+    """
+    newest, keyring = _newest(home, as_json=as_json)
+    with opened_home(home, as_json=as_json) as opened:
+        running = running_hub(opened)
+        chosen = session_id or newest
+        if not chosen:
+            raise SessionNotFound("there is no session yet")
+        if session_id is None:
+            note(f"the newest session is {chosen}")
+        with waiting("attesting"), reach_hub(opened, running, timeout_s=_PATIENCE_S, retries=0, keyring=keyring) as hub:
+            answer = hub.attest(chosen, end=end)
+    _show(answer, as_json=as_json)
+    raise SystemExit(DONE if answer.claims.chain_verified else NO)
+
+
+def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
+    """Return the id of the session that was started last, if there is one, and the keys that sign here."""
+    with opened_rows(home, as_json=as_json) as rows:
+        sessions = rows.latest_sessions(limit=1)
+        return sessions[0].id if sessions else "", keyring_of(rows.keys())
+
+
+def _show(answer: AttestAnswer, *, as_json: bool) -> None:
+    if as_json:
+        return show_data({"ok": True, "token": answer.token, "claims": to_builtins(answer.claims)})
+    verified = answer.claims.chain_verified
+    mark, style = ("CHAIN VERIFIED", "green") if verified else ("CHAIN BROKEN", "red")
+    show_facts(_facts(answer.claims), mark=mark, style=style)
+    return click.echo(answer.token)
+
+
+def _facts(claims: Attestation) -> dict[str, str]:
+    verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in claims.verdicts.items() if count)
+    return {
+        "session": claims.session_id,
+        "mission": claims.mission,
+        "state": claims.state,
+        "started": claims.started_at,
+        **({"ended": claims.ended_at} if claims.ended_at else {}),
+        "receipts": f"{claims.receipts:,}" + (f" ({verdicts})" if verdicts else ""),
+        "root": claims.receipts_root,
+    }

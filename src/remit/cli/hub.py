@@ -1,0 +1,124 @@
+"""`remit hub`: the Personal Hub, until it is stopped. `remit hub start` is the governance proxy, like `remit proxy`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from remit.cli.errors import reported
+from remit.cli.options import everywhere
+from remit.cli.proxy import proxy
+from remit.cli.serving import announce, leave_running, stop_running
+from remit.config import (
+    HUB_HOSTS,
+    HUB_URL,
+    check_hub_host,
+    collector,
+    home_path,
+    load_settings,
+    parse_hub_url,
+    user_home,
+)
+from remit.errors import StateMissing
+from remit.http.log import LEVELS
+from remit.hub.options import HubOptions
+from remit.ledger.home import open_home
+from remit.wiring.hub import run_hub
+from remit.wiring.serving import end_now
+
+__all__ = ["hub", "hub_options"]
+
+
+@click.group(invoke_without_command=True)
+@click.option("--host", metavar="HOST", help=f"Where to listen: {', '.join(HUB_HOSTS)}. Without it: as it was set up.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port; 0 lets the system choose. Without it: as it was set up, else 8765.",
+)
+@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, beside the passport's own rules.")
+@click.option("--otlp-endpoint", metavar="URL", help="Send traces and receipts to an OpenTelemetry collector.")
+@click.option(
+    "--log-level", type=click.Choice(list(LEVELS)), default="info", show_default=True, help="How much to log."
+)
+@click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
+@click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
+@everywhere
+@click.pass_context
+def hub(
+    context: click.Context,
+    /,
+    *,
+    home: str | None,
+    as_json: bool,
+    background: bool,
+    stop: bool,
+    **chosen: Any,  # noqa: ANN401 - as `hub_options` has them
+) -> None:
+    """Start the Personal Hub, and print where it listens: on this machine only.
+
+    It takes evidence from adapters, serves the dashboard (see: remit open), and asks everyone for the token of: remit
+    token hub. SIGTERM or Ctrl-C stops it; SIGHUP makes it read the token again.
+
+    Example: remit hub --background
+    """
+    if context.invoked_subcommand is not None:
+        return _refuse_options(context)
+    if stop:
+        return stop_running("hub", home, as_json=as_json)
+    with reported(as_json=as_json):
+        options = hub_options(home, **chosen)
+    if background:
+        given = {"home": home_path(home), "host": options.host, "port": options.port}
+        given |= {name: chosen[name] for name in ("policies", "otlp_endpoint", "log_level")}
+        return leave_running("hub", home, given, options.asked(), as_json=as_json)
+    with reported(as_json=as_json):
+        run_hub(options, lambda url: announce("hub", url, os.getpid(), as_json=as_json))
+    return end_now()
+
+
+hub.add_command(proxy, "start")
+
+
+def hub_options(
+    home: str | None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    policies: str | None = None,
+    otlp_endpoint: str | None = None,
+    log_level: str = "info",
+) -> HubOptions:
+    """Return how the Hub is to run; what is not said here is as it was set up."""
+    path = home_path(home)
+    set_host, set_port = parse_hub_url(_set_up(path))
+    if host is not None:
+        check_hub_host(host, "--host")
+    return HubOptions(
+        home=str(path),
+        host=host or set_host,
+        port=set_port if port is None else port,
+        policies=policies,
+        user_home=user_home(),
+        log_level=log_level,
+        log_json=not sys.stderr.isatty(),
+        otlp_endpoint=otlp_endpoint or collector(),
+    )
+
+
+def _set_up(path: Path) -> str:
+    try:
+        with open_home(path, create=False) as home:
+            return load_settings(home).hub_url
+    except StateMissing:
+        return HUB_URL
+
+
+def _refuse_options(context: click.Context) -> None:
+    """Refuse options before the name of another command: they would be lost without a word."""
+    for parameter in context.command.params:
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"Option '{parameter.opts[0]}' must come after '{context.invoked_subcommand}'.")

@@ -1,0 +1,112 @@
+"""`remit setup`: a home with its ledger, keys and Hub token, as often as one likes."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from remit.cli.errors import reported
+from remit.cli.opening import opened_ledger
+from remit.cli.options import everywhere
+from remit.cli.render import note, show_data, show_facts
+from remit.cli.tokens import note_rotated
+from remit.cli.units import Unit, check_unit, unit_for, write_unit
+from remit.config import (
+    HUB_HOSTS,
+    check_hub_host,
+    ensure_token,
+    home_path,
+    load_settings,
+    parse_hub_url,
+    rotate_token,
+    set_hub_url,
+)
+from remit.http.hosts import url_host
+from remit.http.record import all_running
+
+__all__ = ["Prepared", "prepare", "setup"]
+
+
+class Prepared(NamedTuple):
+    """A home that is set up: where its Hub is to listen, and its token where that is new."""
+
+    hub_url: str
+    made: str | None
+
+
+@click.command()
+@click.option("--host", metavar="HOST", help=f"Where the Hub is to listen: {', '.join(HUB_HOSTS)}.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port of the Hub; 8765 unless it was set before.")
+@click.option("--rotate-token", is_flag=True, help="Make a new Hub token: the one before opens nothing any more.")
+@click.option("--service", is_flag=True, help="Write what lets systemd or launchd start: remit up")
+@click.option("--force", is_flag=True, help="With --service: overwrite a file that is there.")
+@everywhere
+def setup(
+    *,
+    host: str | None,
+    port: int | None,
+    rotate_token: bool,
+    service: bool,
+    force: bool,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    """Set the home up: its ledger, its keys, and the token of the Hub, which is shown once.
+
+    What is there already stays as it is, so it can be run again at any time.
+
+    Example: remit setup --port 8765
+    """
+    with reported(as_json=as_json):
+        unit = unit_for(home_path(home)) if service else None
+        if unit is not None:
+            check_unit(unit, force=force)
+    prepared = prepare(home, host=host, port=port, rotate=rotate_token, as_json=as_json)
+    with reported(as_json=as_json):
+        if unit is not None:
+            write_unit(unit)
+    _show(home_path(home), prepared, unit, as_json=as_json)
+
+
+def prepare(
+    option: str | None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    rotate: bool = False,
+    as_json: bool,
+) -> Prepared:
+    """Make what is not there yet, and change what is asked for."""
+    with opened_ledger(option, as_json=as_json, create=True) as ledger:
+        home = ledger.home
+        before = load_settings(home)
+        url = _url(before.hub_url, host, port)
+        set_hub_url(home, url)
+        token = rotate_token(home, "hub") if rotate else ensure_token(home, "hub")
+        running = all_running(home, "hub")
+    if rotate:
+        note_rotated("hub", running)
+    elsewhere = [hub.listening for hub in running if url != before.hub_url]
+    if elsewhere:
+        note(f"the Hub stays at {elsewhere[0]} until it is started again")
+    return Prepared(url, None if token == before.hub_token else token)
+
+
+def _url(before: str, host: str | None, port: int | None) -> str:
+    set_host, set_port = parse_hub_url(before)
+    if host is not None:
+        check_hub_host(host, "--host")
+    return f"http://{url_host(host or set_host)}:{set_port if port is None else port}"
+
+
+def _show(path: Path, prepared: Prepared, unit: Unit | None, *, as_json: bool) -> None:
+    dashboard = f"{prepared.hub_url}/dashboard"
+    if as_json:
+        told: dict[str, Any] = {"ok": True, "home": str(path), "hub_url": prepared.hub_url, "dashboard": dashboard}
+        told |= {"token": prepared.made} if prepared.made else {}
+        told |= {"service": {"file": str(unit.path), "enable": unit.enable}} if unit else {}
+        return show_data(told)
+    facts = {"home": str(path), "hub": prepared.hub_url, "dashboard": dashboard}
+    facts |= {"token": prepared.made or "is there already: remit token hub"}
+    facts |= {"service": str(unit.path), "enable": unit.enable} if unit else {}
+    return show_facts(facts | {"next": "remit up, then remit open"})

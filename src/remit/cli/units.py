@@ -1,0 +1,130 @@
+"""What lets the system start Remit with the user's session: a unit of systemd, or an agent of launchd.
+
+Keeps these invariants: the file holds no token; what is not ours to overwrite is left as it is; and every path in it
+comes back as it was when the system reads it, or is refused. Enabling it is left to the user.
+"""
+
+import os
+import plistlib
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remit.config import user_config, user_home
+from remit.errors import FieldInvalid, StateMissing
+
+__all__ = ["Unit", "check_unit", "launchd_agent", "systemd_unit", "unit_for", "write_unit"]
+
+_PLACE: Final = "--service"
+_NAME: Final = "remit"
+_UNIT: Final = """\
+[Unit]
+Description=Remit: the Personal Hub and the governance proxy
+
+[Service]
+Type=simple
+ExecStart={command}
+Restart=on-failure
+RestartSec=5
+KillMode=mixed
+TimeoutStopSec=20
+NoNewPrivileges=yes
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+
+class Unit(NamedTuple):
+    """A file for the system, and the command that makes it act on it."""
+
+    path: Path
+    content: bytes
+    enable: str
+
+
+def unit_for(home: Path) -> Unit:
+    """Return the unit that runs `remit up` over a home, as this system reads it."""
+    build = _BUILDERS.get(sys.platform)
+    if build is None:
+        raise FieldInvalid("this system has neither systemd nor launchd: start remit up by its own means", place=_PLACE)
+    # -P: what lies in the current folder is none of our modules.
+    words = [sys.executable, "-P", "-m", "remit", "up", "--home", os.path.abspath(home)]  # noqa: PTH100 - links stay
+    if not all(word.isprintable() for word in words):
+        raise FieldInvalid("the path of the home or of Python has characters that no unit can hold", place=_PLACE)
+    return build(words)
+
+
+def systemd_unit(words: Sequence[str]) -> Unit:
+    """Return the unit of systemd, for one user."""
+    folder = user_config()
+    if folder is None:
+        raise StateMissing("this user has no folder for settings")
+    if "$" in words[0]:
+        raise FieldInvalid("the path of Python has a dollar sign, which systemd does not take there", place=_PLACE)
+    command = " ".join(map(_quoted, words))
+    path = folder / "systemd" / "user" / f"{_NAME}.service"
+    enable = f"systemctl --user daemon-reload && systemctl --user enable --now {_NAME}"
+    return Unit(path, _UNIT.format(command=command).encode(), enable)
+
+
+def _quoted(word: str) -> str:
+    """Return a word of a command line as systemd reads it back: quotes, its specifiers, and variables."""
+    return '"' + "".join(_ESCAPES.get(character, character) for character in word) + '"'
+
+
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}
+
+
+def launchd_agent(words: Sequence[str]) -> Unit:
+    """Return the agent of launchd, for one user."""
+    home = user_home()
+    if home is None:
+        raise StateMissing("this user has no home directory")
+    members = {
+        "Label": _NAME,
+        "ProgramArguments": list(words),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ProcessType": "Background",
+        "Umask": 0o077,
+    }
+    path = Path(home) / "Library" / "LaunchAgents" / f"{_NAME}.plist"
+    enable = f"launchctl bootstrap gui/{os.getuid()} ~/Library/LaunchAgents/{_NAME}.plist"
+    return Unit(path, plistlib.dumps(members), enable)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[Sequence[str]], Unit]]] = {"darwin": launchd_agent, "linux": systemd_unit}
+
+
+def check_unit(unit: Unit, *, force: bool) -> None:
+    """Raise if another file is in the place of the unit, unless it may be overwritten."""
+    try:
+        there: bytes | None = unit.path.read_bytes()
+    except FileNotFoundError:
+        there = None
+    except OSError:
+        raise FieldInvalid(f"{unit.path.name} cannot be read", place=_PLACE) from None
+    if there not in (None, unit.content) and not force:
+        refused = FieldInvalid(f"there is another {unit.path.name} already", place=_PLACE)
+        refused.add_note(f"Look at it, and overwrite it with --force: {unit.path}")
+        raise refused
+
+
+def write_unit(unit: Unit) -> None:
+    """Write the file whole, or not at all."""
+    unfinished = unit.path.with_name(f".{unit.path.name}.{secrets.token_hex(8)}")
+    try:
+        unit.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_bytes(unit.content)
+            unfinished.replace(unit.path)
+        finally:
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+    except OSError:
+        raise FieldInvalid(f"{unit.path.name} cannot be written", place=_PLACE) from None

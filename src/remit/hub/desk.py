@@ -1,0 +1,129 @@
+"""The desk of the Hub: takes what adapters report to the governor, and answers.
+
+Keeps this invariant: there is no other way to a receipt than the governor's. An answer costs the same however much was
+reported before; an export is written piece by piece.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from remit.errors import StateCorrupt, TokenError
+from remit.governor.attest import Attest
+from remit.governor.evaluate import Answer
+from remit.governor.governor import Governor
+from remit.governor.means import Aside, Means, Steps
+from remit.governor.observe import Consider
+from remit.governor.sources import StartFor
+from remit.http.routes import Ask, Streamed
+from remit.hub.answers import considered, observed, started
+from remit.hub.evidence import report_of, reporter_of
+from remit.hub.reviews import Known, LoadKnown, Shelf
+from remit.hub.standing import Place, evidence, status
+from remit.messages.hub import (
+    SCHEMA_VERSION,
+    CheckAnswer,
+    ObserveAnswer,
+    StartAnswer,
+    StatusAnswer,
+)
+from remit.messages.proxy import AttestAnswer, AttestRequest
+from remit.messages.shared import HealthAnswer
+from remit.version import __version__
+
+__all__ = ["Desk", "Watcher"]
+
+
+class Watcher(Protocol):
+    """Who is told of decisions. Nothing waits for it."""
+
+    def decided(self, session_id: str, answer: Answer) -> None:
+        """An event was decided on."""
+
+    def chain_failed(self) -> None:
+        """A chain was found broken."""
+
+
+class Desk:
+    """What the routes of the Hub lead to, but for its pages."""
+
+    def __init__(self, governor: Governor, watcher: Watcher, place: Place) -> None:
+        self._governor = governor
+        self._watcher = watcher
+        self._place = place
+        self._shelf = Shelf()
+
+    async def health(self, ask: Ask) -> HealthAnswer:  # noqa: ARG002 - nobody has to say anything to be told this
+        """Tell that the Hub is there."""
+        return HealthAnswer(schema_version=SCHEMA_VERSION, version=__version__)
+
+    async def status(self, ask: Ask) -> StatusAnswer:  # noqa: ARG002
+        """Tell how the Hub stands."""
+        return await self._governor.arun(_Status(self._place))
+
+    async def export(self, ask: Ask) -> Streamed:  # noqa: ARG002
+        """Give everything that the Hub holds; what can be wrong at once is said at once."""
+        await self._governor.arun(_Status(self._place))
+        return Streamed(evidence(self._governor.means, self._place), "application/json")
+
+    async def start(self, ask: Ask) -> StartAnswer:
+        """Start a session, or find the one that there is."""
+        start = await self._governor.arun(StartFor(reporter_of(ask.body)))
+        return started(start, self._shelf.get(start.session.id) or await self._load(start.session.id))
+
+    async def observe(self, ask: Ask) -> ObserveAnswer:
+        """Take an event into the chain of its session."""
+        report = report_of(ask.body)
+        try:
+            reported = await self._governor.arun(report)
+        except TokenError as error:
+            # Nobody has sent a token: one that is kept does not verify, and the adapter can do nothing about it.
+            raise _damaged() from error
+        session_id, answer = reported
+        self._watcher.decided(session_id, answer)
+        ask.span.decided(session_id, answer.receipt.claims.verdict)
+        known = self._shelf.get(session_id)
+        if known is not None and answer.note is not None:
+            known.follow(answer.note)
+        if known is None or known.lacks(answer.session.observed):
+            known = await self._load(session_id)
+        return observed(answer, report.observe, known)
+
+    async def check(self, ask: Ask) -> CheckAnswer:
+        """Say what would be decided on an event."""
+        report = report_of(ask.body)
+        decision = await self._governor.arun(Consider(report))
+        return CheckAnswer(policy=considered(decision, report.observe))
+
+    async def attest(self, ask: Ask) -> AttestAnswer:
+        """Attest a session."""
+        request: AttestRequest = ask.body
+        try:
+            attested = await self._governor.arun(Attest(ask.parameters["ardur_session_id"], end=request.end))
+        except TokenError as error:
+            raise _damaged() from error
+        if attested.fault is not None:
+            self._watcher.chain_failed()
+        return AttestAnswer(token=attested.attestation.token, claims=attested.attestation.claims)
+
+    async def _load(self, session_id: str) -> Known:
+        """Return what is kept of a session that reports, and keep it at hand."""
+        known = await self._governor.arun(LoadKnown(session_id))
+        if known is None:
+            raise StateCorrupt("ledger.db has lost who reports to the session: remit ledger check says more")
+        return self._shelf.put(session_id, known)
+
+
+def _damaged() -> StateCorrupt:
+    return StateCorrupt("what ledger.db keeps of the session does not verify: remit ledger check says more")
+
+
+@dataclass(frozen=True)
+class _Status:
+    """Read how the Hub stands."""
+
+    place: Place
+
+    def steps(self, means: Means) -> Steps[StatusAnswer]:
+        """Read it where that may take its time."""
+        answer: StatusAnswer = yield Aside(lambda: status(means, self.place))
+        return answer

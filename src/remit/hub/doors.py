@@ -1,0 +1,111 @@
+"""Who may come in to the Hub: its token by a header, on two pages by their address, on further ones by a cookie.
+
+Keeps these invariants: a cookie is not the token and opens nothing but what is read; it ends with its time, or with the
+token that it was made by; and the right token always opens, however many wrong ones were tried. The token is not kept,
+only what tells that another is the same.
+"""
+
+import hmac
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, NamedTuple, final
+
+from remit.claims.canonical import encode_base64url
+from remit.errors import HubTokenRequired
+from remit.http.customs import Customs
+from remit.http.openapi import Security
+from remit.http.origins import is_local_origin
+from remit.http.tokens import Access, Lock, Shown, Tries
+
+__all__ = ["COOKIE", "COOKIE_S", "HUB_CUSTOMS", "HUB_SECURITY", "HubDoors"]
+
+COOKIE: Final = "remit_dashboard"
+COOKIE_S: Final = 12 * 3600
+_TOKEN_HEADER: Final = "X-Service-Hub-Token"  # noqa: S105 - the name of a header
+_ALIAS: Final = "X-Ardur-Hub-Token"
+
+HUB_CUSTOMS: Final = Customs(
+    token_headers=(_TOKEN_HEADER.lower().encode("ascii"), _ALIAS.lower().encode("ascii")),
+    cookie=COOKIE.encode("ascii"),
+    origins=is_local_origin,
+    takes_any_type=True,
+)
+HUB_SECURITY: Final = Security(
+    schemes={
+        "token": {"type": "apiKey", "in": "header", "name": _TOKEN_HEADER, "description": f"Or as `{_ALIAS}`"},
+        "bearer": {"type": "http", "scheme": "bearer", "description": "The same token"},
+        "query": {"type": "apiKey", "in": "query", "name": "token", "description": "The same token, to bookmark"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by the dashboard"},
+    },
+    opened_by={
+        "token": ("token", "bearer"),
+        "page": ("token", "bearer", "query"),
+        "view": ("token", "bearer", "cookie"),
+    },
+)
+
+
+class _Keyed(NamedTuple):
+    """What is made from the token."""
+
+    lock: Lock
+    # Keyed, and not yet told what to authenticate.
+    seal: hmac.HMAC
+
+
+@final
+class HubDoors:
+    """The doors of the Hub."""
+
+    __slots__ = ("_keyed", "_tries", "_wall")
+
+    def __init__(self, token: str, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+        """Open for `token`; `clock` tells how fast wrong ones come, `wall` the seconds since 1970."""
+        self._keyed = _keyed(token)
+        self._tries = Tries(clock)
+        self._wall = wall
+
+    def renew(self, token: str) -> None:
+        """Open for another token from now on; the one before opens nothing any more, nor do its cookies."""
+        self._keyed = _keyed(token)
+
+    def set_cookie(self) -> tuple[bytes, bytes]:
+        """Return the header that has a browser open the views, for half a day."""
+        expiry = str(int(self._wall()) + COOKIE_S)
+        value = f"{expiry}.{_sealed(self._keyed.seal, expiry)}"
+        written = f"{COOKIE}={value}; Path=/dashboard/; HttpOnly; SameSite=Strict; Max-Age={COOKIE_S}"
+        return b"set-cookie", written.encode("ascii")
+
+    def check(self, access: Access, shown: Shown, peer: str) -> None:
+        """Raise unless what is shown opens the door."""
+        if access == "open":
+            return
+        query = shown.query if access == "page" else ""
+        cookie = shown.cookie if access == "view" else ""
+        lock = self._keyed.lock
+        if lock.opens(shown.token) or lock.opens(query) or self._is_ours(cookie):
+            return
+        if shown.token or query or cookie:
+            self._tries.note(peer)
+        # The same words at every door: they must not tell which doors there are.
+        raise HubTokenRequired(
+            f"this needs the token of the Hub, as `{_TOKEN_HEADER}: TOKEN`; `remit open` brings it along"
+        )
+
+    def _is_ours(self, cookie: str) -> bool:
+        """Tell whether we have made a cookie, and its time is not over."""
+        expiry, _, seal = cookie.partition(".")
+        right = _sealed(self._keyed.seal, expiry).encode("ascii")
+        if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), right):
+            return False
+        return self._wall() < int(expiry)  # we have sealed it, so it is a number
+
+
+def _keyed(token: str) -> _Keyed:
+    return _Keyed(Lock((token,)), hmac.new(token.encode("utf-8"), digestmod=sha256))
+
+
+def _sealed(seal: hmac.HMAC, expiry: str) -> str:
+    making = seal.copy()
+    making.update(f"remit dashboard {expiry}".encode("utf-8", "surrogatepass"))
+    return encode_base64url(making.digest())

@@ -1,0 +1,159 @@
+"""The first thing that a page says: whether anything is wrong, and how much there is of everything."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from remit.hub.pages.chart import tone_of
+from remit.hub.pages.figures import number, plural
+from remit.hub.pages.words import PUBLIC_REASONS, Meaning, meaning_of
+from remit.ledger.records import CodeCount
+from remit.policy.engines import DENIALS
+
+__all__ = ["Counts", "Notice", "Reason", "Summary", "Tile", "counts_of", "reasons_of", "summarize", "tiles_of"]
+
+
+class Notice(NamedTuple):
+    """One thing that needs attention, or is good to know; `to` are the parts of the page that says more."""
+
+    tone: str
+    told: str
+    to: tuple[str, ...]
+    link: str
+
+
+class Summary(NamedTuple):
+    """Whether anything is wrong: in a tone and one sentence, with what there is to say about it."""
+
+    tone: str
+    headline: str
+    told: str
+    notices: tuple[Notice, ...]
+
+
+class Tile(NamedTuple):
+    """One number that says a lot."""
+
+    name: str
+    value: str
+    more: str
+    tone: str
+    to: tuple[str, ...]
+
+
+class Counts(NamedTuple):
+    """The decisions of the whole ledger."""
+
+    permit: int
+    deny: int
+    unknown: int
+
+
+class Reason(NamedTuple):
+    """Why calls were refused: one denial code, with how often."""
+
+    code: str
+    meaning: Meaning
+    public: str
+    tone: str
+    refusals: int
+    share: float
+
+
+_BAD: Final = "broken"
+
+
+def counts_of(codes: Iterable[CodeCount]) -> Counts:
+    """Return how many calls were permitted, refused, and refused for want of evidence."""
+    sums = {"permit": 0, "deny": 0, "unknown": 0}
+    for code, count in codes:
+        sums[tone_of(code)] += count
+    return Counts(**sums)
+
+
+def reasons_of(codes: Iterable[CodeCount]) -> tuple[Reason, ...]:
+    """Return the denial codes, the most frequent first, each with its share of the most frequent one."""
+    denials = sorted(((count, code) for code, count in codes if code and count), reverse=True)
+    most = denials[0][0] if denials else 1
+    return tuple(
+        Reason(code, meaning_of(code), _public(code), tone_of(code), count, round(100 * count / most, 2))
+        for count, code in denials
+    )
+
+
+def _public(code: str) -> str:
+    return PUBLIC_REASONS[DENIALS[code][0]] if code in DENIALS else ""
+
+
+def summarize(
+    *, kill_switch: bool, broken: Sequence[tuple[str, str]], ran: int, lately: Counts, active: int, last: str
+) -> Summary:
+    """Answer whether anything is wrong.
+
+    `broken` are the sessions with a broken chain, by id and title; `ran` counts calls that were made although they had
+    been refused, of the last days; `lately` counts the decisions of the last hour.
+    """
+    notices: list[Notice] = []
+    if kill_switch:
+        told = "The kill switch is on: every call is refused, and no session starts, until it is released."
+        notices.append(Notice(_BAD, told, ("denials", "kill_switch"), "What it refused"))
+    notices += [
+        Notice(_BAD, f"The chain of “{title}” is broken.", ("sessions", session_id), "Where it breaks")
+        for session_id, title in broken
+    ]
+    if ran:
+        told = (
+            f"{plural(ran, 'call')} in the last 7 days {'was' if ran == 1 else 'were'} refused and made all the same."
+        )
+        notices.append(Notice(_BAD, told, ("denials", "denied_but_run"), "Which ones"))
+    serious = len(notices)
+    refused = lately.deny + lately.unknown
+    if refused:
+        notices.append(Notice("deny", _refused(refused, lately.unknown), ("denials",), "Why"))
+    headline, tone = _headline(serious, refused)
+    working = f"{plural(active, 'session')} active" if active else "No session is active"
+    return Summary(tone, headline, f"{working}. {last}", tuple(notices))
+
+
+def _refused(refused: int, unknown: int) -> str:
+    told = f"{plural(refused, 'call')} {'was' if refused == 1 else 'were'} refused in the last hour"
+    if not unknown:
+        return f"{told}."
+    return f"{told}, {'all' if unknown == refused else number(unknown)} of them for want of evidence."
+
+
+def _headline(serious: int, refused: int) -> tuple[str, str]:
+    if serious:
+        return f"{plural(serious, 'thing needs', 'things need')} your attention.", _BAD
+    if refused:
+        return "All is well. Some calls were refused, as they should be.", "permit"
+    return "All is well.", "permit"
+
+
+def tiles_of(*, active: int, sessions: int, receipts: int, counts: Counts) -> tuple[Tile, ...]:
+    """Return the numbers at the top of the overview."""
+    decided = counts.permit + counts.deny + counts.unknown
+    return (
+        Tile("Sessions active", number(active), f"{number(sessions)} in all", "plain", ("sessions",)),
+        Tile("Receipts", number(receipts), "signed and chained", "plain", ("sessions",)),
+        Tile("Permitted", number(counts.permit), _share(counts.permit, decided), "permit", ("sessions",)),
+        Tile("Refused", number(counts.deny), _share(counts.deny, decided), _tone(counts.deny, "deny"), ("denials",)),
+        Tile(
+            "Evidence missing",
+            number(counts.unknown),
+            _share(counts.unknown, decided),
+            _tone(counts.unknown, "unknown"),
+            ("denials",),
+        ),
+    )
+
+
+def _tone(count: int, tone: str) -> str:
+    """Return the tone of a count: nothing is no alarm."""
+    return tone if count else "plain"
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole:
+        return "of none yet"
+    percent = 100 * part / whole
+    return "less than 1 %" if 0 < percent < 1 else f"{percent:.0f} % of all"

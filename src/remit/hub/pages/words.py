@@ -1,0 +1,152 @@
+"""Codes in plain words: every verdict, denial code, state and fault that a page can show, as tables.
+
+Signs and words say the same as colours do, so that nothing depends on seeing colours. A code that is not in a table is
+shown as it is.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from remit.claims.receipt import Verdict
+
+__all__ = [
+    "FAULT_WORDS",
+    "MEANINGS",
+    "NOT_GENUINE",
+    "PUBLIC_REASONS",
+    "RECORDED",
+    "STATES",
+    "VERDICTS",
+    "Mark",
+    "Meaning",
+    "fault_in_words",
+    "meaning_of",
+]
+
+
+class Mark(NamedTuple):
+    """A word with a sign, and the tone in which it is drawn."""
+
+    word: str
+    sign: str
+    tone: str
+
+
+class Meaning(NamedTuple):
+    """What a denial code means: in two or three words, and in one sentence."""
+
+    title: str
+    sentence: str
+
+
+VERDICTS: Final[Mapping[Verdict, Mark]] = {
+    "compliant": Mark("PERMIT", "✓", "permit"),
+    "violation": Mark("DENY", "✕", "deny"),
+    "insufficient_evidence": Mark("UNKNOWN EVIDENCE", "?", "unknown"),
+}
+# Receipts of ours that decide on no call: an outcome, a delegation, a change of state.
+RECORDED: Final = Mark("RECORDED", "·", "plain")
+NOT_GENUINE: Final = Mark("NOT GENUINE", "!", "broken")
+
+# By the state of a session, or the code that refuses its calls while it is active.
+STATES: Final[Mapping[str, Mark]] = {
+    "active": Mark("Active", "●", "permit"),
+    "ended": Mark("Ended", "■", "plain"),
+    "expired": Mark("Expired", "○", "plain"),
+    "revoked": Mark("Revoked", "✕", "deny"),
+    "chain_broken": Mark("Quarantined", "!", "broken"),
+    "duration_exceeded": Mark("Expired", "○", "plain"),
+    "kill_switch": Mark("Stopped", "✕", "deny"),
+    "passport_revoked": Mark("Revoked", "✕", "deny"),
+    "session_revoked": Mark("Revoked", "✕", "deny"),
+    "session_ended": Mark("Ended", "■", "plain"),
+    "restored": Mark("From a backup", "■", "plain"),
+}
+
+PUBLIC_REASONS: Final[Mapping[str, str]] = {
+    "policy_denied": "Policy",
+    "budget_exhausted": "Budget",
+    "insufficient_evidence": "Evidence",
+    "revoked": "Revoked",
+    "chain_invalid": "Chain",
+}
+
+MEANINGS: Final[Mapping[str, Meaning]] = {
+    "tool_forbidden": Meaning("Forbidden tool", "The passport forbids this tool by name."),
+    "tool_not_allowed": Meaning(
+        "Tool not on the list", "The passport does not list this tool, and what is not listed is not allowed."
+    ),
+    "out_of_scope": Meaning(
+        "Outside the scope",
+        "The call would have touched a file, a folder or an address outside of the passport's resource scope.",
+    ),
+    "side_effect_not_allowed": Meaning(
+        "Kind of effect not allowed",
+        "The call would have changed or sent something in a way that the passport does not allow.",
+    ),
+    "engine_denied": Meaning(
+        "Refused by a further policy", "A policy beside the passport, such as a Cedar rule, said no."
+    ),
+    "engine_failed": Meaning(
+        "Policy engine failed", "A policy engine failed or was too slow, and a missing answer never means yes."
+    ),
+    "dangerous_effect": Meaning(
+        "Dangerous command",
+        "The command would have raised privileges, wiped something vital, run a fresh download or read credentials.",
+    ),
+    "secret_target": Meaning(
+        "Aimed at a secret", "Something would have been written or sent to a place that is named like a secret."
+    ),
+    "denied_but_run": Meaning(
+        "Refused, and made all the same",
+        "The call had been refused, and its outcome was reported: whoever runs this agent does not obey decisions.",
+    ),
+    "tool_calls_exhausted": Meaning("Out of calls", "The session has used all the calls that its passport grants."),
+    "duration_exceeded": Meaning("Out of time", "The session has lasted as long as its passport allows."),
+    "lineage_budget_exhausted": Meaning(
+        "Calls set aside", "All calls that are left were set aside for delegates of this session."
+    ),
+    "passport_revoked": Meaning("Passport revoked", "The passport, or one that it was delegated from, was taken back."),
+    "session_revoked": Meaning("Session revoked", "The session was taken back while it ran."),
+    "session_ended": Meaning("Session ended", "The session had ended, and a call came after its end."),
+    "kill_switch": Meaning("Kill switch", "The kill switch was on, or had stopped this session for good."),
+    "chain_broken": Meaning(
+        "Broken chain", "The receipts of this session do not form one whole chain any more, so it takes no calls."
+    ),
+    "provider_side_activity": Meaning(
+        "Unseen at the provider",
+        "Part of the work was done at the provider of the model, where nothing here can see it.",
+    ),
+    "target_unknown": Meaning("Target unknown", "It could not be told what the call would touch, and doubt refuses."),
+    "shell_unparsed": Meaning(
+        "Command not readable",
+        "The command cannot be read with certainty as the shell would read it, and doubt refuses.",
+    ),
+}
+
+# What is wrong with a receipt in a chain; the codes of its own errors come on top of these.
+FAULT_WORDS: Final[Mapping[str, str]] = {
+    "issuer_changed": "is signed by a key that the one before did not hand over to",
+    "lineage_changed": "belongs to another session",
+    "root_has_parent": "is the first, and yet names one before it",
+    "parent_missing": "names none before it",
+    "parent_id_mismatch": "does not name the one before it: something was removed, added or moved",
+    "parent_hash_mismatch": "follows another receipt than the one that is kept before it",
+    "step_out_of_order": "is not the next step",
+    "time_went_back": "is older than the one before it",
+    "id_mismatch": "has two different ids, or that of the one before it",
+    "head_mismatch": "is missing, or is not the last one that this session has signed",
+    "signature_invalid": "has a signature that does not verify: it was changed after it was signed",
+    "key_unknown": "is signed by a key that is not ours",
+    "row_mismatch": "is another receipt than the one that belongs in this place",
+}
+
+
+def meaning_of(code: str) -> Meaning:
+    """Return what a denial code means; one that is not known is its own title."""
+    return MEANINGS.get(code) or Meaning(code, "A reason that this version of Remit has no words for.")
+
+
+def fault_in_words(fault: str) -> str:
+    """Return what is wrong with a receipt."""
+    return FAULT_WORDS.get(fault) or f"cannot be read as a signed receipt ({fault})"

@@ -1,0 +1,128 @@
+"""How the Hub stands, and everything it holds: read, never changed.
+
+An export needs no more memory for a million receipts than for one. A file of the home that cannot be read is said by
+its name; what does not need that file goes on.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+from msgspec import json, structs, to_builtins
+
+from remit.claims.receipt import SignedReceipt
+from remit.claims.strictjson import JSON
+from remit.errors import StateCorrupt, StateError, TokenError
+from remit.governor.clock import timestamp
+from remit.governor.export import export, session_view
+from remit.governor.means import Means
+from remit.hub.answers import receipt_answer
+from remit.hub.reviews import load_known, review_of, source_members
+from remit.ledger.records import Session
+from remit.messages.hub import SCHEMA_VERSION, Adapters, StatusAnswer
+from remit.version import __version__
+
+__all__ = ["Place", "evidence", "status"]
+
+
+class Place(NamedTuple):
+    """Where a Hub is at home and reached; `check` raises if a file of the home is not what it must be."""
+
+    home: str
+    url: str
+    check: Callable[[], None]
+
+
+def status(means: Means, place: Place) -> StatusAnswer:
+    """Return how the Hub stands."""
+    _check(place)
+    reader = means.reader
+    overview, kid = reader.overview(), reader.switches().kid
+    latest = None if overview.last_receipt_id is None else reader.receipt(overview.last_receipt_id)
+    return StatusAnswer(
+        version=__version__,
+        home=place.home,
+        verifier_id=f"remit:{kid}",
+        hub_url=place.url,
+        sessions=overview.sessions,
+        session_reviews=reader.source_count(),
+        latest_receipt=None if latest is None else receipt_answer(_verified(means, latest.token)),
+        public_key_pem=_public_pem(means, kid),
+        adapters=Adapters(),
+        adapter_details=_details(),
+    )
+
+
+def _check(place: Place) -> None:
+    """Raise if a file of the home is not what it must be, and say what to do as well."""
+    try:
+        place.check()
+    except StateError as error:
+        advice: list[str] = getattr(error, "__notes__", [])
+        raise StateCorrupt(". ".join([str(error), *advice])) from error
+
+
+def _public_pem(means: Means, kid: str) -> str:
+    records = means.reader.keys()
+    return next((record.public_pem for record in records if record.kid == kid), "")
+
+
+def _details() -> dict[str, Any]:
+    """Return what is really there on this machine."""
+    watches = sys.platform == "darwin"
+    return {
+        "browser": {"available": True, "by": "any extension that is given the token"},
+        "desktop": {"available": watches, "by": "an observer with permission" if watches else "macOS only"},
+        "cli": {"available": True, "by": "any program that is given the token"},
+    }
+
+
+def evidence(means: Means, place: Place) -> Iterator[bytes]:
+    """Yield everything that the Hub holds, as one JSON document."""
+    first: Mapping[str, JSON] = {
+        "ok": True,
+        "schema_version": SCHEMA_VERSION,
+        "exported_at": timestamp(means.clock.now().wall_ms),
+        "status": to_builtins(status(means, place)),
+    }
+    beside = {"session_reviews": partial(_review, means), "latest_receipts": partial(_latest, means)}
+    return export(means.reader, first, view=partial(_view, means), beside=beside)
+
+
+def _view(means: Means, session: Session) -> Mapping[str, JSON]:
+    """Return what is shown of a session: who reports to it too, where an adapter does."""
+    view = session_view(session) | {"ardur_session_id": session.id, "mission": _mission(means, session)}
+    known = load_known(means, session.id)
+    return view if known is None else view | {"source": source_members(known.told), "title": known.told.get("title")}
+
+
+def _mission(means: Means, session: Session) -> str | None:
+    try:
+        return means.passport_of(session).mission.mission
+    except StateCorrupt:
+        return None  # the rest of what is there is no less true
+
+
+def _review(means: Means, session: Session) -> bytes | None:
+    known = load_known(means, session.id)
+    return None if known is None else json.encode(review_of(session, known))
+
+
+def _latest(means: Means, session: Session) -> bytes | None:
+    kept = None if session.receipt_id is None else means.reader.receipt(session.receipt_id)
+    if kept is None:
+        return None
+    try:
+        answer = receipt_answer(_verified(means, kept.token))
+    except StateCorrupt:
+        return None  # it stands among the receipts, where whoever verifies them finds it
+    return orjson.dumps({"ardur_session_id": session.id, **structs.asdict(answer)})
+
+
+def _verified(means: Means, token: str) -> SignedReceipt:
+    try:
+        return means.receipt(token)
+    except TokenError:
+        raise StateCorrupt("a receipt in ledger.db does not verify: remit ledger check says more") from None

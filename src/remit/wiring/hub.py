@@ -1,0 +1,107 @@
+"""A Hub put together: from its options to a server that runs."""
+
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from remit.config import ensure_token, load_settings
+from remit.errors import FieldInvalid
+from remit.http.application import Application
+from remit.http.hosts import allowed_hosts, is_loopback
+from remit.http.limits import Limits
+from remit.http.log import configure, hide
+from remit.http.metrics import Metrics
+from remit.http.routes import Route
+from remit.http.server import Server, bind, run_server, url_of
+from remit.http.telemetry import start_telemetry
+from remit.http.watch import Watch
+from remit.hub.desk import Desk
+from remit.hub.doors import HUB_CUSTOMS, HubDoors
+from remit.hub.health import Health
+from remit.hub.options import HubOptions
+from remit.hub.pages.desk import Pages
+from remit.hub.routes import Page, describe_hub, hub_routes
+from remit.hub.standing import Place
+from remit.ledger.home import open_home
+from remit.messages.hub import MAX_BODY_BYTES
+from remit.version import __version__
+from remit.wiring import Service, build_service
+from remit.wiring.serving import FINISHING_S, close_all, noted_in, with_pages
+
+__all__ = ["run_hub"]
+
+
+def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
+    """Run a Hub until it is stopped; `ready` is told where it listens.
+
+    What can be wrong with the options, the home or the port is found before.
+    """
+    if not is_loopback(options.host):
+        raise FieldInvalid("the Hub is for this machine alone: name a loopback address", place="--host")
+    configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
+    with bind(options.host, options.port) as listening:
+        url = url_of(listening, tls=False)
+        with noted_in(options.home, "hub", url, options.asked(), ready) as tell:
+            _serve(options, listening, url, tell)
+
+
+def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Callable[[], None]) -> None:
+    """Run one server with its own governor until it is stopped."""
+    doors = HubDoors(_token(options), clock=time.monotonic, wall=time.time)
+    telemetry = start_telemetry(options.otlp_endpoint, "remit-hub", __version__)
+    metrics = Metrics(None)
+    service = build_service(
+        Path(options.home), user_home=options.user_home, policies=options.policies, observer=metrics.ledger
+    )
+    means = service.governor.means
+    health = Health(means.reader, means.keys)
+    pages = Pages(service.governor, health)
+    try:
+        watch = Watch(metrics, telemetry)
+        desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
+        application = Application(
+            _routes(service, metrics, partial(hub_routes, desk, pages, doors.set_cookie)),
+            hosts=allowed_hosts(options.host, listening.getsockname()[1]),
+            doors=doors,
+            body_bytes=MAX_BODY_BYTES,
+            witness=watch,
+            telemetry=telemetry,
+            customs=HUB_CUSTOMS,
+        )
+        limits = Limits(body_bytes=MAX_BODY_BYTES, stop_s=FINISHING_S)
+        run_server(
+            lambda: Server(
+                application,
+                listening,
+                limits=limits,
+                refused=watch.refused,
+                told=watch.told,
+                renew=lambda: doors.renew(_token(options)),
+            ),
+            ready,
+        )
+    finally:
+        close_all(pages, health, service, telemetry)
+
+
+def _routes(service: Service, metrics: Metrics, routes_for: Callable[[Page, Page], list[Route]]) -> list[Route]:
+    reader = service.embedded.reader
+    metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
+    return with_pages(routes_for, metrics, describe_hub)
+
+
+def _token(options: HubOptions) -> str:
+    """Return the token of the Hub, which no log may show."""
+    with open_home(Path(options.home)) as home:
+        token = ensure_token(home, "hub")
+    hide(token)
+    return token
+
+
+def _check(options: HubOptions) -> None:
+    """Raise if the settings of the home cannot be read."""
+    with open_home(Path(options.home)) as home:
+        load_settings(home)

@@ -1,0 +1,98 @@
+"""`remit hub`: one line when it is ready, an exit code when it is not, and a life in the background."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit.cli.errors import DONE, STATE, USAGE
+from tests.cli.running import piped, run
+from tests.faults.proxy_driver import is_running, until
+from tests.hub.service import running
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=str)
+def test_it_prints_one_line_when_it_is_ready_and_stops_cleanly(tmp_path: Path, words: list[str]) -> None:
+    given = [sys.executable, "-m", "remit", "hub", "--home", str(tmp_path / "home"), "--port", "0", *words]
+    with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+        rest, _ = process.communicate(timeout=20)
+    assert (process.returncode, rest) == (DONE, "")
+    if words:
+        assert json.loads(line)["pid"] == process.pid
+    assert "hub listening on http://127.0.0.1:" in line or "http://127.0.0.1:" in json.loads(line)["listening"]
+
+
+@pytest.mark.parametrize("options", [[], ["--background"]], ids=str)
+def test_a_port_in_use_is_named(tmp_path: Path, options: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = piped(tmp_path / "home", "hub", "--port", port, "--json", *options)
+    told = json.loads(result.stdout)
+    assert (result.returncode, told["error_code"]) == (STATE, "port_in_use")
+    assert f":{port}" in told["error"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "127.0.0.2"])
+def test_an_address_that_others_could_reach_is_refused_before_anything_is_made(tmp_path: Path, host: str) -> None:
+    result = run(tmp_path / "home", "hub", "--host", host, "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["error_code"]) == (USAGE, "field_invalid")
+    assert told["error"].startswith("--host")
+    assert not (tmp_path / "home").exists()
+
+
+def test_without_a_port_it_listens_where_it_was_set_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        run(tmp_path / "home", "setup", "--port", port)
+        result = piped(tmp_path / "home", "hub", "--json")
+    assert f":{port}" in json.loads(result.stdout)["error"]
+
+
+def test_in_the_background_it_is_found_again_and_stopped(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    first = json.loads(piped(place, "hub", "--background", "--port", "0", "--json").stdout)
+    try:
+        again = piped(place, "hub", "--background", "--port", "0", "--json")
+        assert json.loads(again.stdout) == first
+        other = piped(place, "hub", "--background", "--port", "0", "--policies", "elsewhere", "--json")
+        assert (other.returncode, json.loads(other.stdout)["error_code"]) == (STATE, "ledger_in_use")
+    finally:
+        stopped = piped(place, "hub", "--stop", "--json")
+    until(lambda: not is_running(first["pid"]))
+    assert json.loads(stopped.stdout) == {"ok": True, "stopped": [first["listening"]]}
+    assert b"no Hub of this home is running" in piped(place, "hub", "--stop").stderr
+
+
+def test_stopping_it_leaves_the_proxy_alone_and_the_other_way_round(tmp_path: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        assert json.loads(run(tmp_path / "home", "proxy", "--stop", "--json").stdout)["stopped"] == []
+        assert is_running(hub.pid)
+
+
+def test_options_before_another_command_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    told = run(tmp_path / "home", "hub", "--port", "0", "start")
+    assert told.exit_code == USAGE
+    assert "must come after" in told.stderr
+
+
+def test_a_token_that_was_rotated_opens_after_a_hang_up(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    with running(place) as hub:
+        renewed = run(place, "token", "hub", "--rotate")
+        assert f"kill -HUP {hub.pid}" in renewed.stderr
+        refused = run(place, "status", "--json")
+        assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (77, "service_refused")
+        assert "kill -HUP" in run(place, "doctor").stdout
+        os.kill(hub.pid, signal.SIGHUP)
+        until(lambda: run(place, "status").exit_code == DONE)
+        token = renewed.stdout.strip()
+        assert token not in hub.log
