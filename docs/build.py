@@ -1,7 +1,7 @@
 """Write the generated pages, and check all pages: `python docs/build.py [--check]`.
 
-Generated: docs/errors.md from the error tree, docs/api.md from the description that the proxy serves. Checked:
-generated pages are up to date, relative links lead somewhere, code blocks name their language.
+Generated: docs/errors.md from the error tree, docs/api.md from the descriptions that the proxy and the Hub
+serve. Checked: generated pages are up to date, relative links lead somewhere, code blocks name their language.
 """
 
 import json
@@ -9,10 +9,13 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from remit.errors import RemitError
-from remit.proxy.routes import describe_proxy, table_of_routes
+from remit.hub.routes import describe_hub
+from remit.hub.routes import table_of_routes as hub_routes
+from remit.proxy.routes import describe_proxy
+from remit.proxy.routes import table_of_routes as proxy_routes
 
 ROOT: Final = Path(__file__).parent.parent
 ERRORS_PAGE: Final = ROOT / "docs" / "errors.md"
@@ -35,10 +38,14 @@ def errors_page() -> str:
     for family in RemitError.__subclasses__():
         lines += ["", f"## {family.__name__}", "", f"{_summary(family)}", ""]
         lines += ["| code | error | means |", "|---|---|---|"]
-        lines += [
-            f"| `{leaf.code}` | `{leaf.__name__}` | {_summary(leaf)} |" for leaf in [family, *family.__subclasses__()]
-        ]
+        lines += [f"| `{one.code}` | `{one.__name__}` | {_summary(one)} |" for one in _with_all_below(family)]
     return "\n".join(lines) + "\n"
+
+
+def _with_all_below(error: type[RemitError]) -> Iterator[type[RemitError]]:
+    yield error
+    for below in error.__subclasses__():
+        yield from _with_all_below(below)
 
 
 def _summary(error: type[RemitError]) -> str:
@@ -46,28 +53,87 @@ def _summary(error: type[RemitError]) -> str:
 
 
 def api_page() -> str:
-    """Return the page of every route of the proxy, with what goes in and what comes out."""
-    document = describe_proxy(table_of_routes())
-    schemas: Schemas = document["components"]["schemas"]
+    """Return the page of every route of both services, with what goes in and what comes out."""
+    told = _Told(set(), {})
     lines = [
-        "# API of the governance proxy",
+        "# API",
         "",
-        "Every route, with every member. A proxy serves the same as OpenAPI 3.1 under `/openapi.json`; how to work",
-        "with it, with examples, is in [proxy.md](spec/proxy.md). This page is made from that description by",
-        "`make docs`.",
+        "Every route of [the governance proxy](#the-governance-proxy) and of [the Personal Hub](#the-personal-hub),",
+        "with every member. Each serves its part as OpenAPI 3.1 (`/openapi.json`, `/v1/openapi.json`). How to work with",
+        "them, with examples, is in [proxy.md](spec/proxy.md) and [hub.md](spec/hub.md). This page is made from those",
+        "descriptions by `make docs`.",
         "",
-        "A request with a member that is not listed is refused. An answer may grow members.",
-        *_overview(document["paths"]),
+        "An answer may grow members.",
     ]
-    shown: set[str] = set()
+    for title, rule, document in _SERVICES:
+        lines += ["", f"## {title}", "", rule, *_routes(document, told)]
+    lines += ["", "## Types"]
+    for name in sorted(told.schemas.keys() - told.inline - {"ErrorAnswer"} | {"SessionAnswer"}):
+        schema = told.schemas[name]
+        lines += ["", f"### {name}", "", _told_in(name, schema["description"]), "", *_members(schema)]
+    lines += ["", "## Errors", "", "Every error has `ok` (false), `error` (for people) and `error_code`.", ""]
+    return "\n".join([*lines, *_errors(_SERVICES[0].document["components"]["responses"])]) + "\n"
+
+
+class _Service(NamedTuple):
+    """One part of the page."""
+
+    title: str
+    rule: str
+    document: Mapping[str, Any]
+
+
+_SERVICES: Final = (
+    _Service(
+        "The governance proxy",
+        "A request with a member that is not listed is refused.",
+        describe_proxy(proxy_routes()),
+    ),
+    _Service(
+        "The Personal Hub",
+        "Of a request, a member that is not listed is left out, but for a mission, where it is refused; `null` is as\n"
+        "good as absent. What the pages show is told in [dashboard.md](dashboard.md).",
+        describe_hub(hub_routes()),
+    ),
+)
+
+
+_PAGE: Final = "text/html"
+
+
+class _Told(NamedTuple):
+    """What the page has told by now: the types that stand with their route, and all types by name."""
+
+    inline: set[str]
+    schemas: dict[str, dict[str, Any]]
+
+
+def _routes(document: Mapping[str, Any], told: _Told) -> list[str]:
+    """Return the routes of one service: all in a table, then each by itself, but for pages."""
+    schemas: Schemas = document["components"]["schemas"]
+    lines = ["", "| route | what for | for whom |", "|---|---|---|"]
+    details: list[str] = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            lines += ["", f"## {method.upper()} {path}", "", *_operation(operation, schemas, shown)]
-    lines += ["", "## Types"]
-    for name in sorted(schemas.keys() - shown - {"ErrorAnswer"} | {"SessionAnswer"}):
-        lines += ["", f"### {name}", "", _told_in(name, schemas[name]["description"]), "", *_members(schemas[name])]
-    lines += ["", "## Errors", "", "Every error has `ok` (false), `error` (for people) and `error_code`.", ""]
-    return "\n".join([*lines, *_errors(document["components"]["responses"])]) + "\n"
+            heading = _heading(document, f"{method.upper()} {path}", path)
+            shown = heading
+            if _PAGE not in operation["responses"]["200"]["content"]:
+                shown = f"[{heading}](#{_anchor(heading)})"
+                details += ["", f"### {heading}", "", *_operation(operation, schemas, told.inline)]
+            lines.append(f"| {shown} | {operation['summary']} | {_who(operation)} |")
+    told.schemas.update(schemas)
+    return [*lines, *details]
+
+
+def _heading(document: Mapping[str, Any], heading: str, path: str) -> str:
+    """Return the heading of a route; one that an earlier service has too says whose it is."""
+    first = _SERVICES[0].document
+    return f"{heading} of the Hub" if document is not first and path in first["paths"] else heading
+
+
+def _who(operation: Mapping[str, Any]) -> str:
+    """Return whom a route is for, by the ways in which it is opened."""
+    return _WHO[" ".join(name for way in operation.get("security", ()) for name in way or ("-",))]
 
 
 # Where the types are told that stand in tokens too.
@@ -80,17 +146,14 @@ def _told_in(name: str, words: str) -> str:
 
 
 Schemas = Mapping[str, dict[str, Any]]
-_WHO: Final = {0: "anyone", 1: "the administrator", 3: "holders of the token, where one is asked for"}
-
-
-def _overview(paths: Mapping[str, Any]) -> list[str]:
-    lines = ["", "| route | what for | for whom |", "|---|---|---|"]
-    for path, operations in paths.items():
-        for method, operation in operations.items():
-            heading = f"{method.upper()} {path}"
-            who = _WHO[len(operation.get("security", ()))]
-            lines.append(f"| [{heading}](#{_anchor(heading)}) | {operation['summary']} | {who} |")
-    return lines
+_WHO: Final = {
+    "": "anyone",
+    "admin": "the administrator",
+    "- token admin": "holders of the token, where one is asked for",
+    "token bearer": "holders of the token",
+    "token bearer query": "holders of the token, also by `?token=`",
+    "token bearer cookie": "holders of the token, or of the dashboard's cookie",
+}
 
 
 def _operation(operation: Mapping[str, Any], schemas: Schemas, shown: set[str]) -> list[str]:
@@ -119,8 +182,14 @@ def _members(schema: Mapping[str, Any]) -> list[str]:
     lines = ["| member | type | required | meaning |", "|---|---|---|---|"]
     for name, member in schema["properties"].items():
         needed = "yes" if name in schema["required"] else _otherwise(member)
-        lines.append(f"| `{name}` | {_type(member)} | {needed} | {member.get('description', '')} |")
+        lines.append(f"| `{name}` | {_type(member)} | {needed} | {_meaning(member)} |")
     return lines
+
+
+def _meaning(member: Mapping[str, Any]) -> str:
+    """Return what a member means, as it says itself or as its type does."""
+    said = [one["description"] for one in (member, *member.get("anyOf", ())) if "description" in one]
+    return said[0] if said else ""
 
 
 def _otherwise(member: Mapping[str, Any]) -> str:
@@ -137,15 +206,17 @@ def _type(member: Mapping[str, Any]) -> str:
     if "enum" in member:
         return ", ".join(f"`{json.dumps(value)}`" for value in member["enum"])
     if "anyOf" in member:
-        return " or ".join(_type(one) for one in member["anyOf"])
+        # That null is as good as absent is said once for all.
+        left = [one for one in member["anyOf"] if one != _NULL or member.get("default", ...) is not None]
+        return " or ".join(_type(one) for one in left)
     if member.get("type") == "array":
         return f"list of {_type(member['items'])}"
     if isinstance(member.get("additionalProperties"), Mapping):
         return f"object of {_type(member['additionalProperties'])}"
-    bounds = _bounds(member)
-    return member.get("format") or f"{member['type']}{bounds}"
+    return member.get("format") or f"{member.get('type', 'anything')}{_bounds(member)}"
 
 
+_NULL: Final = {"type": "null"}
 _LARGE: Final = 2**53 - 1
 _MAX_PATTERN: Final = 40
 
@@ -156,7 +227,7 @@ def _bounds(member: Mapping[str, Any]) -> str:
     if pattern:
         return f" like `{pattern}`" if len(pattern) <= _MAX_PATTERN else ""
     least, most = member.get("minLength", member.get("minimum")), member.get("maxLength", member.get("maximum"))
-    unit = " characters" if member["type"] == "string" else ""
+    unit = " characters" if member.get("type") == "string" else ""
     if most is None or most == _LARGE:
         return ""
     return f", {least or 0} to {most}{unit}"
