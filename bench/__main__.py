@@ -15,20 +15,26 @@ from typing import Final
 import msgspec
 
 from bench.report import DOCS, write_report
-from bench.results import Part, ProxyRun, Run, machine, today, versions
+from bench.results import HubRun, Part, ProxyRun, Run, machine, today, versions
 
 FULL: Final = {
     "bench.claims": (),
     "bench.policy": (),
     "bench.governor": ("--receipts", "100000", "--soak", "20000"),
     "bench.proxy": (),
+    "bench.hub": (),
 }
 QUICK: Final = {
     "bench.claims": (),
     "bench.policy": (),
     "bench.governor": ("--receipts", "2000", "--soak", "2000"),
     "bench.proxy": ("--quick",),
+    "bench.hub": ("--quick",),
 }
+
+
+# These leave figures, from which the page is made; what the others print is shown as it is.
+FIGURES: Final = {"bench.proxy": ProxyRun, "bench.hub": HubRun}
 
 
 def run_part(name: str, options: tuple[str, ...], *hidden: str) -> Part:
@@ -55,24 +61,25 @@ def main() -> int:
     parser.add_argument("--into", type=Path, help="the folder for the page and its plots (docs)")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "proxy.json"
-        *parts, last = (
-            run_part(name, options, *(("--out", str(out)) if name == "bench.proxy" else ()))
+        parts = {
+            name: run_part(name, options, *(("--out", f"{folder}/{name}") if name in FIGURES else ()))
             for name, options in (QUICK if chosen.quick else FULL).items()
-        )
-        proxy = msgspec.json.decode(out.read_bytes(), type=ProxyRun)
+        }
+        proxy, hub = (msgspec.json.decode(Path(folder, name).read_bytes(), type=kind) for name, kind in FIGURES.items())
     into = chosen.into or (None if chosen.quick else DOCS)
     if into is not None:
         run = Run(
             date=today(),
             machine=machine(),
             versions=versions(),
-            parts=parts,
-            proxy_command=last.command,
+            parts=[part for name, part in parts.items() if name not in FIGURES],
+            proxy_command=parts["bench.proxy"].command,
             proxy=proxy,
+            hub_command=parts["bench.hub"].command,
+            hub=hub,
         )
         write_report(run, into)
-    return 0 if all(part.kept for part in (*parts, last)) else 1
+    return 0 if all(part.kept for part in parts.values()) else 1
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from bench.units import raw_signature
 from remit.claims.chain import verifier_id
 from remit.claims.mission import Mission
 from remit.claims.passport import issue_passport
-from remit.governor.evaluate import Evaluate
+from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.means import UseCase
 from remit.governor.sessions import Start
 from remit.ledger.commit import Observer
 from remit.ledger.transaction import Store
@@ -58,17 +59,19 @@ class Groups(Observer):
         return mean
 
 
-class Bench(NamedTuple):
-    """A service with one session, and a call for it."""
+_Case = TypeVar("_Case", bound=UseCase[Answer])
+
+
+class Bench(NamedTuple, Generic[_Case]):
+    """A service, and what it is asked again and again."""
 
     service: Service
-    session_id: str
-    call: ToolCall
+    case: _Case
     groups: Groups
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Bench]:
+def opened(folder: Path) -> Iterator[Bench[Evaluate]]:
     """Give a service over a new home, with a session that may do anything often."""
     project = folder / "project"
     project.mkdir(exist_ok=True)
@@ -76,7 +79,8 @@ def opened(folder: Path) -> Iterator[Bench]:
     groups = Groups()
     service = build_service(folder / "home", observer=groups)
     try:
-        yield Bench(service, start(service, project), ToolCall("Read", {"file_path": f"{project}/app.py"}), groups)
+        call = ToolCall("Read", {"file_path": f"{project}/app.py"})
+        yield Bench(service, Evaluate(start(service, project), call), groups)
     finally:
         service.close()
 
@@ -99,14 +103,14 @@ def start(service: Service, project: Path) -> str:
     return service.governor.run(Start(passport.token)).session.id
 
 
-def load(bench: Bench, callers: int, *, count: int = 0, seconds: float = 0.0) -> tuple[int, float, list[float]]:
-    """Let callers evaluate, each one call after the other; return how many, how long, and each call's time."""
+def load(bench: Bench[_Case], callers: int, *, count: int = 0, seconds: float = 0.0) -> tuple[int, float, list[float]]:
+    """Let callers ask, each one call after the other; return how many, how long, and each call's time."""
     times: list[float] = []
 
     async def one(until: float) -> None:
         while (len(times) < count) if count else (time.perf_counter() < until):
             before = time.perf_counter()
-            answer = await bench.service.governor.arun(Evaluate(bench.session_id, bench.call))
+            answer = await bench.service.governor.arun(bench.case)
             times.append(time.perf_counter() - before)
             if not answer.permits:
                 raise RuntimeError(answer.receipt.claims.reason)
@@ -136,7 +140,7 @@ def said(*, within: bool) -> str:
     return "" if within else "  missed"
 
 
-def throughput(bench: Bench) -> bool:
+def throughput(bench: Bench[Evaluate]) -> bool:
     """Print evaluations per second, and tell whether the limit is kept."""
     print("".join(f"{name:>{width}}" for name, width in COLUMNS.items()) + "  limit")
     kept = True
@@ -162,7 +166,7 @@ def throughput(bench: Bench) -> bool:
     return kept
 
 
-def history(short: Bench, long: Bench, lengths: tuple[int, ...]) -> bool:
+def history(short: Bench[Evaluate], long: Bench[Evaluate], lengths: tuple[int, ...]) -> bool:
     """Print what a call costs at each length of history, next to a session that begins; tell whether it stays."""
     print(f"\n{'receipts':>10}{'us a call':>12}{'us, short history':>20}{'ratio':>8}  limit")
     kept, made = True, 0
@@ -178,7 +182,7 @@ def history(short: Bench, long: Bench, lengths: tuple[int, ...]) -> bool:
     return kept
 
 
-def cost(bench: Bench) -> float:
+def cost(bench: Bench[Evaluate]) -> float:
     """Return the microseconds that one call of many takes."""
     made, took, _ = load(bench, 32, count=TURN)
     return took / made * 1e6
@@ -195,7 +199,7 @@ def restart(folder: Path) -> float:
         service.close()
 
 
-def memory(bench: Bench, count: int) -> float:
+def memory(bench: Bench[Evaluate], count: int) -> float:
     """Return by how much memory has grown over `count` evaluations, after the first tenth of them."""
     load(bench, 32, count=count // 10)
     gc.collect()

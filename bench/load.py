@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -31,8 +32,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to send, how, and for how long; the bodies are taken in turns."""
 
     url: str
+    method: str
     path: str
-    bodies: list[str]
+    headers: Mapping[str, str]
+    bodies: Sequence[str]
     expect: str
     connections: int
     seconds: float
@@ -86,8 +89,10 @@ class _Tally:
 
 def _request(plan: Plan, body: str) -> bytes:
     content = body.encode()
-    head = f"POST {plan.path} HTTP/1.1\r\nhost: {urlsplit(plan.url).netloc}\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+    of_body = {"content-type": "application/json", "content-length": str(len(content))} if content else {}
+    headers = {"host": urlsplit(plan.url).netloc, **plan.headers, **of_body}
+    lines = (f"{plan.method} {plan.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()))
+    return "\r\n".join((*lines, "", "")).encode() + content
 
 
 class _Connection(asyncio.Protocol):

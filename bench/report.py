@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from bench.plot import Axis, Chart, Line, draw
-from bench.results import History, ProxyRun, Row, Run, number_of
-from bench.tables import history_table, limits_table, memory_table, rows_table, table
+from bench.results import History, HubRun, Limit, ProxyRun, Row, Run, number_of
+from bench.tables import exports_table, history_table, limits_table, memory_table, pages_table, rows_table, table
 
 __all__ = ["RESULTS", "write_report"]
 
@@ -122,13 +122,26 @@ def page(run: Run) -> str:
         "## Machine",
         machine_table(run),
         "The load came from a process of its own on the same machine.",
+        *_proxy_parts(proxy, run.proxy_command),
+        *_hub_parts(run.hub, run.hub_command),
+    ]
+    for part in run.parts:
+        made += [
+            f"## `{part.name}`",
+            f"Its limits are {'met' if part.kept else '**missed**'}.",
+            _block(part.command, part.text),
+        ]
+    return "\n\n".join(_wrapped(paragraph) for paragraph in made) + "\n"
+
+
+def _proxy_parts(proxy: ProxyRun, command: str) -> list[str]:
+    return [
         "## Limits of the proxy",
-        f"{sum(limit.met for limit in proxy.limits)} of {len(proxy.limits)} are met. "
-        "Shown is the median of the rounds, with the lowest and the highest.",
+        _said_of(proxy.limits),
         limits_table(proxy.limits),
         "## The proxy over the wire",
         f"![Answers per second against connections]({THROUGHPUT})",
-        f"Measured by `{run.proxy_command}`: {proxy.rounds} rounds, each case {proxy.seconds:g} seconds in each round, "
+        f"Measured by `{command}`: {proxy.rounds} rounds, each case {proxy.seconds:g} seconds in each round, "
         "there and back again. Connections are kept; every receipt is on disk before its answer. `hello` is the same "
         "server software with a constant answer. `of raw` is the share of the raw ES256 signatures that one core made "
         f"right before: {proxy.raw_per_second.show()} per second. One disk sync took {proxy.sync_us.show()} "
@@ -142,13 +155,36 @@ def page(run: Run) -> str:
         "## Memory of the proxy at the end",
         memory_table(proxy.memory),
     ]
-    for part in run.parts:
-        made += [
-            f"## `{part.name}`",
-            f"Its limits are {'met' if part.kept else '**missed**'}.",
-            _block(part.command, part.text),
-        ]
-    return "\n\n".join(_wrapped(paragraph) for paragraph in made) + "\n"
+
+
+def _hub_parts(hub: HubRun, command: str) -> list[str]:
+    raw = hub.raw_per_second
+    return [
+        "## Limits of the Hub",
+        f"{_said_of(hub.limits)} What is only shown depends on the machine as much as on the Hub: within this run, "
+        f"the speed of one core went from {raw.low:.0f} to {raw.high:.0f} raw signatures per second.",
+        limits_table(hub.limits),
+        "## The Hub over the wire",
+        f"Measured by `{command}`: {hub.rounds} rounds, each case {hub.seconds:g} seconds in each round, there and "
+        "back again, over plain HTTP and with durable receipts. An event that is observed does more than a call that "
+        "is evaluated: a token is checked, a note is kept, and its answer holds the review of the session.",
+        rows_table(hub.rows),
+        "The same after a long history, all of one session, beside a fresh home:",
+        history_table(hub.history),
+        "The dashboard, one page after the other. While somebody looks, the Hub verifies the chains that are shown, "
+        "and a long one takes it minutes; that is part of these times.",
+        pages_table(hub.pages),
+        "Everything that the Hub holds, read to its end and dropped as it came, while its memory was watched:",
+        exports_table(hub.exports),
+    ]
+
+
+def _said_of(limits: Sequence[Limit]) -> str:
+    held = [limit for limit in limits if limit.decides]
+    return (
+        f"{sum(limit.met for limit in held)} of {len(held)} are met. "
+        "Shown is the median of the rounds, with the lowest and the highest."
+    )
 
 
 def _wrapped(paragraph: str) -> str:

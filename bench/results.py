@@ -17,10 +17,13 @@ import msgspec
 
 __all__ = [
     "MIB",
+    "Export",
     "History",
+    "HubRun",
     "Limit",
     "Machine",
     "Memory",
+    "Page",
     "Part",
     "ProxyRun",
     "Row",
@@ -101,12 +104,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """A ratio that is held to a limit."""
+    """A figure that is held to a limit; one that says as much of the machine as of us is shown, and does not decide."""
 
     name: str
     figure: Spread
     limit: float
     at_least: bool
+    decides: bool = True
 
     @property
     def met(self) -> bool:
@@ -116,7 +120,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> str:
         """Return how it went, in a word."""
-        return "met" if self.met else "missed"
+        return ("met" if self.met else "missed") + ("" if self.decides else ", shown only")
 
     @property
     def bound(self) -> str:
@@ -135,6 +139,42 @@ class ProxyRun(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
     history: list[History]
     memory: list[Memory]
+    limits: list[Limit]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dashboard costs after so many receipts."""
+
+    receipts: int
+    per_second: Spread
+    p50_ms: Spread
+    p99_ms: Spread
+    max_ms: float
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export of so many receipts costs, as it was sent, and by how much the server grew meanwhile."""
+
+    form: str
+    receipts: int
+    megabytes: float
+    seconds: float
+    mebibytes_before: float
+    mebibytes_grown: float
+
+
+class HubRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What `bench.hub` measured."""
+
+    seconds: float
+    rounds: int
+    quick: bool
+    raw_per_second: Spread
+    sync_us: Spread
+    rows: list[Row]
+    history: list[History]
+    pages: list[Page]
+    exports: list[Export]
     limits: list[Limit]
 
 
@@ -165,6 +205,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[Part]
     proxy_command: str
     proxy: ProxyRun
+    hub_command: str
+    hub: HubRun
 
 
 def machine() -> Machine:

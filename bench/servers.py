@@ -8,27 +8,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from bench.governor import Bench, Groups, load, opened, start
+from bench.homes import Home
 from bench.load import Measured, Plan, apply_load
-from remit.policy.call import ToolCall
-from remit.wiring import build_service
 
-__all__ = ["SESSIONS", "WARM_UP", "Home", "Kind", "Server", "Target", "launch", "new_home", "resident"]
+__all__ = ["HELLO", "HUB", "PROXY", "WARM_UP", "Kind", "Server", "Target", "launch", "resident"]
 
-SESSIONS: Final = 32
 WARM_UP: Final = 500
-PROXY: Final = (sys.executable, "-m", "remit", "proxy")
-HELLO: Final = (sys.executable, "-m", "bench.hello")
-# As many connections as any load opens, and some more: all of them come from one peer.
-CONNECTIONS: Final = 512
 PATIENCE_S: Final = 60.0
+# As many connections as any load opens, and some more: all of them come from one peer.
+PER_PEER: Final = ("--connections-per-peer", "512")
+
+
+class Kind(NamedTuple):
+    """How a server is started, what it is asked, and what its answer must hold."""
+
+    command: tuple[str, ...]
+    path: str
+    expect: str
+
+    def with_options(self, *options: str) -> "Kind":
+        """Return the same, started with some options."""
+        return self._replace(command=(*self.command, *options))
+
+
+PROXY: Final = Kind(("remit", "proxy", *PER_PEER), "/evaluate", '"decision":"PERMIT"')
+HELLO: Final = Kind(("bench.hello", *PER_PEER), "/hello", '"ok":true')
+HUB: Final = Kind(("remit", "hub"), "/v1/events/observe", '"decision":"PERMIT"')
 
 
 class Server(NamedTuple):
@@ -40,14 +52,14 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def _serving(command: tuple[str, ...], home: Path, *options: str) -> Iterator[Server]:
+def _serving(command: tuple[str, ...], home: Path) -> Iterator[Server]:
     """Give a server over a home, until it is no longer needed."""
-    given = ("--port", "0", "--home", str(home), "--connections-per-peer", str(CONNECTIONS), "--json", *options)
+    whole = (sys.executable, "-m", *command, "--port", "0", "--home", str(home), "--json")
     # Settings of whoever runs the benchmark are not measured.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("REMIT_", "OTEL_"))}
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complaints:
         # The working directory is where this project is: `bench` is a package only there.
-        server = subprocess.Popen([*command, *given], stdout=printed, stderr=complaints, env=environment)
+        server = subprocess.Popen(whole, stdout=printed, stderr=complaints, env=environment)
         try:
             url = _listening(server, printed.fileno(), complaints.fileno())
             ca = str(home / "tls" / "ca.pem") if url.startswith("https:") else None
@@ -79,51 +91,24 @@ def _end(server: "subprocess.Popen[bytes]") -> None:
         server.wait()
 
 
-class Home(NamedTuple):
-    """A home with sessions that may do anything often, and a file to ask for."""
-
-    folder: Path
-    sessions: tuple[str, ...]
-
-    @property
-    def file(self) -> str:
-        """Return the file that every call reads."""
-        return str(self.folder / "project" / "app.py")
-
-    def body(self, session: str) -> str:
-        """Return a request to evaluate a call."""
-        call = {"session_id": session, "tool_name": "Read", "arguments": {"file_path": self.file}}
-        return msgspec.json.encode(call).decode()
-
-    def grow(self, count: int) -> None:
-        """Make more receipts in the first session, without a server."""
-        with closing(build_service(self.folder / "home")) as service:
-            call = ToolCall("Read", {"file_path": self.file})
-            load(Bench(service, self.sessions[0], call, Groups()), 128, count=count)
-
-
-def new_home(root: Path) -> Home:
-    """Return a fresh home with sessions."""
-    folder = Path(tempfile.mkdtemp(dir=root))
-    with opened(folder) as bench:
-        more = [start(bench.service, folder / "project") for _ in range(SESSIONS - 1)]
-        return Home(folder, (bench.session_id, *more))
-
-
 class Target(NamedTuple):
     """A server, and what it is asked."""
 
     server: Server
     path: str
-    bodies: list[str]
+    headers: Mapping[str, str]
+    bodies: Sequence[str]
     expect: str
+    method: str = "POST"
 
     def measure(self, connections: int, *, sessions: int = 1, seconds: float, count: int | None = None) -> Measured:
         """Return what a load measures."""
         plan = Plan(
             url=self.server.url,
             ca=self.server.ca,
+            method=self.method,
             path=self.path,
+            headers=self.headers,
             bodies=self.bodies[:sessions],
             expect=self.expect,
             connections=connections,
@@ -133,20 +118,11 @@ class Target(NamedTuple):
         return apply_load(plan)
 
 
-class Kind(NamedTuple):
-    """How a server is started."""
-
-    hello: bool = False
-    options: tuple[str, ...] = ()
-
-
 def launch(stack: ExitStack, kind: Kind, home: Home) -> Target:
     """Start a server, and let it do everything it does a few times."""
-    command = HELLO if kind.hello else PROXY
-    server = stack.enter_context(_serving(command, home.folder / "home", *kind.options))
-    path, expect = ("/hello", '"ok":true') if kind.hello else ("/evaluate", '"decision":"PERMIT"')
-    target = Target(server, path, [home.body(session) for session in home.sessions], expect)
-    target.measure(8, sessions=len(home.sessions), seconds=60, count=WARM_UP)
+    server = stack.enter_context(_serving(kind.command, home.folder))
+    target = Target(server, kind.path, home.headers, home.bodies, kind.expect)
+    target.measure(8, sessions=len(home.bodies), seconds=PATIENCE_S, count=WARM_UP)
     return target
 
 

@@ -3,9 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from bench.results import History, Limit, Memory, ProxyRun, Row
+from bench.results import Export, History, HubRun, Limit, Memory, Page, ProxyRun, Row, Spread
 
-__all__ = ["history_table", "limits_table", "memory_table", "proxy_tables", "rows_table", "table"]
+__all__ = [
+    "exports_table",
+    "history_table",
+    "hub_tables",
+    "limits_table",
+    "memory_table",
+    "pages_table",
+    "proxy_tables",
+    "rows_table",
+    "table",
+]
 
 T = TypeVar("T")
 Columns = Sequence[tuple[str, Callable[[T], str]]]
@@ -40,6 +50,23 @@ MEMORY: Final[Columns[Memory]] = (
     ("server", lambda row: row.server),
     ("after evaluations", lambda row: f"{row.evaluations:,}"),
     ("MiB", lambda row: f"{row.mebibytes:.0f}"),
+)
+PAGES: Final[Columns[Page]] = (
+    ("receipts", lambda row: f"{row.receipts:,}"),
+    ("per second", lambda row: row.per_second.show()),
+    ("p50 ms", lambda row: row.p50_ms.show(1)),
+    ("p99 ms", lambda row: row.p99_ms.show(1)),
+    ("max ms", lambda row: f"{row.max_ms:.1f}"),
+)
+EXPORTS: Final[Columns[Export]] = (
+    ("form", lambda row: row.form),
+    ("receipts", lambda row: f"{row.receipts:,}"),
+    ("MB", lambda row: f"{row.megabytes:,.0f}"),
+    ("seconds", lambda row: f"{row.seconds:.1f}"),
+    ("MB a second", lambda row: f"{row.megabytes / row.seconds:.0f}"),
+    ("receipts a second", lambda row: f"{row.receipts / row.seconds:,.0f}"),
+    ("MiB before", lambda row: f"{row.mebibytes_before:.0f}"),
+    ("grown by", lambda row: f"{row.mebibytes_grown:.1f}"),
 )
 LIMITS: Final[Columns[Limit]] = (
     ("ratio", lambda limit: limit.name),
@@ -86,9 +113,31 @@ def limits_table(limits: Iterable[Limit]) -> str:
     return _shown(LIMITS, limits)
 
 
+def pages_table(rows: Iterable[Page]) -> str:
+    """Return what a dashboard costs at each length of history."""
+    return _shown(PAGES, rows)
+
+
+def exports_table(rows: Iterable[Export]) -> str:
+    """Return what exports cost."""
+    return _shown(EXPORTS, rows)
+
+
 def proxy_tables(run: ProxyRun) -> str:
-    """Return all tables of a run."""
-    raw = f"raw ES256 signatures of one core: {run.raw_per_second.show()} per second"
-    sync = f"one disk sync: {run.sync_us.show()} us"
+    """Return all tables of a run of the proxy."""
     tables = (rows_table(run.rows), history_table(run.history), memory_table(run.memory), limits_table(run.limits))
-    return "\n\n".join((f"{raw}\n{sync}", *tables))
+    return "\n\n".join((_units(run.raw_per_second, run.sync_us), *tables))
+
+
+def hub_tables(run: HubRun) -> str:
+    """Return all tables of a run of the Hub."""
+    long = history_table(run.history), pages_table(run.pages), exports_table(run.exports)
+    return "\n\n".join((_units(run.raw_per_second, run.sync_us), rows_table(run.rows), *long, limits_table(run.limits)))
+
+
+def _units(raw: Spread, sync_us: Spread) -> str:
+    noise = (raw.high - raw.low) / raw.median
+    return (
+        f"raw ES256 signatures of one core: {raw.show()} per second; this machine's noise: {noise:.0%}\n"
+        f"one disk sync: {sync_us.show()} us"
+    )
