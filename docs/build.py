@@ -60,8 +60,8 @@ def api_page() -> str:
         "",
         "Every route of [the governance proxy](#the-governance-proxy) and of [the Personal Hub](#the-personal-hub),",
         "with every member. Each serves its part as OpenAPI 3.1 (`/openapi.json`, `/v1/openapi.json`). How to work",
-        "with them, with examples, is in [proxy.md](spec/proxy.md) and [hub.md](spec/hub.md). This page is made from those",
-        "descriptions by `make docs`.",
+        "with them, with examples, is in [proxy.md](spec/proxy.md) and [hub.md](spec/hub.md). This page is made from",
+        "those descriptions by `make docs`.",
         "",
         "An answer may grow members.",
     ]

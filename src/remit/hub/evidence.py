@@ -46,7 +46,7 @@ _OUTWARD: Final = ("send", "write")
 def report_of(request: ObserveRequest) -> Report:
     """Return what was reported, and by whom."""
     arguments = _arguments(request.event)
-    seen = Seen(tuple(_marks(request.event)), tuple(_actions(request.event))[-MAX_ACTIONS:])
+    seen = Seen(tuple(_marks(request.event)), tuple(_actions(request.event)))
     observe = Observe("", request.source.type, arguments, request.idempotency_key or "", seen)
     return Report(reporter_of(request), observe)
 
@@ -143,10 +143,10 @@ def _marks(event: Event) -> Iterator[str]:
 
 def _actions(event: Event) -> Iterator[dict[str, JSON]]:
     """Yield what people are shown of an event: each message of a conversation, or the event as a whole."""
-    digests = {name: getattr(event, name) for name in _DIGESTS if getattr(event, name)}
+    digests = {name: value for name in _DIGESTS if (value := getattr(event, name))}
     kind = event.kind or ("command" if event.command else "observation")
     moment: dict[str, JSON] = {"observed_at": event.observed_at} if event.observed_at else {}
-    for message in event.messages or ():
+    for message in (event.messages or ())[-MAX_ACTIONS:]:
         digest = _message_digest(message)
         said: dict[str, JSON] = {
             "kind": kind,
