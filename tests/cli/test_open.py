@@ -47,6 +47,13 @@ def test_the_browser_gets_a_file_that_sends_it_to_the_dashboard(hub: Hub, browse
     assert hub.token.encode() not in given.encode() + result.stdout + result.stderr
 
 
+def test_the_file_is_gone_with_the_hub(tmp_path: Path, browser: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        assert piped(hub.home, "open").returncode == DONE
+        assert (hub.home / "run" / "open.html").exists()
+    assert not (hub.home / "run" / "open.html").exists()
+
+
 def test_the_address_is_printed_for_a_browser_elsewhere_and_opens(hub: Hub, browser: Path) -> None:
     address = run(hub.home, "open", "--print").stdout.strip()
     with urllib.request.urlopen(address, timeout=20) as answer:

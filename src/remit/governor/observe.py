@@ -51,7 +51,7 @@ def parse_digest(text: JSON, place: str = "$.event.content_digest") -> Digest:
     return Digest(alg="sha-256", value=value, canonicalization="none", scope="result")
 
 
-class Observe(Struct, frozen=True):
+class Observe(Struct, frozen=True, gc=False):
     """Take an event into the chain of a session. `event` holds its members as they were reported, without text."""
 
     session_id: str
@@ -87,7 +87,7 @@ class Reported(NamedTuple):
     answer: Answer
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, gc=False):
     """Take an event into the session of its reporter, which is started where none is active."""
 
     reporter: Reporter

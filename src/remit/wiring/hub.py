@@ -4,11 +4,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from remit.config import ensure_token, load_settings
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, is_loopback
 from remit.http.limits import Limits
@@ -21,6 +22,7 @@ from remit.http.watch import Watch
 from remit.hub.desk import Desk
 from remit.hub.doors import HUB_CUSTOMS, HubDoors
 from remit.hub.health import Health
+from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
 from remit.hub.pages.desk import Pages
 from remit.hub.routes import Page, describe_hub, hub_routes
@@ -84,6 +86,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             ready,
         )
     finally:
+        with suppress(RemitError), open_home(Path(options.home), create=False) as home:
+            clear_opening(home)
         close_all(pages, health, service, telemetry)
 
 
