@@ -6,13 +6,13 @@ from typing import Any, Final
 import pytest
 import schemathesis
 from jsonschema import Draft202012Validator
-from schemathesis.engine import events, from_schema
 
 from remit.claims.shapes import shape
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub, table_of_routes
 from remit.messages.hub import ObserveRequest, StartRequest
 from remit.messages.shared import Request
+from tests.http.described import failures
 from tests.hub.service import DIGEST, Hub, running
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
@@ -79,24 +79,10 @@ def _config(hub: Hub, path: str) -> schemathesis.Config:
     )
 
 
-def _failures(schema: Any) -> Iterator[str]:
-    """Run all that schemathesis has for this, and yield what it found."""
-    asked = 0
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.NonFatalError | events.FatalError):
-            yield str(event)
-        if isinstance(event, events.ScenarioFinished):
-            asked += len(event.recorder.cases)
-            for nodes in event.recorder.checks.values():
-                yield from (str(node.failure_info) for node in nodes if node.failure_info)
-    if not asked:
-        yield "nothing was asked"
-
-
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_the_hub_does_what_its_page_says(hub: Hub, method: str, path: str) -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT, config=_config(hub, path)).include(method=method, path=path)
-    assert list(_failures(schema)) == []
+    assert list(failures(schema)) == []
 
 
 def _body(path: str) -> str:

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 import schemathesis
-from schemathesis.engine import events, from_schema
 
 from remit.proxy.routes import describe_proxy, table_of_routes
+from tests.http.described import failures
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
 
@@ -62,21 +62,7 @@ def _made_real(case: Any, visitor: Visitor) -> None:
     case.body.update({name: value for name, value in real.items() if name in case.body})
 
 
-def _failures(schema: Any) -> Iterator[str]:
-    """Run all that schemathesis has for this, and yield what it found."""
-    asked = 0
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.NonFatalError | events.FatalError):
-            yield str(event)
-        if isinstance(event, events.ScenarioFinished):
-            asked += len(event.recorder.cases)
-            for nodes in event.recorder.checks.values():
-                yield from (str(node.failure_info) for node in nodes if node.failure_info)
-    if not asked:
-        yield "nothing was asked"
-
-
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_the_service_does_what_its_page_says(visitor: Visitor, method: str, path: str) -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT, config=_config(visitor, path)).include(method=method, path=path)
-    assert list(_failures(schema)) == []
+    assert list(failures(schema)) == []

@@ -7,7 +7,7 @@ leaves its note behind and lets go of the lock, so whoever has got its number si
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ from remit.claims.strictjson import parse_object
 from remit.errors import InputError, LedgerInUse, RemitError, StateMissing
 from remit.ledger.home import Home
 
-__all__ = ["FOLDER", "Running", "ServiceName", "all_running", "load_running", "noted"]
+__all__ = ["FOLDER", "Running", "ServiceName", "all_running", "beyond_usual", "load_running", "noted"]
 
 FOLDER: Final = "run"
 ServiceName: TypeAlias = Literal["hub", "proxy"]
@@ -32,6 +32,15 @@ class Running(Claims, frozen=True, kw_only=True):
     pid: Annotated[int, Meta(gt=0)]
     since_ms: Count
     asked: dict[str, Any]
+
+
+# What no client can tell from outside.
+_OUR_OWN: Final = frozenset(("home", "log_json", "log_level", "user_home"))
+
+
+def beyond_usual(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a service that are not the usual ones, as far as clients can tell the difference."""
+    return {name: value for name, value in given.items() if value != usual[name] and name not in _OUR_OWN}
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """How a governance proxy is to run, as one value that another process can be given."""
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
+
+from remit.http.record import beyond_usual
 
 __all__ = ["ProxyOptions"]
 
@@ -27,9 +29,4 @@ class ProxyOptions(NamedTuple):
 
     def asked(self) -> dict[str, Any]:
         """Return what was asked for beyond the usual, as far as clients can tell the difference."""
-        usual = ProxyOptions("")._asdict()
-        chosen = {name: value for name, value in self._asdict().items() if value != usual[name]}
-        return {name: value for name, value in chosen.items() if name not in _OUR_OWN}
-
-
-_OUR_OWN: Final = frozenset(("home", "log_json", "log_level", "user_home"))
+        return beyond_usual(self._asdict(), ProxyOptions("")._asdict())
