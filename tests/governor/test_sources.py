@@ -151,6 +151,27 @@ def test_the_same_event_under_the_same_key_is_one(service: Service) -> None:
         taken(service, report(PAGE | {"kind": "other"}, key="k"))
 
 
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_key_is_found_in_the_last_session_even_if_that_is_over(service: Service, remembered: bool) -> None:
+    first = taken(service, report(key="k"))
+    service.run(End(first.session_id))
+    if not remembered:
+        service.governor.means.sources.clear()
+    again = taken(service, report(key="k"))
+    assert (again.answer.receipt.token, again.answer.permits) == (first.answer.receipt.token, False)
+    assert taken(service, report(key="other")).session_id != first.session_id
+
+
+def test_considering_says_that_a_chain_is_broken_before_anything_is_appended(damaged: Service) -> None:
+    session_id = taken(damaged, report()).session_id
+    shelf = damaged.shelf
+    kept = shelf.chains[session_id][-1]
+    shelf.receipts[kept.receipt_id] = kept._replace(token=kept.token[:-4] + "AAAA")
+    damaged.governor.means.heads.clear()
+    assert damaged.run(Consider(report())).code == "chain_broken"
+    assert damaged.session(session_id).cause == ""
+
+
 def test_considering_a_report_leaves_no_trace(service: Service) -> None:
     before = service.reader.overview()
     assert service.run(Consider(report())).permits

@@ -73,7 +73,7 @@ def test_what_was_read_does_not_take_the_place_of_what_is_newer() -> None:
 
 def test_what_was_looked_at_longest_ago_is_forgotten_first() -> None:
     shelf = Shelf()
-    for number in range(256):
+    for number in range(64):
         shelf.put(f"s{number}", known())
     assert shelf.get("s0") is not None
     shelf.put("another", known())
@@ -92,7 +92,7 @@ def test_a_review_says_how_a_session_stands(service: Service) -> None:
     assert (review.observations, review.verdicts) == (2, {"compliant": 1, "violation": 0, "insufficient_evidence": 1})
     assert review.labels == ("provider_side_activity", "visible_text")
     assert (review.latest_receipt_id, review.latest_receipt_hash) == (last.receipt.claims.receipt_id, last.receipt.hash)
-    assert review.summary == "2 observations: 1 compliant, 1 without enough evidence"
+    assert review.summary == "2 observations; receipts: 1 compliant, 1 without enough evidence"
     actions = json.decode(review.actions)
     assert [action["verdict"] for action in actions] == ["compliant", "insufficient_evidence"]
     assert actions[0]["receipt_id"] == answer.receipt.claims.receipt_id

@@ -40,6 +40,7 @@ from remit.policy.call import MAX_TARGET, ToolCall
 from remit.policy.decide import Decision, judge, judge_again, policy_decisions
 from remit.policy.engines import Remedy, Standing
 from remit.policy.evidence import measurements
+from remit.policy.redaction import redacted
 
 __all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "Seen", "decided", "judged"]
 
@@ -305,7 +306,7 @@ def _step(session: Session, decision: Decision, evidence: Evidence | None, now: 
     return Step(
         tool=named_tool(action.tool),
         action_class=action.action_class,
-        target=clip(action.target, MAX_TARGET),
+        target=clip(redacted(action.target), MAX_TARGET),
         resource_family=action.resource_family,
         side_effect_class=action.side_effect_class,
         verdict=decision.verdict,

@@ -20,7 +20,7 @@ from remit.ledger.records import RESTORED, Delegation, Pending, Session
 from remit.policy.budget import release
 from remit.policy.engines import Standing
 
-__all__ = ["CALLS", "UNIT", "close", "looked_at", "settle", "settle_overdue", "standing_in"]
+__all__ = ["CALLS", "UNIT", "close", "looked_at", "seen_at", "settle", "settle_overdue", "standing_in"]
 
 CALLS: Final = "tool_calls"
 UNIT: Final = "invocations"
@@ -49,7 +49,20 @@ def looked_at(means: Means, transaction: Transaction, session: Session, now: Mom
     return session
 
 
+def seen_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Return a session as `looked_at` would, but for its end: nothing of this is kept."""
+    return _examined(means, transaction, touched(session, now))
+
+
 def _with_genuine_head(means: Means, transaction: Transaction, session: Session) -> Session:
+    examined = _examined(means, transaction, session)
+    if examined.cause != session.cause:
+        transaction.put_session(examined)
+    return examined
+
+
+def _examined(means: Means, transaction: Transaction, session: Session) -> Session:
+    """Return a session, as quarantined if its last receipt is not genuine."""
     if session.cause or session.id in means.heads:
         return session
     # Another process may have changed the key; its receipts are no breach, once the keys are read again.
@@ -57,9 +70,7 @@ def _with_genuine_head(means: Means, transaction: Transaction, session: Session)
     if _head_is_genuine(means, transaction, session):
         means.trust_head(session)
         return session
-    session = structs.replace(session, cause=QUARANTINED)
-    transaction.put_session(session)
-    return session
+    return structs.replace(session, cause=QUARANTINED)
 
 
 def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:

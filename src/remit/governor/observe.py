@@ -18,11 +18,11 @@ from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, KillSwitchOn, LedgerUnavailable
 from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
-from remit.governor.lifecycle import standing_in
+from remit.governor.lifecycle import seen_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import Look, found
 from remit.governor.sources import Reporter, StartFor, current
-from remit.governor.states import MOVES, left_ms, touched
+from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
@@ -94,30 +94,31 @@ class Report(Struct, frozen=True, gc=False):
     observe: Observe
 
     def steps(self, means: Means) -> Steps[Reported]:
-        """Find the session, and observe; one that turns out to be over is followed by another.
+        """Observe in the session that was started last; if that is over, in one that follows it.
 
-        While the kill switch is on, none is: what is observed then is denied in the session that there was.
+        A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
+        no session follows: what is observed then is denied in the one that there was.
         """
-        key, only_active = self.reporter.key, True
+        key = self.reporter.key
+        name: str = means.sources.get(key) or (yield Commit(lambda transaction: _last_of(transaction, key)))
         for _ in range(_MAX_TURNS):
-            name = means.sources.get(key)
-            if name is None:
-                try:
-                    name = (yield from StartFor(self.reporter).steps(means)).session.id
-                except KillSwitchOn:
-                    name, only_active = (yield Commit(lambda transaction: _last_of(transaction, key))), False
-            answer = yield from decided(means, self.observe.as_call(name), only_active=only_active)
-            if answer is not None:
-                return Reported(name, answer)
-            means.sources.pop(key, None)
+            if name:
+                answer = yield from decided(means, self.observe.as_call(name), only_active=True)
+                if answer is not None:
+                    means.note_source(key, name)
+                    return Reported(name, answer)
+            try:
+                name = (yield from StartFor(self.reporter).steps(means)).session.id
+            except KillSwitchOn:
+                if not name:
+                    raise
+                return Reported(name, (yield from self.observe.as_call(name).steps(means)))
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 
 
 def _last_of(transaction: Transaction, key: str) -> str:
     session = current(transaction, key)
-    if session is None:
-        raise KillSwitchOn("no session starts until the kill switch is released")
-    return session.id
+    return session.id if session else ""
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,7 @@ def _place_in(means: Means, name: str) -> Steps[_Place]:
     passport = means.passports.get(name) or (yield from Look(name).steps(means)).passport
 
     def work(transaction: Transaction) -> Standing:
-        session = touched(found(transaction, name), means.clock.now())
-        return standing_in(transaction, session)
+        return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.clock.now()))
 
     standing: Standing = yield Commit(work)
     return _Place(passport.mission, standing)
@@ -163,7 +163,7 @@ def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> _Pl
     """Return the place of a reporter: its session while that is active, else one that would be new."""
     session = current(transaction, reporter.key)
     if session is not None:
-        session = touched(session, means.clock.now())
+        session = seen_at(means, transaction, session, means.clock.now())
         if session.state == "active" and left_ms(session) > 0:
             return _Place(means.passport_of(session).mission, standing_in(transaction, session))
     mission = reporter.mission

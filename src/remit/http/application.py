@@ -18,7 +18,7 @@ from msgspec import Struct, json
 
 from remit.claims.shapes import Claims, shape
 from remit.claims.strictjson import parse_object
-from remit.errors import AccessError, BodyTooLarge, HostRefused, HttpMalformed, MethodRefused, RouteNotFound
+from remit.errors import AccessError, BodyTooLarge, HostRefused, HttpMalformed, InputError, MethodRefused, RouteNotFound
 from remit.http.customs import Customs
 from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page, gather
 from remit.http.outlet import Outlet
@@ -122,8 +122,7 @@ class Application:
             if self._customs.is_preflight(scope["method"], sent):
                 reply = _Reply(route, _NO_CONTENT, self._customs.preflight(), b"")
             else:
-                query = parse_query(scope["query_string"])
-                found = self._admitted(scope, sent, query)
+                found, query = self._admitted(scope, sent)
                 route = found.route.path
                 body = None
                 if found.route.request is not None:
@@ -149,8 +148,9 @@ class Application:
         if sent.get(b"host", b"").lower() not in self._hosts:
             raise HostRefused("this Host is not served here")
 
-    def _admitted(self, scope: _Scope, sent: Sent, query: Mapping[str, str]) -> Found:
-        """Return the route that is asked for, once it is clear that its client may know of it."""
+    def _admitted(self, scope: _Scope, sent: Sent) -> tuple[Found, Mapping[str, str]]:
+        """Return the route and the query that are asked for, once it is clear that their client may know of them."""
+        query, unread = _read_query(scope)
         found: Found | None = None
         missing: AccessError | None = None
         try:
@@ -163,7 +163,9 @@ class Application:
         self._customs.check_origin(scope["method"], sent)
         if found is None:
             raise missing or RouteNotFound("nothing is at this path")
-        return found
+        if unread is not None:
+            raise unread
+        return found, query
 
     async def _answer(self, route: Route, ask: Ask) -> Plain | Streamed:
         """Return the answer to what was asked in full."""
@@ -259,6 +261,14 @@ class Application:
             return route.without_body
         check_media_type(sent, any_type=self._customs.takes_any_type)
         return data or route.without_body or b""
+
+
+def _read_query(scope: _Scope) -> tuple[Mapping[str, str], InputError | None]:
+    """Return the query, and what is wrong with it: that is told to those who may come in."""
+    try:
+        return parse_query(scope["query_string"]), None
+    except InputError as error:
+        return {}, error
 
 
 def _check_chunks(scope: _Scope) -> None:

@@ -28,6 +28,7 @@ from remit.messages.hub import (
     SourceTold,
     StartRequest,
 )
+from remit.policy.redaction import redacted
 
 __all__ = ["MAX_ACTIONS", "OBSERVATION_TOOLS", "report_of", "reporter_of"]
 
@@ -100,6 +101,8 @@ def _text(value: Mapping[str, JSON]) -> str:
 def _arguments(event: Event) -> dict[str, JSON]:
     """Return the facts of an event, with digests in the place of text."""
     facts: dict[str, JSON] = {name: value for name in _FACTS if (value := getattr(event, name)) is not None}
+    if event.action_class is not None:
+        facts["action_class"] = _done(event)
     if event.command is not None:
         facts["command"] = list(event.command) if isinstance(event.command, tuple) else event.command
     if event.hidden_provider_activity:
@@ -137,8 +140,13 @@ def _marks(event: Event) -> Iterator[str]:
         yield "conversation"
     if event.consent and event.consent.visible_text:
         yield "visible_text"
-    if event.action_class in _OUTWARD:
-        yield str(event.action_class)
+    if _done(event) in _OUTWARD:
+        yield _done(event)
+
+
+def _done(event: Event) -> str:
+    """Return what an adapter says that was done, as policy knows it."""
+    return (event.action_class or "").strip().lower()
 
 
 def _actions(event: Event) -> Iterator[dict[str, JSON]]:
@@ -170,5 +178,5 @@ def _actions(event: Event) -> Iterator[dict[str, JSON]]:
 def _said(event: Event) -> str:
     """Return what was done in a few words, where no text is shown."""
     if event.command:
-        return event.command if isinstance(event.command, str) else " ".join(event.command)
-    return " ".join([part for part in (event.action_class, event.target) if part])
+        return redacted(event.command if isinstance(event.command, str) else " ".join(event.command))
+    return redacted(" ".join([part for part in (event.action_class, event.target) if part]))

@@ -6,6 +6,7 @@ shown last stays in memory; whatever another process has added since is read aga
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,7 +14,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw, Struct, field
 
-from remit.errors import StateCorrupt
 from remit.governor.clock import timestamp
 from remit.governor.means import Aside, Means, Steps
 from remit.ledger.records import Note, Session, Source
@@ -22,7 +22,8 @@ from remit.messages.hub import ReviewAnswer
 __all__ = ["MAX_ACTIONS", "Known", "LoadKnown", "Shelf", "load_known", "review_of", "source_members"]
 
 MAX_ACTIONS: Final = 50
-_MAX_SESSIONS: Final = 256
+# Each can hold half a megabyte of what people have agreed to show.
+_MAX_SESSIONS: Final = 64
 _SOURCE: Final = ("type", "app", "origin", "process")
 _WORDS: Final[Mapping[str, str]] = {
     "compliant": "compliant",
@@ -117,13 +118,18 @@ def load_known(means: Means, session_id: str) -> Known | None:
 
 
 def _known_of(source: Source, notes: list[Note]) -> Known:
-    """Return what is kept of a session as it is used here."""
-    try:
-        known = Known(source.key, msgspec.json.decode(source.told, type=dict[str, Any]))
-        for note in sorted(notes):
+    """Return what is kept of a session as it is used here.
+
+    Nothing signs this, and nothing depends on it: what cannot be read is left out, and the evidence stays what it is.
+    """
+    told = dict[str, str]()
+    with suppress(msgspec.DecodeError):
+        told = msgspec.json.decode(source.told, type=dict[str, str])
+    known = Known(source.key, told)
+    for note in sorted(notes):
+        with suppress(msgspec.DecodeError):
             known.add(note)
-    except msgspec.DecodeError:
-        raise StateCorrupt("what ledger.db keeps of a source cannot be read: remit ledger check says more") from None
+    known.newest = max(known.newest, max((note.observed for note in notes), default=0))
     return known
 
 
@@ -169,4 +175,4 @@ def _provider(told: Mapping[str, Any]) -> str:
 
 def _summary(observed: int, verdicts: Mapping[str, int]) -> str:
     counted = ", ".join([f"{count} {_WORDS[verdict]}" for verdict, count in verdicts.items() if count])
-    return f"{observed} observation{'' if observed == 1 else 's'}: {counted or 'no receipt yet'}"
+    return f"{observed} observation{'' if observed == 1 else 's'}; receipts: {counted or 'none yet'}"

@@ -72,6 +72,7 @@ _PRAGMAS: Final[Mapping[str, str | int]] = {
     "foreign_keys": 1,
     "trusted_schema": 0,
     "cell_size_check": 1,
+    "secure_delete": 1,  # what somebody has agreed to show for a while is gone when it is gone
     "journal_size_limit": _LOG_LIMIT,
     "cache_size": -_CACHE_KIB,
 }

@@ -13,6 +13,7 @@ from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, Tool
 from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
 from remit.policy.files import Files
 from remit.policy.projection import project
+from remit.policy.redaction import redacted
 from remit.policy.scope import build_scope
 
 __all__ = ["DEADLINE_S", "Decision", "decide", "judge", "judge_again", "policy_decisions"]
@@ -46,12 +47,20 @@ class Decision(NamedTuple):
 
 def decide(findings: Iterable[Finding], action: Action) -> Decision:
     """Return the combined answer: the first refusal, in the order the engines were asked."""
-    given = tuple(findings) or (_NO_ENGINE,)
+    given = tuple(map(_sayable, findings)) or (_NO_ENGINE,)
     refusal = next((finding for finding in given if not finding.permits), None)
     if refusal is None:
         return Decision("PERMIT", "compliant", _permitted(given, action), given, action)
     public, verdict = DENIALS[refusal.code]
     return Decision("DENY", verdict, refusal.reason, given, action, public, refusal.code, refusal.remedy)
+
+
+def _sayable(finding: Finding) -> Finding:
+    """Return a finding without the secrets that it may quote: what it says goes into a receipt."""
+    if finding.permits:
+        return finding
+    remedy = finding.remedy and finding.remedy._replace(sentence=redacted(finding.remedy.sentence))
+    return finding._replace(reason=redacted(finding.reason), remedy=remedy)
 
 
 def _permitted(findings: Sequence[Finding], action: Action) -> str:

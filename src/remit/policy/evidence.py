@@ -12,6 +12,7 @@ from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
+from remit.policy.redaction import redacted
 
 __all__ = ["EFFECTS", "REMEDY", "STATIC_SCOPE_ONLY", "describe", "effects_json", "measurements"]
 
@@ -75,7 +76,7 @@ def _summary(action: Action) -> str:
         named.setdefault(effect.verb, []).append(effect.resource[:_MAX_DESCRIPTION] + below)
     parts = [f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}" for verb, resources in named.items()]
     parts += [f"cannot tell what is done with {len(action.doubts)} of its words"] if action.doubts else []
-    return _clipped("; ".join(parts), _MAX_DESCRIPTION)
+    return redacted(_clipped("; ".join(parts), _MAX_DESCRIPTION))
 
 
 def _clipped(text: str, length: int) -> str:

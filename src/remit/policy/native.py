@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from remit.claims.mission import Mission, is_pattern
 from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect
 from remit.policy.engines import Case, Change, Finding, Remedy
+from remit.policy.redaction import worded
 from remit.policy.scope import Scope, build_scope, covers, escape_entry
 
 __all__ = ["NativeEngine", "names_tool"]
@@ -121,7 +122,7 @@ def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
 
 def _doubted(doubt: Doubt) -> _Refusal:
     what = "the command cannot be read" if doubt.code == "shell_unparsed" else "what it would touch cannot be told"
-    at = f" at {doubt.word!r}" if doubt.word else ""
+    at = f" at {worded(doubt.word)}" if doubt.word else ""
     return _Refusal(doubt.code, f"{what}{at}: {doubt.reason}", None, _advice(doubt))
 
 
@@ -129,8 +130,8 @@ def _advice(doubt: Doubt) -> str:
     if doubt.code == "shell_unparsed":
         return "Write the command in a simpler form."
     if doubt.unbounded:
-        return f"Do it without {doubt.word!r}, or in separate calls whose files and hosts are written out."
-    return f"Write out the file or host in place of {doubt.word!r}."
+        return f"Do it without {worded(doubt.word)}, or in separate calls whose files and hosts are written out."
+    return f"Write out the file or host in place of {worded(doubt.word)}."
 
 
 def _outside(outside: Sequence[Effect]) -> _Refusal:

@@ -17,6 +17,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
 from remit.policy.evidence import describe
+from remit.policy.redaction import worded
 from remit.policy.urls import parse_url
 
 __all__ = ["ObservationEngine"]
@@ -53,9 +54,9 @@ class ObservationEngine:
             return _NOTHING
         if arguments.get("hidden_provider_activity") not in (None, False):
             return _HIDDEN
-        done, target = str(arguments.get("action_class")).lower(), arguments.get("target")
+        done, target = str(arguments.get("action_class")).strip().lower(), arguments.get("target")
         if done in _OUTWARD and _names_secret(target):
-            reason = f"it {done}s to {str(target)[:_SHOWN]!r}, which names a secret"
+            reason = f"it {done}s to {worded(str(target))}, which names a secret"
             return Finding(_NAME, "secret_target", reason, _LOOK)
         danger = next(_dangers(case.action), None)
         return Finding(_NAME, "dangerous_effect", danger, _LOOK) if danger is not None else _NOTHING
@@ -122,7 +123,7 @@ def _dangers(action: Action) -> Iterator[str]:
         # Where the home directory is not known, what lies in it still is.
         path, found = _HOME.subn("/home/somebody", doubt.word, count=1)
         if found and _is_store(path.strip("\"'")):
-            yield f"it touches {doubt.word!r}, which is a credential store"
+            yield f"it touches {worded(doubt.word)}, which is a credential store"
 
 
 def _why(effect: Effect, action: Action) -> str:
