@@ -15,7 +15,6 @@ from remit.governor.means import Aside, Commit
 from remit.governor.results import RecordResult
 from remit.governor.revoke import RevokeSession
 from remit.governor.sessions import End, Look, Start
-from tests.governor.places import CountingReader
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.world import STRANGER
 
@@ -27,9 +26,9 @@ def _busy(service: Service, calls: int = 6) -> str:
     return name
 
 
-def _counted(service: Service) -> CountingReader:
-    reader = service.governor.means.reader = CountingReader(service.shelf)
-    return reader
+def _fresh(service: Service, name: str) -> int:
+    """Return how many receipts the next attestation will verify."""
+    return verify_kept(service.reader, service.session(name), service.keyring()).fresh
 
 
 def test_an_attestation_counts_what_the_receipts_say(service: Service) -> None:
@@ -106,19 +105,30 @@ def test_a_second_attestation_verifies_only_what_is_new(service: Service, restar
     service.call(name)
     if restarted:
         service.restart()
-    reader = _counted(service)
+    assert _fresh(service, name) == 2
     attested = service.attest(name)
-    assert reader.receipts_read == 3  # two that are new, and the last one that was verified before
     assert attested.attestation.claims.receipts == 8
     verify_session(attested.attestation.token, service.tokens(name), service.keyring())
 
 
-def test_an_attestation_of_what_is_verified_already_reads_its_last_receipt_only(service: Service) -> None:
+def test_what_is_verified_already_is_compared_and_not_verified_again(service: Service) -> None:
     name = _busy(service)
     service.attest(name)
-    reader = _counted(service)
+    assert _fresh(service, name) == 0
     assert service.attest(name).attestation.claims.receipts == 6
-    assert reader.receipts_read == 1
+
+
+@pytest.mark.parametrize("seq", [1, 3, 6])
+def test_a_receipt_that_is_changed_after_it_was_attested_is_found_by_the_next_attestation(
+    damaged: Service, seq: int
+) -> None:
+    name = _busy(damaged)
+    assert damaged.attest(name).fault is None
+    _tamper(damaged, name, seq, _flip)
+    again = damaged.attest(name)
+    assert again.fault is not None
+    assert again.fault.index == seq - 1
+    assert not again.attestation.claims.chain_verified
 
 
 def test_chains_and_bookmarks_go_on_across_a_change_of_key(service: Service) -> None:
@@ -126,9 +136,8 @@ def test_chains_and_bookmarks_go_on_across_a_change_of_key(service: Service) -> 
     service.attest(name)
     service.rotate()
     service.call(name)
-    reader = _counted(service)
+    assert _fresh(service, name) == 1
     attested = service.attest(name)
-    assert reader.receipts_read == 2
     verify_session(attested.attestation.token, service.tokens(name), service.keyring())
 
 
@@ -238,13 +247,15 @@ def test_a_quarantined_session_can_still_be_revoked(damaged: Service) -> None:
     damaged.attest(name)
     damaged.run(RevokeSession(name))
     assert damaged.call(name).receipt.claims.internal_denial_code == "session_revoked"
+    assert [session.id for session in damaged.reader.broken_sessions()] == [name]
 
 
 def test_a_broken_chain_of_a_session_that_has_ended_does_not_change_why_it_did(damaged: Service) -> None:
     name = _busy(damaged)
     _tamper(damaged, name, 2, _flip)
     assert damaged.attest(name, end=True).fault is not None
-    assert damaged.session(name).cause == "session_ended"
+    session = damaged.session(name)
+    assert (session.cause, session.broken) == ("session_ended", 1)
 
 
 def test_a_session_can_be_attested_from_an_event_loop(service: Service) -> None:
@@ -353,9 +364,8 @@ def _attested(service: Service) -> str:
 def test_a_bookmark_that_is_not_ours_only_makes_the_way_longer(service: Service, what: str) -> None:
     name = _busy(service)
     service.shelf.bookmarks[name] = BOOKMARKS[what](service, name)
-    reader = _counted(service)
+    assert _fresh(service, name) == 6
     assert service.attest(name).fault is None
-    assert reader.receipts_read == 6
     assert verify_bookmark(service.shelf.bookmarks[name], service.keyring())[0].length == 6
 
 
@@ -366,9 +376,8 @@ def test_an_older_bookmark_only_makes_the_way_longer(service: Service) -> None:
     service.call(name)
     service.attest(name)
     service.shelf.bookmarks[name] = old
-    reader = _counted(service)
+    assert _fresh(service, name) == 1
     assert service.attest(name).attestation.claims.receipts == 3
-    assert reader.receipts_read == 2
 
 
 def test_an_attestation_of_an_unknown_commit_can_be_asked_for_again(service: Service) -> None:

@@ -1,15 +1,19 @@
-"""How far chains were verified: from the bookmark on, in slices, while somebody looks, and never past a break."""
+"""How far chains were verified: from the root on, again and again while somebody looks, and never past a break."""
 
+import threading
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
+from msgspec import structs
 
-from remit.errors import LedgerUnavailable
+from remit.errors import BrokenChain, LedgerUnavailable
 from remit.hub.health import Health, Progress
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.records import Session
+from remit.ledger.records import Kept, Session
 from tests.governor.places import CountingReader, MemoryPlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
+from tests.world import NOW
 
 PATIENCE_S = 30.0
 
@@ -24,7 +28,14 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def health(service: Service) -> Iterator[Health]:
-    built = Health(CountingReader(service.shelf), service.governor.means.keys)
+    """A health with the clocks of the service."""
+    clock = service.clock
+    built = Health(
+        CountingReader(service.shelf),
+        service.governor.means.keys,
+        clock=lambda: clock.mono_ms / 1000,
+        wall=lambda: clock.wall_ms / 1000,
+    )
     yield built
     built.close()
 
@@ -59,7 +70,7 @@ def test_a_look_tells_what_is_known_and_has_the_rest_verified(service: Service, 
     name = busy(service, 7)
     assert health.look(service.session(name)) == Progress(0, 7)
     assert health.rest(PATIENCE_S)
-    assert health.look(service.session(name)) == Progress(7, 7)
+    assert health.look(service.session(name)) == Progress(7, 7, None, 7, NOW)
     assert health.look(service.session(name)).complete
 
 
@@ -69,21 +80,99 @@ def test_a_chain_is_read_in_slices(service: Service, health: Health) -> None:
     assert (counted(health).receipts_read, counted(health).pages_read) == (120, 3)
 
 
-def test_what_was_verified_is_not_read_again(service: Service, health: Health) -> None:
+def test_what_comes_after_a_pass_is_verified_at_once_and_nothing_is_read_again(
+    service: Service, health: Health
+) -> None:
     name = busy(service, 6)
     looked(health, service, name)
+    service.clock.pass_s(50)
     service.call(name)
-    assert looked(health, service, name) == Progress(7, 7)
+    assert looked(health, service, name) == Progress(7, 7, None, 6, NOW)
     assert counted(health).receipts_read == 7
 
 
-def test_verification_goes_on_at_the_signed_bookmark(service: Service, health: Health) -> None:
+def test_a_bookmark_is_not_believed(service: Service, health: Health) -> None:
     name = busy(service, 6)
     service.attest(name)
-    service.call(name)
+    tamper(service, name, 2)
+    fault = looked(health, service, name).fault
+    assert fault is not None
+    assert (fault.index, fault.fault) == (2, "signature_invalid")
+
+
+def test_a_pass_that_is_a_minute_old_is_made_again_from_the_root(service: Service, health: Health) -> None:
+    name = busy(service, 120)
+    looked(health, service, name)
+    tamper(service, name, 9)
+    service.clock.pass_s(59)
     assert looked(health, service, name).complete
-    # The receipt at the bookmark, which must be the one that was there, and the one after it.
+    service.clock.pass_s(1)
+    fault = looked(health, service, name).fault
+    assert fault is not None
+    assert (fault.index, fault.fault) == (9, "signature_invalid")
+
+
+def test_while_a_pass_is_made_again_the_last_one_is_told(service: Service) -> None:
+    reader = Gated(service.shelf)
+    health = Health(reader, service.governor.means.keys, clock=lambda: service.clock.mono_ms / 1000, wall=lambda: NOW)
+    name = busy(service, 60)
+    looked(health, service, name)
+    reader.gate.clear()
+    service.clock.pass_s(60)
+    health.look(service.session(name))
+    assert reader.waiting.wait(PATIENCE_S)
+    assert health.look(service.session(name)) == Progress(60, 60, None, 60, NOW)
+    reader.gate.set()
+    health.close()
+
+
+def test_a_pass_that_took_long_is_believed_for_long(service: Service) -> None:
+    readings = count(0, 20)  # seconds: so long takes everything between two looks at the clock
+    health = Health(CountingReader(service.shelf), service.governor.means.keys, clock=lambda: float(next(readings)))
+    name = busy(service, 2)
+    assert looked(health, service, name).complete
+    for _ in range(3):
+        looked(health, service, name)
     assert counted(health).receipts_read == 2
+    for _ in range(20):
+        looked(health, service, name)
+    assert counted(health).receipts_read > 2
+    health.close()
+
+
+def test_a_chain_that_was_longer_once_is_broken(service: Service, health: Health) -> None:
+    name = busy(service, 5)
+    shorter = structs.replace(service.session(name))
+    service.call(name)
+    looked(health, service, name)
+    del service.shelf.chains[name][5:]
+    service.shelf.sessions[name] = shorter
+    fault = looked(health, service, name).fault
+    assert fault is not None
+    assert fault.fault == "head_mismatch"
+
+
+@pytest.mark.parametrize(("tampered", "first"), [(8, 8), (3, 3)])
+def test_a_break_that_is_reported_counts_and_the_first_one_is_looked_for(
+    service: Service, health: Health, tampered: int, first: int
+) -> None:
+    name = busy(service, 10)
+    looked(health, service, name)
+    tamper(service, name, tampered)
+    health.report(name, BrokenChain(8, "signature_invalid", "seen on a page"))
+    assert name in health.faults()
+    fault = looked(health, service, name).fault
+    assert fault is not None
+    assert fault.index == first
+
+
+def test_a_break_that_only_its_reporter_sees_stays_found(service: Service, health: Health) -> None:
+    name = busy(service, 4)
+    health.report(name, BrokenChain(2, "row_mismatch", "seen on a page"))
+    health.report(name, BrokenChain(3, "row_mismatch", "seen on a page"))
+    fault = looked(health, service, name).fault
+    assert fault is not None
+    assert (fault.index, fault.fault) == (2, "row_mismatch")
 
 
 @pytest.mark.parametrize("place", [0, 3, 59])
@@ -146,10 +235,26 @@ def test_a_key_that_another_process_has_changed_to_is_no_break() -> None:
     name = busy(one, 2)
     two.rotate()
     two.call(name)
-    assert looked(health, one, name) == Progress(3, 3)
+    assert looked(health, one, name).complete
     health.close()
     two.close(with_place=False)
     one.close()
+
+
+class Gated(MemoryStore):
+    """A reader that has the second slice of a chain wait while its gate is closed."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+        if after and not self.gate.is_set():
+            self.waiting.set()
+            assert self.gate.wait(PATIENCE_S)
+        return super().receipts(session_id, after=after, limit=limit)
 
 
 class Flaky(MemoryStore):
@@ -170,16 +275,19 @@ def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look(service: S
     health = Health(Flaky(service.shelf), service.governor.means.keys)
     name = busy(service, 2)
     assert looked(health, service, name) == Progress(0, 2)
-    assert looked(health, service, name) == Progress(2, 2)
+    assert looked(health, service, name).complete
     health.close()
 
 
-def test_many_sessions_do_not_fill_the_memory(service: Service, health: Health) -> None:
+def test_many_sessions_do_not_fill_the_memory_and_push_no_break_out_of_it(service: Service, health: Health) -> None:
     names = [busy(service, 1) for _ in range(260)]
+    tamper(service, names[0], 0)
     for name in names:
         health.look(service.session(name))
     assert health.rest(PATIENCE_S)
     assert len(health._known) == 256
+    assert list(health.faults()) == [names[0]]
+    assert health.look(service.session(names[0])).fault is not None
 
 
 def test_after_the_end_nothing_is_begun(service: Service, health: Health) -> None:

@@ -12,14 +12,15 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from remit.errors import FieldInvalid, ReceiptNotFound, RouteNotFound, SessionNotFound
+from remit.errors import FieldInvalid, LedgerUnavailable, ReceiptNotFound, RouteNotFound, SessionNotFound
+from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch
 from remit.hub.pages.text import visible
 from remit.ledger.port import Reader
 from remit.policy.call import ToolCall
 from tests.governor.places import SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
-from tests.hub.scenes import ATTACKS, DAY_S, Dashboard, attacked, furnish, observe
+from tests.hub.scenes import ATTACKS, DAY_S, OUTCOME, Dashboard, attacked, furnish, observe
 
 PATIENCE_S = 30.0
 
@@ -137,7 +138,7 @@ def test_a_broken_chain_is_said_on_the_overview_and_shown_where_it_breaks(
 def test_a_quarantined_session_is_said_before_anybody_has_looked_at_it(service: Service, dashboard: Dashboard) -> None:
     name = service.start().session.id
     session = service.shelf.sessions[name]
-    service.shelf.sessions[name] = structs.replace(session, cause="chain_broken")
+    service.shelf.sessions[name] = structs.replace(session, cause="chain_broken", broken=1)
     assert "1 thing needs your attention." in dashboard.words("overview")
     assert "Quarantined" in dashboard.words("session", session_id=name)
 
@@ -146,7 +147,7 @@ def test_a_chain_is_verified_while_somebody_looks(service: Service, dashboard: D
     name = furnish(service)["coder"]
     dashboard.ask("session", session_id=name)
     assert dashboard.health.rest(PATIENCE_S)
-    assert "Verified to receipt 9 of 9." in dashboard.words("session", session_id=name)
+    assert "Verified to receipt 9 of 9, at 10:02:17." in dashboard.words("session", session_id=name)
 
 
 def test_a_session_shows_its_limits_budgets_review_and_chain(service: Service, dashboard: Dashboard) -> None:
@@ -154,7 +155,7 @@ def test_a_session_shows_its_limits_budgets_review_and_chain(service: Service, d
     coder = dashboard.words("session", session_id=names["coder"])
     assert "5 of 200 calls used, 20 set aside, 175 left" in coder
     assert "3 min of 15 min left" in coder
-    assert "/work/project" in coder
+    assert "/srv/project" in coder
     chat = dashboard.words("session", session_id=names["chat"])
     assert "Here is a draft of the release notes" in chat
     assert "visible_text" in chat
@@ -226,9 +227,77 @@ def test_a_receipt_that_is_changed_after_it_was_verified_breaks_its_chain(
         service.call(name)
     dashboard.ask("session", session_id=name)
     assert dashboard.health.rest(PATIENCE_S)
-    assert "Verified to receipt 2 of 2." in dashboard.words("session", session_id=name)
+    assert "Verified to receipt 2 of 2, at 14:13:20." in dashboard.words("session", session_id=name)
     swap_token(service, name)
-    assert "Broken: receipt 1 is not genuine." in dashboard.words("session", session_id=name)
+    assert "Broken at receipt 1 of 2: it has a signature that" in dashboard.words("session", session_id=name)
+
+
+def test_what_comes_after_a_pass_is_told_apart(service: Service, dashboard: Dashboard) -> None:
+    name = service.start().session.id
+    for _ in range(2):
+        service.call(name)
+        dashboard.ask("session", session_id=name)
+        assert dashboard.health.rest(PATIENCE_S)
+        service.clock.pass_s(30)
+    assert "Verified to receipt 2 of 2, the first 1 at 14:13:20." in dashboard.words("session", session_id=name)
+
+
+@pytest.mark.parametrize("page", ["sessions", "session", "receipt", "denials", "denials_of"])
+def test_every_page_says_that_a_receipt_which_was_drawn_once_is_not_genuine(
+    service: Service, dashboard: Dashboard, page: str
+) -> None:
+    name, other = (service.start(max_tool_calls=200).session.id for _ in range(2))
+    for _ in range(60):
+        service.call(name)
+    receipt_id = service.call(other).receipt.claims.receipt_id
+    asked = {"session_id": other, "receipt_id": receipt_id, "code": "out_of_scope"}
+    swap_token(service, name)
+    assert "is broken" not in dashboard.words(page, None, **asked)
+    dashboard.ask("session", {"before": "20"}, session_id=name)
+    assert "1 chain is broken: receipts were changed" in dashboard.words(page, None, **asked)
+    assert "1 thing needs your attention." in dashboard.words("overview")
+
+
+def test_broken_chains_are_all_counted_and_five_are_listed(service: Service, dashboard: Dashboard) -> None:
+    names = [service.start().session.id for _ in range(70)]
+    for name in names[:7]:
+        session = service.shelf.sessions[name]
+        service.shelf.sessions[name] = structs.replace(session, cause="chain_broken", broken=1)
+    words = dashboard.words("overview")
+    assert "7 things need your attention." in words
+    assert words.count("Where it breaks") == 5
+    assert "2 more chains are broken." in words
+
+
+def test_a_chain_that_attesting_found_broken_is_counted_once(service: Service, dashboard: Dashboard) -> None:
+    name = service.start().session.id
+    service.call(name)
+    swap_token(service, name)
+    dashboard.ask("session", session_id=name)
+    service.attest(name)
+    assert list(dashboard.health.faults()) == [name]
+    assert "1 thing needs your attention." in dashboard.words("overview")
+
+
+def test_a_ledger_that_takes_nothing_is_said_until_it_does(service: Service, dashboard: Dashboard) -> None:
+    dashboard.recording.failed(LedgerUnavailable("the disk is full"))
+    words = dashboard.words("overview")
+    assert "1 thing needs your attention." in words
+    assert "Nothing can be recorded since 14:13:20 (the disk is full), so events are refused." in words
+    assert "Nothing can be recorded" in dashboard.words("sessions")
+    dashboard.recording.committed(service.place.open_store(service.weather), 1, 0.001)
+    assert "All is well." in dashboard.words("overview")
+
+
+def test_receipts_are_not_called_calls(service: Service, dashboard: Dashboard) -> None:
+    name = service.start().session.id
+    service.run(RecordResult(name, service.call(name).receipt.claims.receipt_id, OUTCOME))
+    words = dashboard.words("overview")
+    assert "2 receipts: 2 compliant, 0 refused." in words
+    assert "1 of 20 calls used" in words
+    for page in (words, dashboard.words("session", session_id=name), dashboard.words("sessions")):
+        assert "2 compliant" in page
+        assert not re.search(r"\d (calls? )?permitted", page)
 
 
 def test_a_passport_that_does_not_verify_does_not_hide_the_rest(service: Service, dashboard: Dashboard) -> None:
@@ -250,7 +319,7 @@ def test_a_source_that_is_no_json_does_not_hide_the_rest(service: Service, dashb
 def test_denials_are_grouped_by_reason_and_listed(service: Service, dashboard: Dashboard) -> None:
     furnish(service)
     words = dashboard.words("denials")
-    assert "12 calls refused so far" in words
+    assert "12 refusals so far" in words
     assert words.index("Outside the scope") < words.index("Forbidden tool")
     assert "Kill switch" in words
     assert dashboard.words("denials_of", code="out_of_scope").count("✕ DENY") == 8

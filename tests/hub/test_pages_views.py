@@ -1,6 +1,7 @@
 """What pages are made of, without a ledger: words, figures, charts and links."""
 
 from datetime import UTC, timedelta, timezone
+from typing import Any
 from unicodedata import category
 
 import pytest
@@ -16,7 +17,7 @@ from remit.hub.pages.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minu
 from remit.hub.pages.figures import Times, number, plural, span
 from remit.hub.pages.paging import PAGE, Links, choice, is_live, place, seq_pager
 from remit.hub.pages.sessions import deeds_of, limits_of
-from remit.hub.pages.summary import Counts, counts_of, reasons_of, summarize, tiles_of
+from remit.hub.pages.summary import Broken, Counts, counts_of, reasons_of, summarize, tiles_of
 from remit.hub.pages.text import visible
 from remit.hub.pages.words import FAULT_WORDS, MEANINGS, PUBLIC_REASONS, STATES, VERDICTS, fault_in_words, meaning_of
 from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
@@ -138,21 +139,34 @@ def test_one_refusal_among_many_calls_is_still_drawn() -> None:
 def test_an_empty_timeline_says_so() -> None:
     chart = build_chart([], RANGES["day"], TIMES)
     assert not any(bar.blocks for bar in chart.bars)
-    assert (chart.told, chart.top) == ("No decisions in this time.", 5)
+    assert (chart.told, chart.top) == ("No receipts in this time.", 5)
+
+
+CALM: dict[str, Any] = {
+    "failing": "",
+    "kill_switch": False,
+    "broken": Broken(0, ()),
+    "ran": 0,
+    "active": 1,
+    "last": "",
+}
 
 
 def test_all_is_well_unless_something_is_not() -> None:
-    calm = summarize(kill_switch=False, broken=[], ran=0, lately=Counts(5, 0, 0), active=1, last="")
-    busy = summarize(kill_switch=False, broken=[], ran=0, lately=Counts(5, 2, 1), active=0, last="")
+    calm = summarize(**CALM, lately=Counts(5, 0, 0))
+    busy = summarize(**CALM, lately=Counts(5, 2, 1))
     assert (calm.tone, calm.headline, calm.notices) == ("permit", "All is well.", ())
     assert (busy.tone, [notice.to for notice in busy.notices]) == ("permit", [("denials",)])
-    assert busy.notices[0].told == "3 calls were refused in the last hour, 1 of them for want of evidence."
+    assert busy.notices[0].told == "3 refusals in the last hour, 1 of them for want of evidence."
 
 
 def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:
-    wrong = summarize(kill_switch=True, broken=[("pass:one", "One")], ran=2, lately=Counts(0, 0, 0), active=0, last="")
-    assert (wrong.tone, wrong.headline) == ("broken", "3 things need your attention.")
+    one = Broken(1, (("pass:one", "One"),))
+    troubles = {"failing": "14:13:20 (the disk is full)", "kill_switch": True, "broken": one, "ran": 2}
+    wrong = summarize(**CALM | troubles, lately=Counts(0, 0, 0))
+    assert (wrong.tone, wrong.headline) == ("broken", "4 things need your attention.")
     assert [notice.to for notice in wrong.notices] == [
+        (),
         ("denials", "kill_switch"),
         ("sessions", "pass:one"),
         ("denials", "denied_but_run"),
@@ -168,9 +182,9 @@ def test_tiles_and_reasons_count_by_verdict() -> None:
     ]
     tiles = tiles_of(active=1, sessions=2, receipts=100, counts=counts_of(codes))
     assert [(tile.value, tile.more) for tile in tiles][2:] == [
-        ("90", "90 % of all"),
-        ("8", "8 % of all"),
-        ("2", "2 % of all"),
+        ("90", "90 % of receipts"),
+        ("8", "8 % of receipts"),
+        ("2", "2 % of receipts"),
     ]
 
 
@@ -231,3 +245,17 @@ def test_deeds_are_newest_first_and_hold_only_text() -> None:
         [Note(1, '[{"summary": "one"}, {"summary": "two", "kind": 7}]'), Note(2, '[{"summary": "three"}]')]
     )
     assert [(deed.told, deed.kind) for deed in deeds] == [("three", ""), ("two", ""), ("one", "")]
+
+
+class Unread(Note):
+    """A note that must not be read."""
+
+    @property
+    def text(self) -> str:
+        raise AssertionError("it was read")
+
+
+def test_notes_are_read_only_as_far_as_they_are_shown() -> None:
+    busy = Note(2, "[" + ", ".join(f'{{"summary": "{number}"}}' for number in range(60)) + "]")
+    deeds = deeds_of([Unread(1, ""), busy])
+    assert [deed.told for deed in deeds] == [str(number) for number in range(59, 9, -1)]

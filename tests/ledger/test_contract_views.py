@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import GroupCommit
@@ -56,6 +57,17 @@ def found_by(key: str) -> Work[Source | None]:
     return lambda transaction: transaction.source(key)
 
 
+def with_broken(session_id: str, broken: int) -> Work[None]:
+    """Return the work of saying of a session whether its chain was found broken."""
+
+    def work(transaction: Transaction) -> None:
+        session = transaction.session(session_id)
+        assert session is not None
+        transaction.put_session(structs.replace(session, broken=broken))
+
+    return work
+
+
 @pytest.fixture
 def denials(ledger: GroupCommit) -> Reader:
     """Seven receipts of two sessions: the even ones are denials, the sixth by another code."""
@@ -91,6 +103,23 @@ def test_the_latest_sessions_come_in_pages(ledger: GroupCommit) -> None:
     assert [it.number for it in reader.latest_sessions(limit=2)] == [3, 2]
     assert [it.number for it in reader.latest_sessions(before=2)] == [1]
     assert reader.latest_sessions(before=1) == reader.latest_sessions(limit=0) == []
+
+
+def test_broken_sessions_come_newest_first_and_are_counted(ledger: GroupCommit) -> None:
+    reader = ledger.read()
+    assert (reader.broken_sessions(), reader.broken_count()) == ([], 0)
+    ledger.run(put(SECOND))
+    ledger.run(put(structs.replace(THIRD, broken=1)))
+    ledger.run(with_broken(FIRST.id, 1))
+    assert [it.id for it in reader.broken_sessions()] == [THIRD.id, FIRST.id]
+    assert reader.broken_sessions(limit=1) == [reader.session(THIRD.id)]
+    assert (reader.broken_sessions(limit=0), reader.broken_count()) == ([], 2)
+
+
+def test_a_session_that_is_broken_no_more_is_not_counted(ledger: GroupCommit) -> None:
+    for broken in (1, 0):
+        ledger.run(with_broken(FIRST.id, broken))
+    assert (ledger.read().broken_sessions(), ledger.read().broken_count()) == ([], 0)
 
 
 def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials: Reader) -> None:

@@ -321,6 +321,15 @@ def test_denials_and_sources_are_found_by_their_own_index(raw: apsw.Connection, 
     assert any(f"INDEX {index} (" in step for step in plans(raw, QUESTIONS[question]))
 
 
+@pytest.mark.parametrize("question", [Rows.broken_sessions, Rows.broken_count])
+def test_broken_sessions_are_found_in_an_index_that_holds_no_others(
+    raw: apsw.Connection, question: Callable[[Rows], object]
+) -> None:
+    assert all("INDEX broken_sessions" in step for step in plans(raw, question))
+    held = raw.execute("SELECT count(*) FROM sessions INDEXED BY broken_sessions WHERE broken = 1")
+    assert next(held) == (0,)
+
+
 def test_a_permitted_receipt_is_in_no_index_of_denials(raw: apsw.Connection) -> None:
     indices = [name for (name,) in raw.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'denials%'")]
     counts = [

@@ -70,7 +70,7 @@ def _examined(means: Means, transaction: Transaction, session: Session) -> Sessi
     if _head_is_genuine(means, transaction, session):
         means.trust_head(session)
         return session
-    return structs.replace(session, cause=QUARANTINED)
+    return structs.replace(session, cause=QUARANTINED, broken=1)
 
 
 def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:

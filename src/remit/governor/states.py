@@ -41,6 +41,8 @@ MOVES: Final[Mapping[str, Move]] = {
     "revoke_session": Move("revoked", "session_revoked"),
     "kill": Move("revoked", "kill_switch"),
 }
+
+
 # Not a move: the session stays active, and all its calls are denied.
 QUARANTINED: Final = "chain_broken"
 

@@ -174,6 +174,14 @@ class MemoryStore:
         """Return how many sessions are active."""
         return sum(session.state == "active" for session in self._shelf.sessions.values())
 
+    def broken_sessions(self, *, limit: int = 5) -> list[Session]:
+        """Return sessions with a chain that was found broken, newest first."""
+        return [it for it in self.latest_sessions(limit=len(self._shelf.sessions)) if it.broken][:limit]
+
+    def broken_count(self) -> int:
+        """Return how many sessions have a chain that was found broken."""
+        return len(self.broken_sessions(limit=len(self._shelf.sessions)))
+
     def receipt(self, receipt_id: str) -> Kept | None:
         """Return the receipt of this id."""
         return self._shelf.receipts.get(receipt_id)

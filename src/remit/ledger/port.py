@@ -49,6 +49,12 @@ class Reader(Protocol):
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
 
+    def broken_sessions(self, *, limit: int = 5) -> list[Session]:
+        """Return sessions whose chain was found broken, newest first."""
+
+    def broken_count(self) -> int:
+        """Return how many sessions have a chain that was found broken."""
+
     def switches(self) -> Switches:
         """Return what holds for the whole ledger."""
 

@@ -63,6 +63,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # The denial code that explains a final state, or a quarantine.
     cause: str = ""
     ended_ms: int | None = None
+    # 1 once its chain was found broken, whatever has become of it since.
+    broken: int = 0
 
     verifier: str
     length: int = 0

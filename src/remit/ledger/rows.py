@@ -34,6 +34,10 @@ __all__ = ["SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _SESSION: Final = f"SELECT {_COLUMNS} FROM sessions s "  # noqa: S608
+# The index holds these alone, and is used only where its condition stands word for word.
+_IS_BROKEN: Final = "INDEXED BY broken_sessions WHERE broken = 1 "
+_BROKEN: Final = _SESSION + _IS_BROKEN
+_BROKEN_COUNT: Final = f"SELECT count(*) FROM sessions {_IS_BROKEN}"  # noqa: S608
 _ITS_NUMBER: Final = "(SELECT number FROM sessions WHERE id = ?)"
 _KEPT: Final = "SELECT s.id, r.seq, r.id, r.token FROM receipts r JOIN sessions s ON s.number = r.session "
 # Which index is used, and where a join begins, must not depend on what is guessed of the tables: where denials are few,
@@ -118,6 +122,15 @@ class Rows:
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
         row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
+        return row[0] if row else 0
+
+    def broken_sessions(self, *, limit: int = 5) -> list[Session]:
+        """Return sessions with a chain that was found broken, newest first."""
+        return [_session(row) for row in self._all(_BROKEN + "ORDER BY s.number DESC LIMIT ?", limit)]
+
+    def broken_count(self) -> int:
+        """Return how many sessions have a chain that was found broken."""
+        row = self._one(_BROKEN_COUNT)
         return row[0] if row else 0
 
     def receipt(self, receipt_id: str) -> Kept | None:

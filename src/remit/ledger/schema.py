@@ -2,8 +2,8 @@
 
 Forward only: a migration is never changed once it was released, and a file of a newer version is refused. Every index
 on the way of a receipt grows at its end, so that the millionth costs what the first did: sequence numbers count, a
-parent is named by its row, and receipt ids begin with their time. What people look for later, denials and counts, is
-kept ready in the same way: in indices that hold only denials, and in one row per minute and per denial code.
+parent is named by its row, and receipt ids begin with their time. What people look for later is kept ready in the same
+way: denials and broken chains in indices that hold nothing else, counts in one row per minute and per denial code.
 """
 
 from functools import lru_cache
@@ -53,6 +53,7 @@ CREATE TABLE sessions (
   state        TEXT    NOT NULL CHECK (state IN ('active', 'ended', 'expired', 'revoked')),
   cause        TEXT    NOT NULL,
   ended_ms     INTEGER CHECK ((ended_ms IS NULL) = (state = 'active')),
+  broken       INTEGER NOT NULL CHECK (broken IN (0, 1)),
   verifier     TEXT    NOT NULL,
   length       INTEGER NOT NULL,
   receipt_id   TEXT,
@@ -75,6 +76,7 @@ CREATE TABLE sessions (
   CHECK (used + reserved <= "limit")
 ) STRICT;
 CREATE INDEX active_sessions ON sessions (number) WHERE state = 'active';
+CREATE INDEX broken_sessions ON sessions (number) WHERE broken = 1;
 
 CREATE TABLE receipts (
   number  INTEGER PRIMARY KEY,

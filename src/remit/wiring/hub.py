@@ -25,6 +25,7 @@ from remit.hub.health import Health
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
 from remit.hub.pages.desk import Pages
+from remit.hub.recording import Recording
 from remit.hub.routes import Page, describe_hub, hub_routes
 from remit.hub.standing import Place
 from remit.ledger.home import open_home
@@ -55,12 +56,13 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     doors = HubDoors(_token(options), clock=time.monotonic, wall=time.time)
     telemetry = start_telemetry(options.otlp_endpoint, "remit-hub", __version__)
     metrics = Metrics(None)
+    recording = Recording(metrics.ledger)
     service = build_service(
-        Path(options.home), user_home=options.user_home, policies=options.policies, observer=metrics.ledger
+        Path(options.home), user_home=options.user_home, policies=options.policies, observer=recording
     )
     means = service.governor.means
     health = Health(means.reader, means.keys)
-    pages = Pages(service.governor, health)
+    pages = Pages(service.governor, health, recording)
     try:
         watch = Watch(metrics, telemetry)
         desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))

@@ -1,13 +1,13 @@
 """A timeline of verdicts: from counts per minute to the geometry of stacked bars.
 
 Everything is in the units of the drawing, which a browser stretches to the width it has. Whatever happened is at least
-a line: one refusal among ten thousand calls is still seen.
+a line: one refusal among ten thousand receipts is still seen.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from remit.hub.pages.figures import Times, plural
+from remit.hub.pages.figures import Times, number, plural
 from remit.ledger.records import MinuteCount
 from remit.policy.engines import DENIALS
 
@@ -60,14 +60,13 @@ class Bar(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return how many decisions it stands for."""
+        """Return how many receipts it stands for."""
         return self.permit + self.deny + self.unknown
 
     @property
     def told(self) -> str:
         """Return what it says, in one line."""
-        said = f"{self.since}: {self.permit} permitted, {self.deny} refused"
-        return f"{said}, {self.unknown} with evidence missing" if self.unknown else said
+        return f"{self.since}: {_tally(self.permit, self.deny, self.unknown)}"
 
 
 class Chart(NamedTuple):
@@ -81,7 +80,7 @@ class Chart(NamedTuple):
 
 
 def tone_of(code: str) -> str:
-    """Return how a receipt with this denial code counts: as permitted, refused, or without evidence."""
+    """Return how a receipt with this denial code counts: as compliant, refused, or with evidence missing."""
     if not code:
         return "permit"
     return _TONES[DENIALS[code][1]] if code in DENIALS else "deny"
@@ -142,8 +141,11 @@ def _labels(first: int, chosen: Range, times: Times) -> tuple[str, ...]:
 
 def _told(bars: tuple[Bar, ...]) -> str:
     permit, deny, unknown = (sum(getattr(bar, tone) for bar in bars) for tone in ("permit", "deny", "unknown"))
-    if not permit + deny + unknown:
-        return "No decisions in this time."
-    parts = [f"{plural(permit, 'call')} permitted", f"{plural(deny, 'call')} refused"]
-    parts += [f"{plural(unknown, 'call')} with evidence missing"] if unknown else []
-    return ", ".join(parts) + "."
+    whole = permit + deny + unknown
+    return f"{plural(whole, 'receipt')}: {_tally(permit, deny, unknown)}." if whole else "No receipts in this time."
+
+
+def _tally(permit: int, deny: int, unknown: int) -> str:
+    """Return counts of receipts in words. Not all of them decide on a call: an outcome is a receipt, too."""
+    told = f"{number(permit)} compliant, {number(deny)} refused"
+    return f"{told}, {number(unknown)} with evidence missing" if unknown else told

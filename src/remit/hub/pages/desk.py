@@ -14,6 +14,7 @@ from remit.hub.pages.figures import Times
 from remit.hub.pages.paging import Links, choice, is_live, place
 from remit.hub.pages.reading import Reading
 from remit.hub.pages.render import HEADERS, MEDIA_TYPE, REFRESH_S, render
+from remit.hub.recording import Recording
 
 __all__ = ["Pages"]
 
@@ -36,9 +37,10 @@ class _Shown(NamedTuple):
 class Pages:
     """What the routes of the dashboard lead to. Without a `zone`, times are those of this machine."""
 
-    def __init__(self, governor: Governor, health: Health, *, zone: tzinfo | None = None) -> None:
+    def __init__(self, governor: Governor, health: Health, recording: Recording, *, zone: tzinfo | None = None) -> None:
         self._governor = governor
         self._health = health
+        self._recording = recording
         self._zone = zone
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pages")
 
@@ -116,12 +118,15 @@ class Pages:
         live = is_live(query)
         means = self._governor.means
         now = means.clock.now()
-        shown = show(Reading(means, self._health, now, self._zone))
+        reading = Reading(means, self._health, self._recording, now, self._zone)
+        shown = show(reading)
         # A page of older entries does not change; one that renews itself must not move under its reader.
         renews = shown.changes and not shown.query.get("before")
         content = render(
             shown.template,
             **shown.values,
+            # The overview says more than that.
+            alarms=() if shown.template == "overview.html" else reading.alarms(),
             link=Links(live),
             live=live,
             renews=renews,

@@ -6,27 +6,46 @@ one page, and a receipt is verified when it is shown, not before.
 
 from collections.abc import Iterable
 from datetime import tzinfo
-from typing import Final, NamedTuple
+from typing import Final
 
 from remit.claims.bookmark import verify_bookmark
 from remit.claims.mission import Mission
-from remit.errors import ReceiptNotFound, RemitError, RouteNotFound, SessionNotFound, StateCorrupt
+from remit.errors import BrokenChain, ReceiptNotFound, RemitError, RouteNotFound, SessionNotFound, StateCorrupt
 from remit.governor.clock import Moment
 from remit.governor.means import Means
-from remit.governor.states import QUARANTINED
 from remit.hub.health import Health
-from remit.hub.pages.chart import RANGES, Chart, build_chart, first_minute
+from remit.hub.pages.chart import RANGES, build_chart, first_minute
 from remit.hub.pages.entries import Checked, Entry, check, entry_of
 from remit.hub.pages.figures import Times
 from remit.hub.pages.paging import PAGE, Pager, seq_pager
-from remit.hub.pages.particulars import Group, groups_of
-from remit.hub.pages.sessions import Card, Deed, Limits, card_of, deeds_of, limits_of, spoiled, title_of
-from remit.hub.pages.summary import Counts, Reason, Summary, Tile, counts_of, reasons_of, summarize, tiles_of
-from remit.hub.pages.words import Meaning, meaning_of
+from remit.hub.pages.particulars import groups_of
+from remit.hub.pages.sessions import Card, card_of, deeds_of, limits_of, title_of
+from remit.hub.pages.summary import (
+    Broken,
+    Counts,
+    Notice,
+    Reason,
+    alarms_of,
+    counts_of,
+    reasons_of,
+    summarize,
+    tiles_of,
+)
+from remit.hub.pages.views import (
+    Denial,
+    DenialPage,
+    DenialsPage,
+    Overview,
+    ReceiptPage,
+    SessionPage,
+    SessionsPage,
+)
+from remit.hub.pages.words import meaning_of
+from remit.hub.recording import Recording
 from remit.ledger.records import CodeCount, Kept, MinuteCount, Numbered, Session
 from remit.policy.engines import DENIALS
 
-__all__ = ["Denial", "DenialPage", "DenialsPage", "Overview", "Reading", "ReceiptPage", "SessionPage", "SessionsPage"]
+__all__ = ["Reading"]
 
 _SHOWN: Final = 6
 _BROKEN: Final = 5
@@ -35,85 +54,14 @@ _HOUR: Final = 60
 _WEEK_S: Final = 7 * 86_400
 
 
-class Denial(NamedTuple):
-    """A refusal with the session it belongs to."""
-
-    entry: Entry
-    title: str
-    meaning: Meaning
-
-
-class Overview(NamedTuple):
-    """The first page."""
-
-    summary: Summary
-    tiles: tuple[Tile, ...]
-    chart: Chart
-    cards: tuple[Card, ...]
-    denials: tuple[Denial, ...]
-    reasons: tuple[Reason, ...]
-
-
-class SessionsPage(NamedTuple):
-    """A page of sessions, newest first."""
-
-    cards: tuple[Card, ...]
-    pager: Pager
-    sessions: int
-
-
-class SessionPage(NamedTuple):
-    """One session with a page of its chain, newest first."""
-
-    card: Card
-    limits: Limits | None
-    parent: str | None
-    labels: tuple[str, ...]
-    observed: int
-    deeds: tuple[Deed, ...]
-    # How far its last attestation with a whole chain goes.
-    attested: int
-    entries: tuple[Entry, ...]
-    pager: Pager
-
-
-class ReceiptPage(NamedTuple):
-    """One receipt with its neighbours; without groups it does not verify."""
-
-    entry: Entry
-    title: str
-    length: int
-    groups: tuple[Group, ...]
-    token: str
-    parent: str | None
-    child: str | None
-    result: str | None
-    decision: str | None
-
-
-class DenialsPage(NamedTuple):
-    """Every reason for which calls were refused."""
-
-    reasons: tuple[Reason, ...]
-    others: tuple[Reason, ...]
-    total: int
-
-
-class DenialPage(NamedTuple):
-    """One reason, with a page of the calls that were refused for it, newest first."""
-
-    reason: Reason
-    denials: tuple[Denial, ...]
-    pager: Pager
-
-
 class Reading:
     """What one page reads, as of one moment."""
 
-    def __init__(self, means: Means, health: Health, now: Moment, zone: tzinfo | None) -> None:
+    def __init__(self, means: Means, health: Health, recording: Recording, now: Moment, zone: tzinfo | None) -> None:
         self._means = means
         self._reader = means.reader
         self._health = health
+        self._recording = recording
         self._now = now
         self._times = Times(now.wall_s, zone)
         self._switches = means.reader.switches()
@@ -122,27 +70,37 @@ class Reading:
         """Read the first page; the timeline is that of the chosen range."""
         reader, span = self._reader, RANGES[chosen]
         newest = reader.latest(limit=PAGE)
-        started = reader.latest_sessions(limit=PAGE)
-        cards = self._busiest(newest, started)
+        cards = self._busiest(newest, reader.latest_sessions(limit=PAGE))
+        denials, ran, last = self._denials(reader.denials(limit=_SHOWN)), self._ran(), self._last(newest)
         codes, whole, active = reader.codes(), reader.overview(), reader.open_sessions()
         hour = self._now.wall_s // 60 - _HOUR + 1
         first = first_minute(span, self._now.wall_s)
         summary = summarize(
+            failing=self._failing(),
             kill_switch=self._switches.kill_switch,
-            broken=self._broken(started),
-            ran=self._ran(),
+            broken=self._broken(),
+            ran=ran,
             lately=_lately(reader.minutes(hour)),
             active=active,
-            last=self._last(newest),
+            last=last,
         )
         return Overview(
             summary,
             tiles_of(active=active, sessions=whole.sessions, receipts=whole.receipts, counts=counts_of(codes)),
             build_chart(reader.minutes(first, step=span.minutes), span, self._times),
             cards,
-            self._denials(reader.denials(limit=_SHOWN)),
+            denials,
             reasons_of(codes)[:_SHOWN],
         )
+
+    def alarms(self) -> tuple[Notice, ...]:
+        """Read what every page says. What is found broken while a page is read counts, so this comes after it."""
+        return alarms_of(failing=self._failing(), broken=self._broken().total)
+
+    def _failing(self) -> str:
+        """Return since when and why nothing can be recorded; nothing while all is well."""
+        failing = self._recording.failing
+        return f"{self._times.when(failing.since).clock} ({failing.why})" if failing else ""
 
     def _busiest(self, newest: Iterable[Numbered], started: Iterable[Session]) -> tuple[Card, ...]:
         """Return the sessions in which something happened last; after them, those that were started last."""
@@ -154,20 +112,19 @@ class Reading:
         sessions = [known.get(name) or self._reader.session(name) for name in names]
         return tuple(self._card(session, last.get(session.id)) for session in sessions if session is not None)
 
-    def _broken(self, started: Iterable[Session]) -> list[tuple[str, str]]:
-        """Return sessions whose chain is known to be broken, by id and title."""
-        names = [session.id for session in started if session.cause == QUARANTINED]
-        names += [one.kept.session_id for one in self._reader.denials(QUARANTINED, limit=_BROKEN)]
-        names += self._health.faults()
-        sessions = (self._reader.session(name) for name in dict.fromkeys(names))
-        found = [session for session in sessions if session is not None][:_BROKEN]
-        return [(session.id, self._title(session)) for session in found]
+    def _broken(self) -> Broken:
+        """Return the sessions with a broken chain: those that were found here since, and those in quarantine."""
+        sessions = (self._reader.session(name) for name in reversed(self._health.faults()))
+        fresh = [session for session in sessions if session is not None and not session.broken]
+        listed = [*fresh, *self._reader.broken_sessions(limit=_BROKEN)][:_BROKEN]
+        total = len(fresh) + self._reader.broken_count()
+        return Broken(total, tuple((session.id, self._title(session)) for session in listed))
 
     def _ran(self) -> int:
         """Return how many calls of the last days were made although they had been refused."""
         since, count = self._now.wall_s - _WEEK_S, 0
         for one in self._reader.denials(_RAN, limit=PAGE):
-            receipt = check(self._means, one.kept).receipt
+            receipt = self._check(one.kept).receipt
             if receipt is not None and receipt.claims.iat < since:
                 break
             count += 1
@@ -176,8 +133,8 @@ class Reading:
     def _last(self, newest: list[Numbered]) -> str:
         if not newest:
             return "No call was decided on yet."
-        when = entry_of(check(self._means, newest[0].kept), self._times).when
-        return f"The last decision was {when.ago}." if when else "The last receipt does not verify."
+        when = self._entry(newest[0].kept).when
+        return f"The last receipt was signed {when.ago}." if when else "The last receipt does not verify."
 
     def sessions(self, before: int | None) -> SessionsPage:
         """Read a page of sessions."""
@@ -200,7 +157,7 @@ class Reading:
         entries = tuple(self._entry(one) for one in kept)
         mission = self._mission(session)
         return SessionPage(
-            spoiled(self._card(session), entries),
+            self._card(session),
             limits_of(mission) if mission else None,
             session.parent,
             tuple(session.marks.split()),
@@ -225,7 +182,7 @@ class Reading:
         if kept is None:
             raise ReceiptNotFound("no receipt has this id")
         session = self._found(kept.session_id)
-        checked = check(self._means, kept)
+        checked = self._check(kept)
         result = self._reader.result_of(receipt_id)
         return ReceiptPage(
             entry_of(checked, self._times),
@@ -278,10 +235,18 @@ class Reading:
             raise SessionNotFound("no session has this id")
         return session
 
+    def _check(self, kept: Kept) -> Checked:
+        """Verify a receipt; that it is not genuine is for every page to know."""
+        checked = check(self._means, kept)
+        if checked.receipt is None:
+            self._health.report(kept.session_id, BrokenChain(kept.seq - 1, checked.fault, "it is not genuine"))
+        return checked
+
     def _entry(self, kept: Kept) -> Entry:
-        return entry_of(check(self._means, kept), self._times)
+        return entry_of(self._check(kept), self._times)
 
     def _card(self, session: Session, last: Kept | None = None) -> Card:
+        entry = self._entry(last) if last else None
         return card_of(
             session,
             mission=self._mission(session),
@@ -290,7 +255,7 @@ class Reading:
             now=self._now,
             times=self._times,
             progress=self._health.look(session),
-            last=self._entry(last) if last else None,
+            last=entry,
         )
 
     def _title(self, session: Session) -> str:

@@ -1,6 +1,7 @@
 """A session as pages show it: who it is, how it stands, what it has used, and how whole its chain is."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +26,6 @@ __all__ = [
     "chain_of",
     "deeds_of",
     "limits_of",
-    "spoiled",
     "title_of",
 ]
 
@@ -122,7 +122,7 @@ def card_of(
         unknown=session.insufficient_evidence,
         calls=_calls(session),
         time=_time(session),
-        chain=chain_of(session, progress),
+        chain=chain_of(session, progress, times),
         last=last,
     )
 
@@ -177,7 +177,7 @@ def _share(part: int, whole: int) -> float:
     return round(min(_FULL, _FULL * part / whole), 2) if whole > 0 else _FULL
 
 
-def chain_of(session: Session, progress: Progress) -> Chain:
+def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
     """Return how whole the chain of a session is, as far as it was verified."""
     fault = progress.fault
     if fault is not None:
@@ -189,7 +189,7 @@ def chain_of(session: Session, progress: Progress) -> Chain:
     if not session.length:
         return Chain("plain", "No receipts yet.")
     if progress.complete:
-        return Chain("permit", f"Verified to receipt {number(session.length)} of {number(session.length)}.")
+        return Chain("permit", _verified(progress, times))
     told = f"Verified to receipt {number(progress.verified)} of {number(session.length)} so far."
     return Chain("plain", told, "The rest is being verified while you look.")
 
@@ -198,12 +198,13 @@ _BROKEN: Final = "Trust nothing from there on. “remit ledger check” says mor
 _UNCHECKED: Final = "“remit attest” quarantines the session, so that it takes no further calls."
 
 
-def spoiled(card: Card, entries: tuple[Entry, ...]) -> Card:
-    """Return a session whose chain was verified once, and of which a receipt that is shown now is not genuine."""
-    bad = [entry.number for entry in entries if not entry.genuine]
-    if not bad or card.chain.tone == "broken":
-        return card
-    return card._replace(chain=Chain("broken", f"Broken: receipt {number(bad[-1])} is not genuine.", _BROKEN))
+def _verified(progress: Progress, times: Times) -> str:
+    """Return that a chain is whole, and when that was found; what came later was verified when it came."""
+    told = f"Verified to receipt {number(progress.length)} of {number(progress.length)}"
+    if progress.at is None:
+        return f"{told}."
+    part = "" if progress.whole >= progress.length else f"the first {number(progress.whole)} "
+    return f"{told}, {part}at {times.when(progress.at).clock}."
 
 
 def limits_of(mission: Mission) -> Limits:
@@ -226,15 +227,16 @@ def _listed(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def deeds_of(notes: list[Note]) -> tuple[Deed, ...]:
     """Return the actions of a review, newest first. Notes are not signed, so nothing is taken for granted."""
-    deeds: list[Deed] = []
-    for note in reversed(notes):
-        try:
-            actions = msgspec.json.decode(note.text)
-        except msgspec.MsgspecError:
-            continue
-        found = actions if isinstance(actions, list) else [actions]
-        deeds += [_deed(action) for action in reversed(found) if isinstance(action, dict)]
-    return tuple(deeds[:NOTES_KEPT])
+    actions = (action for note in reversed(notes) for action in reversed(_actions(note)))
+    return tuple(_deed(action) for action in islice(actions, NOTES_KEPT))
+
+
+def _actions(note: Note) -> list[Mapping[str, object]]:
+    try:
+        told: Any = msgspec.json.decode(note.text)
+    except msgspec.MsgspecError:
+        return []
+    return [action for action in (told if isinstance(told, list) else [told]) if isinstance(action, dict)]
 
 
 def _deed(action: Mapping[str, object]) -> Deed:

@@ -1,6 +1,6 @@
 """The first thing that a page says: whether anything is wrong, and how much there is of everything."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from remit.hub.pages.chart import tone_of
@@ -9,16 +9,28 @@ from remit.hub.pages.words import PUBLIC_REASONS, Meaning, meaning_of
 from remit.ledger.records import CodeCount
 from remit.policy.engines import DENIALS
 
-__all__ = ["Counts", "Notice", "Reason", "Summary", "Tile", "counts_of", "reasons_of", "summarize", "tiles_of"]
+__all__ = [
+    "Broken",
+    "Counts",
+    "Notice",
+    "Reason",
+    "Summary",
+    "Tile",
+    "alarms_of",
+    "counts_of",
+    "reasons_of",
+    "summarize",
+    "tiles_of",
+]
 
 
 class Notice(NamedTuple):
-    """One thing that needs attention, or is good to know; `to` are the parts of the page that says more."""
+    """One thing that needs attention, or is good to know; `to` are the parts of a page that says more, if one does."""
 
     tone: str
     told: str
-    to: tuple[str, ...]
-    link: str
+    to: tuple[str, ...] = ()
+    link: str = ""
 
 
 class Summary(NamedTuple):
@@ -41,11 +53,18 @@ class Tile(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The decisions of the whole ledger."""
+    """How many receipts of some time, or of the whole ledger, have which verdict."""
 
     permit: int
     deny: int
     unknown: int
+
+
+class Broken(NamedTuple):
+    """The sessions with a broken chain: how many there are, and some of them by id and title."""
+
+    total: int
+    listed: tuple[tuple[str, str], ...]
 
 
 class Reason(NamedTuple):
@@ -63,7 +82,7 @@ _BAD: Final = "broken"
 
 
 def counts_of(codes: Iterable[CodeCount]) -> Counts:
-    """Return how many calls were permitted, refused, and refused for want of evidence."""
+    """Return how many receipts are compliant, how many are refusals, and how many are so for want of evidence."""
     sums = {"permit": 0, "deny": 0, "unknown": 0}
     for code, count in codes:
         sums[tone_of(code)] += count
@@ -85,27 +104,18 @@ def _public(code: str) -> str:
 
 
 def summarize(
-    *, kill_switch: bool, broken: Sequence[tuple[str, str]], ran: int, lately: Counts, active: int, last: str
+    *, failing: str, kill_switch: bool, broken: Broken, ran: int, lately: Counts, active: int, last: str
 ) -> Summary:
     """Answer whether anything is wrong.
 
-    `broken` are the sessions with a broken chain, by id and title; `ran` counts calls that were made although they had
-    been refused, of the last days; `lately` counts the decisions of the last hour.
+    `failing` says since when and why nothing can be recorded, if that is so; `ran` counts calls that were made although
+    they had been refused, of the last days; `lately` counts the receipts of the last hour.
     """
-    notices: list[Notice] = []
-    if kill_switch:
-        told = "The kill switch is on: every call is refused, and no session starts, until it is released."
-        notices.append(Notice(_BAD, told, ("denials", "kill_switch"), "What it refused"))
-    notices += [
-        Notice(_BAD, f"The chain of “{title}” is broken.", ("sessions", session_id), "Where it breaks")
-        for session_id, title in broken
-    ]
-    if ran:
-        told = (
-            f"{plural(ran, 'call')} in the last 7 days {'was' if ran == 1 else 'were'} refused and made all the same."
-        )
-        notices.append(Notice(_BAD, told, ("denials", "denied_but_run"), "Which ones"))
+    notices = [*_unrecorded(failing), *_killed(on=kill_switch), *_broken(broken), *_ran(ran)]
     serious = len(notices)
+    if broken.total > len(broken.listed):
+        # One notice stands for all that are not listed; each of them counts.
+        serious += broken.total - len(broken.listed) - 1
     refused = lately.deny + lately.unknown
     if refused:
         notices.append(Notice("deny", _refused(refused, lately.unknown), ("denials",), "Why"))
@@ -114,8 +124,46 @@ def summarize(
     return Summary(tone, headline, f"{working}. {last}", tuple(notices))
 
 
+def alarms_of(*, failing: str, broken: int) -> tuple[Notice, ...]:
+    """Return what every page says, whatever else it shows."""
+    told = f"{plural(broken, 'chain is', 'chains are')} broken: receipts were changed, removed, added or moved."
+    return (*_unrecorded(failing), *([Notice(_BAD, told, ("overview",), "Which")] if broken else ()))
+
+
+def _unrecorded(failing: str) -> list[Notice]:
+    if not failing:
+        return []
+    told = (
+        f"Nothing can be recorded since {failing}, so events are refused. "
+        "“remit doctor” says what to do; this stays here until something is recorded again."
+    )
+    return [Notice(_BAD, told)]
+
+
+def _killed(*, on: bool) -> list[Notice]:
+    told = "The kill switch is on: every call is refused, and no session starts, until it is released."
+    return [Notice(_BAD, told, ("denials", "kill_switch"), "What it refused")] if on else []
+
+
+def _broken(broken: Broken) -> list[Notice]:
+    notices = [
+        Notice(_BAD, f"The chain of “{title}” is broken.", ("sessions", session_id), "Where it breaks")
+        for session_id, title in broken.listed
+    ]
+    more = broken.total - len(broken.listed)
+    if more > 0:
+        told = f"{plural(more, 'more chain is', 'more chains are')} broken. “remit ledger check” names them all."
+        notices.append(Notice(_BAD, told, ("sessions",), "All sessions"))
+    return notices
+
+
+def _ran(ran: int) -> list[Notice]:
+    told = f"{plural(ran, 'call')} in the last 7 days {'was' if ran == 1 else 'were'} refused and made all the same."
+    return [Notice(_BAD, told, ("denials", "denied_but_run"), "Which ones")] if ran else []
+
+
 def _refused(refused: int, unknown: int) -> str:
-    told = f"{plural(refused, 'call')} {'was' if refused == 1 else 'were'} refused in the last hour"
+    told = f"{plural(refused, 'refusal')} in the last hour"
     if not unknown:
         return f"{told}."
     return f"{told}, {'all' if unknown == refused else number(unknown)} of them for want of evidence."
@@ -135,7 +183,7 @@ def tiles_of(*, active: int, sessions: int, receipts: int, counts: Counts) -> tu
     return (
         Tile("Sessions active", number(active), f"{number(sessions)} in all", "plain", ("sessions",)),
         Tile("Receipts", number(receipts), "signed and chained", "plain", ("sessions",)),
-        Tile("Permitted", number(counts.permit), _share(counts.permit, decided), "permit", ("sessions",)),
+        Tile("Compliant", number(counts.permit), _share(counts.permit, decided), "permit", ("sessions",)),
         Tile("Refused", number(counts.deny), _share(counts.deny, decided), _tone(counts.deny, "deny"), ("denials",)),
         Tile(
             "Evidence missing",
@@ -156,4 +204,4 @@ def _share(part: int, whole: int) -> str:
     if not whole:
         return "of none yet"
     percent = 100 * part / whole
-    return "less than 1 %" if 0 < percent < 1 else f"{percent:.0f} % of all"
+    return "less than 1 % of receipts" if 0 < percent < 1 else f"{percent:.0f} % of receipts"

@@ -1,0 +1,127 @@
+"""Whether anything can be recorded, as the writer of a ledger tells it."""
+
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.errors import LedgerUnavailable
+from remit.hub.recording import Failing, Recording
+from remit.ledger.commit import GroupCommit, Observer
+from remit.ledger.memory import MemoryStore
+from remit.ledger.transaction import Store
+from tests.governor.places import DEADLINE_S, MemoryPlace, Weather
+from tests.hub.service import error_of, event, running
+from tests.ledger.contract import FIRST, SECOND, new_session, put
+
+
+class Told(Observer):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def committed(self, store: Store, size: int, seconds: float) -> None:
+        self.told.append(f"committed {size}" + (" in time" if seconds and self.knows(store) else ""))
+
+    def turned(self) -> None:
+        self.told.append("turned")
+
+    def failed(self, error: BaseException) -> None:
+        self.told.append(f"failed {error}")
+
+    def stopping(self, store: Store) -> None:
+        self.told.append("stopping" if self.knows(store) else "")
+
+    def knows(self, store: Store) -> bool:
+        return isinstance(store, MemoryStore)
+
+
+@pytest.fixture
+def weather() -> Weather:
+    return Weather()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def recording(told: Told) -> Recording:
+    moments = iter((100.5, 200.5, 300.5))
+    return Recording(told, wall=lambda: next(moments))
+
+
+@pytest.fixture
+def ledger(weather: Weather, recording: Recording) -> Iterator[GroupCommit]:
+    place = MemoryPlace()
+    built = GroupCommit(lambda: place.open_store(weather), place.reader(), deadline_s=DEADLINE_S, observer=recording)
+    yield built
+    built.close()
+
+
+def failed(ledger: GroupCommit, weather: Weather) -> None:
+    weather.lost = True
+    with pytest.raises(LedgerUnavailable) as caught:
+        ledger.run(put(FIRST))
+    assert caught.value.code == "ledger_unavailable"
+
+
+def settled(ledger: GroupCommit, ask: Callable[[], Failing | None]) -> Failing | None:
+    """Return what is known once the writer has told of everything before."""
+    ledger.close()
+    return ask()
+
+
+def test_what_fails_is_known_since_the_first_time(ledger: GroupCommit, weather: Weather, recording: Recording) -> None:
+    assert recording.failing is None
+    for _ in range(2):
+        failed(ledger, weather)
+    assert settled(ledger, lambda: recording.failing) == Failing(100, "the disk is full")
+
+
+def test_work_that_only_reads_does_not_show_that_all_is_well(
+    ledger: GroupCommit, weather: Weather, recording: Recording
+) -> None:
+    failed(ledger, weather)
+    assert ledger.run(lambda transaction: transaction.session(FIRST.id)) is None
+    assert settled(ledger, lambda: recording.failing) is not None
+
+
+def test_what_is_written_again_ends_it(ledger: GroupCommit, weather: Weather, recording: Recording) -> None:
+    failed(ledger, weather)
+    ledger.run(put(SECOND))
+    assert settled(ledger, lambda: recording.failing) is None
+
+
+def test_an_error_that_is_not_ours_is_told_by_its_kind(recording: Recording) -> None:
+    recording.failed(OSError("/some/where"))
+    assert recording.failing == Failing(100, "OSError")
+
+
+def test_whoever_else_observes_is_told_everything(
+    ledger: GroupCommit, weather: Weather, recording: Recording, told: Told
+) -> None:
+    failed(ledger, weather)
+    ledger.run(put(new_session("third")))
+    recording.turned()
+    ledger.close()
+    assert told.told[0] == "failed the disk is full"
+    assert {"committed 1 in time", "turned", "stopping"} <= set(told.told)
+
+
+def test_a_hub_says_that_its_ledger_takes_nothing_until_it_does(tmp_path: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        hub.observe("Chat")
+        allowed = resource.prlimit(hub.pid, resource.RLIMIT_FSIZE)
+        # No file may grow, as on a disk that is full.
+        resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, (0, allowed[1]))
+        assert error_of(hub.post("/v1/events/observe", event("Chat"))) == "503 ledger_unavailable"
+        assert b"Nothing can be recorded since" in hub.get("/dashboard").body
+        resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, allowed)
+        # The writer tells of a group after its answer, and before the next.
+        for _ in range(2):
+            hub.observe("Chat")
+        assert b"All is well." in hub.get("/dashboard").body
