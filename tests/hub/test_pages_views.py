@@ -17,7 +17,7 @@ from remit.hub.pages.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minu
 from remit.hub.pages.figures import Times, number, plural, span
 from remit.hub.pages.paging import PAGE, Links, choice, is_live, place, seq_pager
 from remit.hub.pages.sessions import deeds_of, limits_of
-from remit.hub.pages.summary import Broken, Counts, counts_of, reasons_of, summarize, tiles_of
+from remit.hub.pages.summary import DONE, Broken, Counts, counts_of, reasons_of, summarize, tiles_of
 from remit.hub.pages.text import visible
 from remit.hub.pages.words import FAULT_WORDS, MEANINGS, PUBLIC_REASONS, STATES, VERDICTS, fault_in_words, meaning_of
 from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
@@ -146,7 +146,7 @@ CALM: dict[str, Any] = {
     "failing": "",
     "kill_switch": False,
     "broken": Broken(0, ()),
-    "ran": 0,
+    "done": {},
     "active": 1,
     "last": "",
 }
@@ -162,14 +162,21 @@ def test_all_is_well_unless_something_is_not() -> None:
 
 def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:
     one = Broken(1, (("pass:one", "One"),))
-    troubles = {"failing": "14:13:20 (the disk is full)", "kill_switch": True, "broken": one, "ran": 2}
+    troubles = {
+        "failing": "14:13:20 (the disk is full)",
+        "kill_switch": True,
+        "broken": one,
+        "done": dict.fromkeys(DONE, 2),
+    }
     wrong = summarize(**CALM | troubles, lately=Counts(0, 0, 0))
-    assert (wrong.tone, wrong.headline) == ("broken", "4 things need your attention.")
+    assert (wrong.tone, wrong.headline) == ("broken", "6 things need your attention.")
     assert [notice.to for notice in wrong.notices] == [
         (),
         ("denials", "kill_switch"),
         ("sessions", "pass:one"),
         ("denials", "denied_but_run"),
+        ("denials", "dangerous_effect"),
+        ("denials", "secret_target"),
     ]
 
 

@@ -21,6 +21,7 @@ from remit.hub.pages.paging import PAGE, Pager, seq_pager
 from remit.hub.pages.particulars import groups_of
 from remit.hub.pages.sessions import Card, card_of, deeds_of, limits_of, title_of
 from remit.hub.pages.summary import (
+    DONE,
     Broken,
     Counts,
     Notice,
@@ -49,7 +50,6 @@ __all__ = ["Reading"]
 
 _SHOWN: Final = 6
 _BROKEN: Final = 5
-_RAN: Final = "denied_but_run"
 _HOUR: Final = 60
 _WEEK_S: Final = 7 * 86_400
 
@@ -71,7 +71,7 @@ class Reading:
         reader, span = self._reader, RANGES[chosen]
         newest = reader.latest(limit=PAGE)
         cards = self._busiest(newest, reader.latest_sessions(limit=PAGE))
-        denials, ran, last = self._denials(reader.denials(limit=_SHOWN)), self._ran(), self._last(newest)
+        denials, last = self._denials(reader.denials(limit=_SHOWN)), self._last(newest)
         codes, whole, active = reader.codes(), reader.overview(), reader.open_sessions()
         hour = self._now.wall_s // 60 - _HOUR + 1
         first = first_minute(span, self._now.wall_s)
@@ -79,7 +79,7 @@ class Reading:
             failing=self._failing(),
             kill_switch=self._switches.kill_switch,
             broken=self._broken(),
-            ran=ran,
+            done={code: self._of_the_week(code) for code in DONE},
             lately=_lately(reader.minutes(hour)),
             active=active,
             last=last,
@@ -120,10 +120,10 @@ class Reading:
         total = len(fresh) + self._reader.broken_count()
         return Broken(total, tuple((session.id, self._title(session)) for session in listed))
 
-    def _ran(self) -> int:
-        """Return how many calls of the last days were made although they had been refused."""
+    def _of_the_week(self, code: str) -> int:
+        """Return how many denials of a code are of the last days."""
         since, count = self._now.wall_s - _WEEK_S, 0
-        for one in self._reader.denials(_RAN, limit=PAGE):
+        for one in self._reader.denials(code, limit=PAGE):
             receipt = self._check(one.kept).receipt
             if receipt is not None and receipt.claims.iat < since:
                 break

@@ -1,6 +1,6 @@
 """The first thing that a page says: whether anything is wrong, and how much there is of everything."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from remit.hub.pages.chart import tone_of
@@ -10,6 +10,7 @@ from remit.ledger.records import CodeCount
 from remit.policy.engines import DENIALS
 
 __all__ = [
+    "DONE",
     "Broken",
     "Counts",
     "Notice",
@@ -104,14 +105,14 @@ def _public(code: str) -> str:
 
 
 def summarize(
-    *, failing: str, kill_switch: bool, broken: Broken, ran: int, lately: Counts, active: int, last: str
+    *, failing: str, kill_switch: bool, broken: Broken, done: Mapping[str, int], lately: Counts, active: int, last: str
 ) -> Summary:
     """Answer whether anything is wrong.
 
-    `failing` says since when and why nothing can be recorded, if that is so; `ran` counts calls that were made although
-    they had been refused, of the last days; `lately` counts the receipts of the last hour.
+    `failing` says since when and why nothing can be recorded, if that is so; `done` counts, for each code of `DONE`,
+    what was done in the last days although it may not be; `lately` counts the receipts of the last hour.
     """
-    notices = [*_unrecorded(failing), *_killed(on=kill_switch), *_broken(broken), *_ran(ran)]
+    notices = [*_unrecorded(failing), *_killed(on=kill_switch), *_broken(broken), *_done(done)]
     serious = len(notices)
     if broken.total > len(broken.listed):
         # One notice stands for all that are not listed; each of them counts.
@@ -157,9 +158,22 @@ def _broken(broken: Broken) -> list[Notice]:
     return notices
 
 
-def _ran(ran: int) -> list[Notice]:
-    told = f"{plural(ran, 'call')} in the last 7 days {'was' if ran == 1 else 'were'} refused and made all the same."
-    return [Notice(_BAD, told, ("denials", "denied_but_run"), "Which ones")] if ran else []
+# Refusals that stopped nothing: of what was done all the same, or was reported when it had been done.
+DONE: Final[Mapping[str, tuple[str, str, str]]] = {
+    "denied_but_run": ("call", "calls", "refused and made all the same"),
+    "dangerous_effect": ("dangerous command", "dangerous commands", "observed, and not stopped"),
+    "secret_target": ("action on what names a secret", "actions on what names a secret", "observed, and not stopped"),
+}
+
+
+def _done(done: Mapping[str, int]) -> list[Notice]:
+    notices = []
+    for code, (one, many, what) in DONE.items():
+        count = done.get(code, 0)
+        if count:
+            told = f"{plural(count, one, many)} in the last 7 days {'was' if count == 1 else 'were'} {what}."
+            notices.append(Notice(_BAD, told, ("denials", code), "Which ones"))
+    return notices
 
 
 def _refused(refused: int, unknown: int) -> str:
@@ -173,7 +187,7 @@ def _headline(serious: int, refused: int) -> tuple[str, str]:
     if serious:
         return f"{plural(serious, 'thing needs', 'things need')} your attention.", _BAD
     if refused:
-        return "All is well. Some calls were refused, as they should be.", "permit"
+        return "All is well. What was refused is below.", "permit"
     return "All is well.", "permit"
 
 
