@@ -25,7 +25,7 @@ from remit.governor.states import QUARANTINED, duration_left_s, touched
 from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import Session
 
-__all__ = ["Attest", "Attested", "Verified", "verified_before", "verify_kept", "verify_on"]
+__all__ = ["Attest", "Attested", "Verified", "verify_kept", "verify_on"]
 
 _PAGE: Final = 1000
 
@@ -115,7 +115,7 @@ def _summary(session: Session, mission: str) -> SessionSummary:
 
 def verify_kept(reader: Reader, session: Session, keyring: Keyring) -> Verified:
     """Verify the receipts that are kept of a session, from its bookmark to the head that `session` has."""
-    return verify_on(reader, session, keyring, verified_before(reader, session, keyring), limit=session.length)
+    return verify_on(reader, session, keyring, _verified_before(reader, session, keyring), limit=session.length)
 
 
 def verify_on(reader: Reader, session: Session, keyring: Keyring, before: Verified, *, limit: int) -> Verified:
@@ -147,7 +147,7 @@ def _check_end(session: Session, head: Head | None) -> None:
         raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
 
 
-def verified_before(reader: Reader, session: Session, keyring: Keyring) -> Verified:
+def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> Verified:
     """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer."""
     nothing = Verified(None, Tally(), None, 0)
     token = reader.bookmark(session.id)

@@ -159,17 +159,18 @@ def _calls(session: Session) -> Bar:
     told = f"{number(session.used)} of {number(session.limit)} calls used"
     if session.reserved:
         told += f", {number(session.reserved)} set aside"
-    return Bar(
-        _share(session.used, session.limit), _share(session.reserved, session.limit), f"{told}, {number(left)} left"
-    )
+    if session.state == "active":
+        told += f", {number(left)} left"
+    return Bar(_share(session.used, session.limit), _share(session.reserved, session.limit), told)
 
 
 def _time(session: Session) -> Bar:
     whole = -(-session.lifetime_ms // 1000)
-    left = duration_left_s(session) if session.state == "active" else 0
-    told = f"{span(left)} of {span(whole)} left" if left else f"no time left of {span(whole)}"
     if session.state != "active":
-        told = f"Over; it had {span(whole)}"
+        lasted = max(0, (session.ended_ms or session.started_ms) - session.started_ms) // 1000
+        return Bar(_share(lasted, whole), 0.0, f"Over after {span(lasted)}; it had {span(whole)}")
+    left = duration_left_s(session)
+    told = f"{span(left)} of {span(whole)} left" if left else f"no time left of {span(whole)}"
     return Bar(_share(whole - min(left, whole), whole), 0.0, told)
 
 
@@ -183,8 +184,8 @@ def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
     if fault is not None:
         place = f"receipt {number(fault.index + 1)} of {number(session.length)}"
         told = f"Broken at {place}: it {fault_in_words(fault.fault)}."
-        return Chain("broken", told, _BROKEN if session.cause else f"{_BROKEN} {_UNCHECKED}")
-    if session.cause == "chain_broken":
+        return Chain("broken", told, _BROKEN if session.broken else f"{_BROKEN} {_UNCHECKED}")
+    if session.broken:
         return Chain("broken", "Quarantined: the chain was found broken.", _BROKEN)
     if not session.length:
         return Chain("plain", "No receipts yet.")
@@ -195,7 +196,7 @@ def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
 
 
 _BROKEN: Final = "Trust nothing from there on. “remit ledger check” says more, and a backup may have what is missing."
-_UNCHECKED: Final = "“remit attest” quarantines the session, so that it takes no further calls."
+_UNCHECKED: Final = "“remit attest”, with its id, quarantines the session, so that it takes no further calls."
 
 
 def _verified(progress: Progress, times: Times) -> str:
