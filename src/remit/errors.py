@@ -665,14 +665,15 @@ class HubUnavailable(ServiceError):
 
 
 class ServiceRefused(ServiceError):
-    """The service answered with an error; `status` and `error_code` are its own."""
+    """The service answered with an error; `status`, `error` and `error_code` are its own."""
 
     code = "service_refused"
 
-    def __init__(self, message: str, *, status: int, error_code: str) -> None:
+    def __init__(self, message: str, *, status: int, error_code: str, error: str = "") -> None:
         """Take over what the service said."""
         super().__init__(message)
         self.status = status
+        self.error = error
         self.error_code = error_code
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from remit.cli.errors import DONE, NO, UNAVAILABLE
+from remit.cli.errors import DONE, NO, UNAVAILABLE, USAGE
 from tests.cli.running import run, started
 from tests.hub.service import Hub, claims_of, running
 
@@ -40,7 +40,17 @@ def test_without_an_id_it_is_the_newest_session_and_says_so(hub: Hub) -> None:
 
 def test_an_unknown_session_is_a_negative_answer(hub: Hub) -> None:
     result = run(hub.home, "attest", "pass:nobody:0001", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["error_code"]) == (NO, "service_refused")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["error_code"]) == (NO, "session_not_found")
+    assert told == hub.post("/v1/sessions/pass:nobody:0001/attest").json
+    assert "proxy" not in run(hub.home, "attest", "pass:nobody:0001").stderr
+
+
+def test_an_empty_id_is_not_taken_for_the_newest_session(hub: Hub) -> None:
+    newest = hub.observe("not to be ended")["ardur_session_id"]
+    result = run(hub.home, "attest", "", "--end", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error_code"]) == (USAGE, "usage")
+    assert hub.attest(newest)["claims"]["state"] == "active"
 
 
 def test_a_broken_chain_is_attested_as_such_with_exit_code_1(tmp_path: Path) -> None:

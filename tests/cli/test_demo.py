@@ -85,4 +85,4 @@ def test_a_live_tour_with_a_token_that_the_proxy_does_not_know_is_not_permitted(
     with running(tmp_path / "home", HTTP, "--require-token") as proxy:
         run_in(proxy.home, "token", "proxy", "--rotate")
         tour = piped(proxy.home, "demo", "--live", "--json")
-    assert (tour.returncode, json.loads(tour.stdout)["error_code"]) == (77, "service_refused")
+    assert (tour.returncode, json.loads(tour.stdout)["error_code"]) == (77, "auth_required")

@@ -30,6 +30,14 @@ def test_it_prints_one_line_when_it_is_ready_and_stops_cleanly(tmp_path: Path, w
     assert "hub listening on http://127.0.0.1:" in line or "http://127.0.0.1:" in json.loads(line)["listening"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("name", ["hub", "proxy"])
+def test_a_service_that_cannot_say_where_it_listens_ends(tmp_path: Path, name: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = piped(tmp_path / "home", name, "--port", "0", stdout=full)
+    assert (ended.returncode, b"unforeseen" in ended.stderr) == (STATE, False)
+
+
 @pytest.mark.parametrize("options", [[], ["--background"]], ids=str)
 def test_a_port_in_use_is_named(tmp_path: Path, options: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -78,6 +86,15 @@ def test_stopping_it_leaves_the_proxy_alone_and_the_other_way_round(tmp_path: Pa
         assert is_running(hub.pid)
 
 
+@pytest.mark.parametrize("words", [["hub"], ["proxy"], ["up"]], ids=" ".join)
+def test_without_a_home_nothing_runs_that_could_be_stopped(tmp_path: Path, words: list[str]) -> None:
+    result = run(tmp_path / "home", *words, "--stop")
+    assert (result.exit_code, result.stdout) == (DONE, "")
+    assert "of this home is running" in result.stderr
+    assert json.loads(run(tmp_path / "home", *words, "--stop", "--json").stdout) == {"ok": True, "stopped": []}
+    assert not (tmp_path / "home").exists()
+
+
 def test_options_before_another_command_are_not_lost_without_a_word(tmp_path: Path) -> None:
     told = run(tmp_path / "home", "hub", "--port", "0", "start")
     assert told.exit_code == USAGE
@@ -90,7 +107,7 @@ def test_a_token_that_was_rotated_opens_after_a_hang_up(tmp_path: Path) -> None:
         renewed = run(place, "token", "hub", "--rotate")
         assert f"kill -HUP {hub.pid}" in renewed.stderr
         refused = run(place, "status", "--json")
-        assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (77, "service_refused")
+        assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (77, "hub_auth_required")
         assert "kill -HUP" in run(place, "doctor").stdout
         os.kill(hub.pid, signal.SIGHUP)
         until(lambda: run(place, "status").exit_code == DONE)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from remit.cli.errors import DONE, UNAVAILABLE
+from remit.cli.errors import DONE, STATE, UNAVAILABLE
 from tests.cli.running import piped, run
 from tests.hub.service import Hub, running
 
@@ -69,6 +69,27 @@ def test_without_a_browser_it_says_what_to_do(hub: Hub, monkeypatch: pytest.Monk
     result = piped(hub.home, "open")
     assert (result.returncode, result.stdout) == (UNAVAILABLE, b"")
     assert b"remit open --print" in result.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=str)
+def test_what_a_browser_prints_is_not_what_the_command_says(
+    hub: Hub, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "talkative"
+    program.write_text("#!/bin/sh\necho opened in a session that exists\n", encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{program} %s")
+    result = piped(hub.home, "open", *words)
+    assert (result.returncode, b"opened in a" in result.stdout, b"opened in a" in result.stderr) == (DONE, False, True)
+    assert not words or json.loads(result.stdout) == {"ok": True, "dashboard": f"{hub.url}/dashboard"}
+
+
+@pytest.mark.parametrize("words", [["open"], ["status"], ["status", "--export"]], ids=" ".join)
+def test_without_a_home_it_says_how_to_make_one(tmp_path: Path, words: list[str]) -> None:
+    result = run(tmp_path / "home", *words)
+    assert (result.exit_code, result.stdout) == (STATE, "")
+    assert "remit up" in result.stderr
+    assert json.loads(run(tmp_path / "home", *words, "--json").stdout)["error_code"] == "state_missing"
 
 
 def test_a_hub_that_does_not_run_is_not_opened(tmp_path: Path, browser: Path) -> None:

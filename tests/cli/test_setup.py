@@ -1,6 +1,7 @@
 """`remit setup`: made once, the same ever after, and a unit that starts it with the machine."""
 
 import json
+import os
 import plistlib
 import stat
 import sys
@@ -38,7 +39,8 @@ def test_a_home_is_made_and_the_token_is_shown_once(tmp_path: Path) -> None:
 def test_people_read_where_the_dashboard_is(tmp_path: Path) -> None:
     shown = lines(run(tmp_path / "home", "setup").stdout)
     assert [line.split()[0] for line in shown] == ["home", "hub", "dashboard", "token", "next"]
-    assert shown[2].endswith("http://127.0.0.1:8765/dashboard")
+    assert shown[2].split()[1] == "http://127.0.0.1:8765/dashboard"
+    assert "remit open" in shown[2]
     assert shown[3].endswith("<kid>")
     assert "remit token hub" in run(tmp_path / "home", "setup").stdout
 
@@ -98,6 +100,32 @@ def test_a_unit_of_another_is_not_overwritten_without_a_word(tmp_path: Path, uni
     assert not (tmp_path / "home").exists()
     told(tmp_path / "home", "--service", "--force")
     assert "ExecStart" in units.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a unit of systemd")
+def test_a_unit_is_its_owners_alone_whatever_the_umask(tmp_path: Path, units: Path) -> None:
+    before = os.umask(0)
+    try:
+        told(tmp_path / "home", "--service")
+    finally:
+        os.umask(before)
+    made = [units, *units.parents[:3]]
+    assert [stat.S_IMODE(one.stat().st_mode) for one in made] == [0o600, 0o700, 0o700, 0o700]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a unit of systemd")
+def test_a_unit_that_cannot_be_written_costs_no_token_that_nobody_has_seen(tmp_path: Path, units: Path) -> None:
+    units.parents[2].mkdir()
+    units.parents[1].symlink_to(tmp_path / "nowhere")
+    refused = run(tmp_path / "home", "setup", "--service", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (USAGE, "field_invalid")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a unit of systemd")
+def test_a_host_that_is_refused_leaves_no_unit(tmp_path: Path, units: Path) -> None:
+    assert run(tmp_path / "home", "setup", "--service", "--host", "0.0.0.0").exit_code == USAGE
+    assert not units.exists()
 
 
 ODD = [

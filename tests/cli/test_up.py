@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from remit.cli.errors import DONE, STATE, UNAVAILABLE
+from remit.cli.program import READER_GONE
 from tests.cli.running import piped, run
 from tests.faults.proxy_driver import is_running, until
 
@@ -78,7 +79,7 @@ def test_in_the_background_both_stay_are_found_again_and_stopped(tmp_path: Path)
         stopped = json.loads(piped(place, "up", "--stop", "--json").stdout)
     assert stopped["stopped"] == [again["hub"]["listening"], again["proxy"]["listening"]]
     until(lambda: not any(map(is_running, pids(again))))
-    assert b"neither" in piped(place, "up", "--stop").stderr
+    assert b"of this home is running" in piped(place, "up", "--stop").stderr
 
 
 def test_if_the_second_does_not_start_the_first_is_stopped(tmp_path: Path) -> None:
@@ -89,6 +90,78 @@ def test_if_the_second_does_not_start_the_first_is_stopped(tmp_path: Path) -> No
     told = json.loads(result.stdout)
     assert (result.returncode, told["error_code"]) == (STATE, "port_in_use")
     assert json.loads(run(place, "up", "--stop", "--json").stdout)["stopped"] == []
+
+
+OUTPUTS = {"full": STATE, "closed": STATE, "gone": READER_GONE}
+
+
+@contextmanager
+def broken_output(kind: str) -> Iterator[dict[str, Any]]:
+    """Give how a process is started whose output cannot be written."""
+    if kind == "closed":
+        yield {"stdout": None, "preexec_fn": lambda: os.close(1)}
+    elif kind == "full":
+        with Path("/dev/full").open("wb") as full:
+            yield {"stdout": full}
+    else:
+        reading, writing = os.pipe()
+        os.close(reading)
+        yield {"stdout": writing}
+        os.close(writing)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=str)
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_in_the_foreground_output_that_is_lost_ends_both(tmp_path: Path, kind: str, words: list[str]) -> None:
+    place = tmp_path / "home"
+    with broken_output(kind) as output:
+        ended = piped(place, "up", "--port", "0", *words, **output)
+    left = json.loads(run(place, "up", "--stop", "--json").stdout)["stopped"]
+    assert (ended.returncode, left) == (OUTPUTS[kind], [])
+    assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_background_a_signal_leaves_both_or_neither(tmp_path: Path, number: signal.Signals) -> None:
+    place = tmp_path / "home"
+    run(place, "setup")
+    words = [sys.executable, "-m", "remit", "up", "--background", "--home", str(place), "--port", "0"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, children ignore it too
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        signal.signal(signal.SIGINT, before)
+        until(lambda: bool(list(place.glob("run/hub-*.json"))))
+        process.send_signal(number)
+        ended = process.wait(60)
+    stopped = json.loads(run(place, "up", "--stop", "--json").stdout)["stopped"]
+    assert (ended, len(stopped)) in {(128 + number, 0), (DONE, 2)}
+
+
+def test_what_does_not_stop_is_named_and_the_other_is_stopped(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    told = json.loads(piped(place, "up", "--background", "--port", "0", "--json").stdout)
+    hub, proxy = pids(told)
+    os.kill(hub, signal.SIGSTOP)
+    try:
+        stopped = run(place, "up", "--stop", "--json")
+        assert (stopped.exit_code, json.loads(stopped.stdout)["error_code"]) == (UNAVAILABLE, "service_unavailable")
+        assert str(hub) in json.loads(stopped.stdout)["error"]
+        assert not is_running(proxy)
+    finally:
+        os.kill(hub, signal.SIGCONT)
+        piped(place, "up", "--stop")
+
+
+def test_in_the_foreground_it_does_not_stay_for_what_runs_already(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    first = json.loads(piped(place, "up", "--background", "--port", "0", "--json").stdout)
+    try:
+        again = piped(place, "up", "--port", "0", "--json")
+        assert (again.returncode, json.loads(again.stdout)) == (DONE, first)
+        assert b"running already" in again.stderr
+        assert all(map(is_running, pids(first)))
+    finally:
+        piped(place, "up", "--stop")
 
 
 def test_no_token_stands_in_the_arguments_of_a_process(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def packed(*parts: bytes) -> Canned:
 
 @dataclass
 class HubDesk(Desk):
-    """What the Hub knows."""
+    """What the Hub knows. `mistaken` is a request that it takes every event for."""
+
+    mistaken: Mapping[str, Any] | None = None
 
     def answer(self, request: Seen) -> Canned:
         """Return the answer to a request; requests come one after the other."""
@@ -62,19 +64,21 @@ class HubDesk(Desk):
     def observe(self, body: Mapping[str, Any]) -> ObserveAnswer:
         """Decide on an event, once for each key."""
         key, forbidden = body["idempotency_key"], body["event"]["target"] == FORBIDDEN
+        judged = self.mistaken or body
         if key not in self._known:
-            tool = {"tool": "browser_observe"}
-            self._known[key] = self.session.append(denied(**tool) if forbidden else permitted(**tool))
+            tool = {"tool": _tool(judged)}
+            step = denied(**tool) if forbidden else permitted(**tool)
+            self._known[key] = self.session.append(step, _arguments(judged))
             self.decided[key] += 1
         receipt = self._known[key]
         return ObserveAnswer(
             session_id=_KEY,
             ardur_session_id=SESSION,
             decision="DENY" if forbidden else "PERMIT",
-            policy=_policy(receipt.claims.verdict),
+            policy=_policy(receipt.claims.verdict, _arguments(judged)),
             receipt_id=receipt.claims.receipt_id,
             receipt=_receipt(receipt),
-            session_review=_review(receipt),
+            session_review=_review(receipt, body["source"]["type"]),
         )
 
 
@@ -85,8 +89,18 @@ def _export(request: Seen) -> Canned:
     return packed(*(whole[at : at + 1000] for at in range(0, len(whole), 1000)))
 
 
-def _policy(verdict: Any) -> PolicyAnswer:
-    return PolicyAnswer(decision=verdict, reason="so it is", tool_name="browser_observe", arguments={})
+def _tool(body: Mapping[str, Any]) -> str:
+    source = body["source"]["type"]
+    return "cli_command" if source == "cli" and body["event"]["command"] else f"{source}_observe"
+
+
+def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {name: value for name, value in body["event"].items() if value is not None}
+    return facts | ({"action_class": facts["action_class"].strip().lower()} if "action_class" in facts else {})
+
+
+def _policy(verdict: Any, arguments: dict[str, Any]) -> PolicyAnswer:
+    return PolicyAnswer(decision=verdict, reason="so it is", tool_name="browser_observe", arguments=arguments)
 
 
 def _receipt(receipt: SignedReceipt) -> ReceiptAnswer:
@@ -102,11 +116,11 @@ def _receipt(receipt: SignedReceipt) -> ReceiptAnswer:
     )
 
 
-def _review(receipt: SignedReceipt) -> ReviewAnswer:
+def _review(receipt: SignedReceipt, source: str) -> ReviewAnswer:
     return ReviewAnswer(
         session_id=_KEY,
         ardur_session_id=SESSION,
-        source={"type": "browser"},
+        source={"type": source},
         provider="example",
         title="example",
         status="active",
@@ -155,7 +169,7 @@ _ANSWERS: Mapping[tuple[str, str], Callable[[HubDesk, Mapping[str, Any]], Any]] 
     ("GET", "/health"): lambda _desk, _body: HealthAnswer(schema_version=SCHEMA_VERSION, version="0"),
     ("GET", "/v1/status"): lambda _desk, _body: _status(),
     ("POST", "/v1/sessions/start"): lambda _desk, body: _start(body),
-    ("POST", "/v1/policy/check"): lambda _desk, _body: CheckAnswer(policy=_policy("compliant")),
+    ("POST", "/v1/policy/check"): lambda _desk, _body: CheckAnswer(policy=_policy("compliant", {})),
     ("POST", "/v1/events/observe"): HubDesk.observe,
     ("POST", f"/v1/sessions/{SESSION}/attest"): lambda _desk, body: AttestAnswer(
         **statement(ended=body["end"])._asdict()

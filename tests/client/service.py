@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         whole = isinstance(given.body, bytes)
         self.send_response(given.status)
         framing = {"Content-Length": str(len(given.body))} if isinstance(given.body, bytes) else _CHUNKED
-        for name, value in (framing | dict(given.headers)).items():
+        for name, value in (_KIND | framing | dict(given.headers)).items():
             self.send_header(name, value)
         self.end_headers()
         for part in [given.body] if isinstance(given.body, bytes) else given.body:
@@ -277,6 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+_KIND = {"Content-Type": "application/json"}
 _CHUNKED = {"Transfer-Encoding": "chunked"}
 
 

@@ -33,6 +33,8 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
 
     Example: remit attest --end
     """
+    if session_id == "":
+        raise click.BadParameter("must not be empty", param_hint="SESSION_ID")
     newest, keyring = _newest(home, as_json=as_json)
     with opened_home(home, as_json=as_json) as opened:
         running = running_hub(opened)

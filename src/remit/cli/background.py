@@ -27,7 +27,7 @@ from remit.errors import (
 from remit.http.record import Running, ServiceName, all_running
 from remit.ledger.home import Home
 
-__all__ = ["NAMES", "Listening", "start_in_background", "stop_in_background"]
+__all__ = ["NAMES", "Listening", "end_children", "start_in_background", "stop_in_background"]
 
 # As people call them.
 NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
@@ -68,7 +68,23 @@ def start_in_background(
                 stderr=log,
                 start_new_session=True,
             )
-        return _heard(child, service)
+        try:
+            return _heard(child, service)
+        except BaseException:  # whoever is interrupted, or told otherwise, leaves nothing behind
+            end_children([child])
+            raise
+
+
+def end_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
+    """End what was started just now, by force if it takes too long."""
+    for child in children:
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 def _log_of(home: Home, service: ServiceName) -> str:
@@ -94,14 +110,11 @@ def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> Listening:
 
 
 def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
-    """Return the first line that the service says; one that says nothing in time is ended."""
+    """Return the first line that the service says, if it says one in time."""
     if child.stdout is None:
         return b""
     with child.stdout as output:
-        if select.select([output], [], [], _START_S)[0]:
-            return output.readline()
-        child.kill()
-        return b""
+        return output.readline() if select.select([output], [], [], _START_S)[0] else b""
 
 
 def _failure(code: str, message: str, service: ServiceName) -> RemitError:
@@ -129,15 +142,20 @@ def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 
-def stop_in_background(home: Home, service: ServiceName) -> list[Running]:
-    """Stop the services of this name that run over a home, and return which they were."""
-    stopping = all_running(home, service)
-    for running in stopping:
+def stop_in_background(home: Home, *services: ServiceName) -> list[Running]:
+    """Stop the services of these names that run over a home, all at once, and return which they were."""
+    stopping = _all_of(home, services)
+    for _, running in stopping:
         with suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    while left := [running for running in all_running(home, service) if running in stopping]:
+    while left := [one for one in _all_of(home, services) if one in stopping]:
         if time.monotonic() > deadline:
-            raise ServiceUnavailable(f"the {NAMES[service]} (process {left[0].pid}) does not stop")
+            named = " and ".join(f"the {NAMES[service]} (process {running.pid})" for service, running in left)
+            raise ServiceUnavailable(f"still running, though told to stop: {named}")
         time.sleep(_LOOK_S)
-    return stopping
+    return [running for _, running in stopping]
+
+
+def _all_of(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, Running]]:
+    return [(service, running) for service in services for running in all_running(home, service)]

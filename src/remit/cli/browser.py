@@ -1,17 +1,24 @@
 """`remit open`: the dashboard, in a browser, which is given a file of the home that sends it on."""
 
+import os
+import sys
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import click
 
-from remit.cli.hub_reaching import running_hub, token_of
-from remit.cli.opening import opened_home
+from remit.cli.hub_reaching import home_of_hub, running_hub, token_of
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data
 from remit.errors import ServiceUnavailable
 from remit.hub.opening import write_opening
 
 __all__ = ["open_dashboard"]
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 @click.command("open")
@@ -24,7 +31,7 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
 
     Example: remit open
     """
-    with opened_home(home, as_json=as_json) as opened:
+    with home_of_hub(home, as_json=as_json) as opened:
         dashboard = f"{running_hub(opened).listening}/dashboard"
         address = f"{dashboard}?token={token_of(opened)}"
         if not is_printed:
@@ -37,7 +44,22 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
 
 
 def _browse(url: str) -> None:
-    if not webbrowser.open(url):
+    with _stdout_kept():
+        opened = webbrowser.open(url)
+    if not opened:
         refused = ServiceUnavailable("no browser could be started")
         refused.add_note("Open the address in one yourself: remit open --print")
         raise refused
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Let programs that are started meanwhile print to stderr: stdout is for what this command says."""
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    try:
+        os.dup2(_STDERR, _STDOUT)
+        yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)

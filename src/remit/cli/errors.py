@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import click
 
+from remit.cli.output import OutputLost
 from remit.errors import (
     AccessError,
     CertificateUnusable,
@@ -32,6 +33,7 @@ from remit.errors import (
     RequestError,
     ServiceError,
     ServiceRefused,
+    SessionNotFound,
     SqliteUnsafe,
     StateCorrupt,
     StateError,
@@ -98,7 +100,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     HubTokenRequired: "Let the Hub read its token again: kill -HUP its process (remit doctor), or start it anew.",
     ServiceError: "Look whether the service runs: remit doctor",
     HubUnavailable: "Start the Hub with: remit hub; or look at: remit doctor",
-    ServiceRefused: "Look at what was sent; docs/spec/proxy.md shows every request.",
+    ServiceRefused: "Look at what was sent; docs/api.md shows every request.",
     PortInUse: "Choose another port, or 0 to let the system choose, on an address of this machine.",
     CertificateUnusable: "Name the files of a certificate and its key in PEM form, readable for this user.",
     LedgerError: "Look whether the disk is full or failing, then try again.",
@@ -125,7 +127,9 @@ def advice_for(error: RemitError) -> str:
     return own[0] if own else _nearest(ADVICE, _kind_of(error))
 
 
-_ANSWERED: Final[Mapping[str, type[RemitError]]] = {kind.code: kind for kind in (HubTokenRequired, TokenRequired)}
+_ANSWERED: Final[Mapping[str, type[RemitError]]] = {
+    kind.code: kind for kind in (HubTokenRequired, SessionNotFound, TokenRequired)
+}
 
 
 def _kind_of(error: RemitError) -> type[RemitError]:
@@ -136,16 +140,22 @@ def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T
     return next(table[above] for above in kind.__mro__ if above in table)
 
 
+def _answered(error: RemitError) -> tuple[str, str]:
+    """Return what programs are told: the words and the code of the service, where one has refused."""
+    return getattr(error, "error", str(error)), getattr(error, "error_code", error.code)
+
+
 @contextmanager
 def reported(*, as_json: bool) -> Iterator[None]:
     """Turn an error into two lines on stderr, or one document on stdout, and the exit code."""
     try:
         yield
     except RemitError as error:
-        tell(str(error), error.code, advice_for(error), as_json=as_json)
+        said, code = _answered(error) if as_json else (str(error), error.code)
+        tell(said, code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
-    except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
-        raise  # a reader of ours that has gone is no error: the program ends
+    except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputLost):
+        raise  # the program says how this ends; a reader of ours that has gone is no error
     except Exception as error:  # the edge of the program: whatever it is, it is our fault
         kind = type(error).__name__
         tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)

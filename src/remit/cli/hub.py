@@ -68,7 +68,7 @@ def hub(
     if context.invoked_subcommand is not None:
         return _refuse_options(context)
     if stop:
-        return stop_running("hub", home, as_json=as_json)
+        return stop_running("hub", home=home, as_json=as_json)
     with reported(as_json=as_json):
         options = hub_options(home, **chosen)
     if background:

@@ -9,16 +9,30 @@ from contextlib import contextmanager
 from typing import Final
 
 from remit.claims.keys import Keyring
-from remit.cli.opening import opened_home
+from remit.cli.errors import reported
 from remit.client.hub import Hub
-from remit.config import load_settings
-from remit.errors import HubUnavailable
+from remit.config import home_path, load_settings
+from remit.errors import HubUnavailable, StateMissing
 from remit.http.record import Running, load_running
-from remit.ledger.home import Home
+from remit.ledger.home import Home, open_home
 
-__all__ = ["reach_hub", "reached_hub", "running_hub", "token_of"]
+__all__ = ["home_of_hub", "reach_hub", "reached_hub", "running_hub", "token_of"]
 
 _START: Final = "Start it, and the proxy with it: remit up --background"
+_MAKE: Final = "Look whether --home or REMIT_HOME names the right folder; to make one, and start the Hub: remit up"
+
+
+@contextmanager
+def home_of_hub(option: str | None, *, as_json: bool) -> Iterator[Home]:
+    """Give the home whose Hub is wanted; errors are told by `reported`."""
+    with reported(as_json=as_json):
+        try:
+            home = open_home(home_path(option), create=False)
+        except StateMissing as missing:
+            missing.add_note(_MAKE)
+            raise
+        with home:
+            yield home
 
 
 def running_hub(home: Home) -> Running:
@@ -51,5 +65,5 @@ def reach_hub(
 @contextmanager
 def reached_hub(option: str | None, *, as_json: bool) -> Iterator[Hub]:
     """Give a client of the Hub of the home; errors are told by `reported`."""
-    with opened_home(option, as_json=as_json) as home, reach_hub(home, running_hub(home)) as hub:
+    with home_of_hub(option, as_json=as_json) as home, reach_hub(home, running_hub(home)) as hub:
         yield hub

@@ -10,14 +10,15 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, TextIO
 
 import click
 
 from remit.cli.errors import DONE, USAGE, advice_for, exit_code, tell
+from remit.cli.output import OutputLost, watched_output
 from remit.cli.render import shown
 from remit.errors import LedgerUnavailable
 
@@ -28,14 +29,6 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 READER_GONE: Final = 128 + signal.SIGPIPE
 USAGE_CODE: Final = "usage"
 _SHOWN_LENGTH: Final = 500
-
-
-class _OutputLost(Exception):
-    """What was printed could not be written; `reason` says why."""
-
-    def __init__(self, reason: int | None) -> None:
-        super().__init__()
-        self.reason = reason
 
 
 class Program(click.Group):
@@ -59,12 +52,12 @@ class Program(click.Group):
 
     def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - the library's own
         """Read the arguments; help is printed here."""
-        with _watched_output():
+        with watched_output():
             return super().make_context(*args, **attributes)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
-        with _watched_output():
+        with watched_output():
             answer: object = super().invoke(ctx)
             return answer
 
@@ -101,7 +94,7 @@ class Program(click.Group):
             with suppress(OSError):
                 _tell_usage(error, as_json=as_json)
             return USAGE
-        except _OutputLost as lost:
+        except OutputLost as lost:
             return _tell_lost(lost)
         return answer if isinstance(answer, int) else DONE
 
@@ -115,19 +108,6 @@ def _replace_closed_output() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8", closefd=False)
 
 
-@contextmanager
-def _watched_output() -> Iterator[None]:
-    """Raise `_OutputLost` if what is printed meanwhile cannot be written."""
-    try:
-        try:
-            yield
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
-    except OSError as error:
-        raise _OutputLost(error.errno) from None
-
-
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
         return error.show()
@@ -137,7 +117,7 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     return tell(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
 
 
-def _tell_lost(lost: _OutputLost) -> int:
+def _tell_lost(lost: OutputLost) -> int:
     if lost.reason == errno.EPIPE:
         return READER_GONE
     said = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")

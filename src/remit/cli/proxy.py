@@ -70,7 +70,7 @@ def proxy(
     Example: remit proxy --port 8443
     """
     if stop:
-        return stop_running("proxy", home, as_json=as_json)
+        return stop_running("proxy", home=home, as_json=as_json)
     with reported(as_json=as_json):
         options = ProxyOptions(
             home=str(home_path(home)),

@@ -1,7 +1,7 @@
 """`remit setup`: a home with its ledger, keys and Hub token, as often as one likes."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -24,7 +24,10 @@ from remit.config import (
 from remit.http.hosts import url_host
 from remit.http.record import all_running
 
-__all__ = ["Prepared", "prepare", "setup"]
+__all__ = ["OPENED_BY", "Prepared", "prepare", "setup"]
+
+# Beside the bare address, which asks a browser for the token.
+OPENED_BY: Final = "open it with: remit open"
 
 
 class Prepared(NamedTuple):
@@ -58,13 +61,13 @@ def setup(
     Example: remit setup --port 8765
     """
     with reported(as_json=as_json):
+        if host is not None:
+            check_hub_host(host, "--host")
         unit = unit_for(home_path(home)) if service else None
         if unit is not None:
             check_unit(unit, force=force)
+            write_unit(unit)  # before a token is made that would not be shown if this failed
     prepared = prepare(home, host=host, port=port, rotate=rotate_token, as_json=as_json)
-    with reported(as_json=as_json):
-        if unit is not None:
-            write_unit(unit)
     _show(home_path(home), prepared, unit, as_json=as_json)
 
 
@@ -106,7 +109,7 @@ def _show(path: Path, prepared: Prepared, unit: Unit | None, *, as_json: bool) -
         told |= {"token": prepared.made} if prepared.made else {}
         told |= {"service": {"file": str(unit.path), "enable": unit.enable}} if unit else {}
         return show_data(told)
-    facts = {"home": str(path), "hub": prepared.hub_url, "dashboard": dashboard}
+    facts = {"home": str(path), "hub": prepared.hub_url, "dashboard": f"{dashboard} ({OPENED_BY})"}
     facts |= {"token": prepared.made or "is there already: remit token hub"}
     facts |= {"service": str(unit.path), "enable": unit.enable} if unit else {}
     return show_facts(facts | {"next": "remit up, then remit open"})

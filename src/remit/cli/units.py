@@ -20,6 +20,9 @@ __all__ = ["Unit", "check_unit", "launchd_agent", "systemd_unit", "unit_for", "w
 
 _PLACE: Final = "--service"
 _NAME: Final = "remit"
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
 _UNIT: Final = """\
 [Unit]
 Description=Remit: the Personal Hub and the governance proxy
@@ -116,15 +119,23 @@ def check_unit(unit: Unit, *, force: bool) -> None:
 
 
 def write_unit(unit: Unit) -> None:
-    """Write the file whole, or not at all."""
+    """Write the file whole, or not at all. What is made is its owner's alone, whatever the umask."""
     unfinished = unit.path.with_name(f".{unit.path.name}.{secrets.token_hex(8)}")
     try:
-        unit.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(unit.path.parent)
         try:
-            unfinished.write_bytes(unit.content)
+            with os.fdopen(os.open(unfinished, _NEW, _FILE_MODE), "wb") as file:
+                file.write(unit.content)
             unfinished.replace(unit.path)
         finally:
             with suppress(FileNotFoundError):
                 unfinished.unlink()
     except OSError:
         raise FieldInvalid(f"{unit.path.name} cannot be written", place=_PLACE) from None
+
+
+def _make_folders(last: Path) -> None:
+    """Make a folder, and those above it that are not there: `Path.mkdir` would leave their modes to the umask."""
+    for folder in (*reversed(last.parents), last):
+        if not folder.is_dir():
+            folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)

@@ -6,30 +6,32 @@ before goes on.
 
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
-from remit.cli.background import NAMES, Listening, stop_in_background
+from remit.cli.background import NAMES, Listening, end_children
+from remit.cli.errors import DONE
 from remit.cli.hub import hub_options
 from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
+from remit.cli.output import watched_output
 from remit.cli.render import note, show_data, show_facts
-from remit.cli.serving import show_stopped, start_with
-from remit.cli.setup import prepare
+from remit.cli.serving import start_with, stop_running
+from remit.cli.setup import OPENED_BY, prepare
 from remit.config import collector, home_path, user_home
-from remit.errors import RemitError, ServiceUnavailable
+from remit.errors import ServiceUnavailable
 from remit.http.record import ServiceName
 from remit.ledger.home import Home
 from remit.proxy.options import ProxyOptions
 
 __all__ = ["up"]
 
-_STOP_S: Final = 8.0
+# As a shell counts a program that a signal has ended.
+_SIGNALLED: Final = 128
 _NEXT: Final = """
 Next:
   remit open         the dashboard, in a browser
@@ -47,39 +49,65 @@ Next:
 def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home: str | None, as_json: bool) -> None:
     """Start the Hub and the proxy, and print where they listen. The home is set up first, if it is not.
 
-    Ctrl-C or SIGTERM stops both. If one of them ends by itself, the other is stopped too: exit code 69.
+    Ctrl-C or SIGTERM stops both. If one of them ends by itself, the other is stopped too: exit code 69. One that runs
+    already is said to, and goes on; if both do, there is nothing to stay for, and the exit code is 0.
 
     Example: remit up --background
     """
     if stop:
-        return _stop(home, as_json=as_json)
+        return stop_running("hub", "proxy", home=home, as_json=as_json)
     prepare(home, as_json=as_json)
     with opened_home(home, as_json=as_json) as opened:
-        ending = _listen_for_signals() if not background else None
-        started = _start(opened, home, port, proxy_port)
-        _show(started, as_json=as_json)
-        if ending is not None:
+        ending = _listen_for_signals()
+        started = _start(opened, _asked(home, port, proxy_port), ending, stays=not background)
+        if background:
+            return _show(started, as_json=as_json)
+        try:
+            _show(started, as_json=as_json)
             _stay(ending, started)
+        finally:
+            end_children(_children(started))
     return None
 
 
-def _start(opened: Home, home: str | None, port: int | None, proxy_port: int) -> dict[ServiceName, Listening]:
-    """Start both, or neither."""
+_Asked: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
+# What tells that it is time to end: the number of a signal, or the name of a service that has ended by itself.
+_Ending: TypeAlias = "SimpleQueue[ServiceName | int]"
+
+
+def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
+    """Return the options of both, as their commands take them, and what is beyond the usual in them."""
     path = home_path(home)
     hub = hub_options(home, port=port)
     proxy = ProxyOptions(home=str(path), port=proxy_port, user_home=user_home(), otlp_endpoint=collector())
-    asked: dict[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]] = {
+    return {
         "hub": ({"home": path, "host": hub.host, "port": hub.port}, hub.asked()),
         "proxy": ({"home": path, "port": proxy_port}, proxy.asked()),
     }
+
+
+def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict[ServiceName, Listening]:
+    """Start both, or neither: a signal that comes meanwhile takes back what was started."""
     started = dict[ServiceName, Listening]()
     try:
         for service, (given, beyond) in asked.items():
             started[service] = start_with(opened, service, given, beyond)
-    except RemitError:
-        _end([one.child for one in started.values() if one.child])
+            _leave_if_told(ending, stays=stays)
+    except BaseException:
+        end_children(_children(started))
         raise
     return started
+
+
+def _leave_if_told(ending: _Ending, *, stays: bool) -> None:
+    """Exit if a signal has come. Whoever was to stay until then has done what was asked."""
+    if not ending.empty():
+        number = ending.get()
+        raise SystemExit(DONE if stays or not isinstance(number, int) else _SIGNALLED + number)
+
+
+def _children(started: Mapping[ServiceName, Listening]) -> "list[subprocess.Popen[bytes]]":
+    return [one.child for one in started.values() if one.child is not None]
 
 
 def _show(started: Mapping[ServiceName, Listening], *, as_json: bool) -> None:
@@ -87,57 +115,36 @@ def _show(started: Mapping[ServiceName, Listening], *, as_json: bool) -> None:
         if listening.child is None:
             note(f"the {NAMES[service]} was running already")
     dashboard = f"{started['hub'].address}/dashboard"
-    if as_json:
-        both = {str(service): {"listening": one.address, "pid": one.pid} for service, one in started.items()}
-        show_data({"ok": True, **both, "dashboard": dashboard})
-    else:
-        show_facts({**{service: one.address for service, one in started.items()}, "dashboard": dashboard})
-        click.echo(_NEXT)
-    sys.stdout.flush()
+    with watched_output():
+        if as_json:
+            both = {str(service): {"listening": one.address, "pid": one.pid} for service, one in started.items()}
+            return show_data({"ok": True, **both, "dashboard": dashboard})
+        where = {str(service): one.address for service, one in started.items()}
+        show_facts(where | {"dashboard": f"{dashboard} ({OPENED_BY})"})
+        return click.echo(_NEXT)
 
 
-def _listen_for_signals() -> "SimpleQueue[ServiceName | None]":
-    """Return what tells that it is time to end: by a signal, or by the name of a service that has ended by itself."""
-    ending: SimpleQueue[ServiceName | None] = SimpleQueue()
+def _listen_for_signals() -> _Ending:
+    """Return what tells that it is time to end. Signals wait there: one that struck at once could orphan a child."""
+    ending: _Ending = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: ending.put(None))
+            signal.signal(number, lambda number, _frame: ending.put(number))
     return ending
 
 
-def _stay(ending: "SimpleQueue[ServiceName | None]", started: Mapping[ServiceName, Listening]) -> None:
-    """Wait for the end, and stop what was started here."""
+def _stay(ending: _Ending, started: Mapping[ServiceName, Listening]) -> None:
+    """Wait for the end of what was started here; raise if it came by itself."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:
         return
     for service, child in children.items():
         Thread(target=_tell_end, args=(service, child, ending), daemon=True).start()
     first = ending.get()
-    _end(list(children.values()))
-    if first is not None:
+    if not isinstance(first, int):
         raise ServiceUnavailable(f"the {NAMES[first]} has ended by itself: log/{first}.log in the home says why")
 
 
-def _tell_end(
-    service: ServiceName, child: "subprocess.Popen[bytes]", ending: "SimpleQueue[ServiceName | None]"
-) -> None:
+def _tell_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ending) -> None:
     child.wait()
     ending.put(service)
-
-
-def _end(children: "Sequence[subprocess.Popen[bytes]]") -> None:
-    for child in children:
-        child.terminate()
-    for child in children:
-        try:
-            child.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _stop(home: str | None, *, as_json: bool) -> None:
-    with opened_home(home, as_json=as_json) as opened:
-        services: tuple[ServiceName, ...] = ("hub", "proxy")
-        stopped = [running.listening for service in services for running in stop_in_background(opened, service)]
-    show_stopped(stopped, "neither the Hub nor the proxy of this home is running", as_json=as_json)

@@ -68,4 +68,4 @@ def refusal(call: Call[_Answer], reply: Reply, settings: Settings) -> RemitError
     for secret in filter(None, (call.secret, settings.token, settings.admin_token)):
         text = text.replace(secret, "...")
     message = f"{settings.place} refused with {status} {said.error_code}: {quote(text)}"
-    return ServiceRefused(message, status=status, error_code=said.error_code)
+    return ServiceRefused(message, status=status, error_code=said.error_code, error=text)

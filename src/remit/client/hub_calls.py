@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec import to_builtins
 
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import canonicalize
 from remit.claims.jws import unsafe_peek
-from remit.claims.receipt import verify_receipt
 from remit.claims.shapes import shape
 from remit.claims.strictjson import parse_object
 from remit.client import calls
 from remit.client.beliefs import Grounds, must
 from remit.client.call import Call, take_any
+from remit.client.hub_beliefs import check_observed
 from remit.messages.hub import (
     CheckAnswer,
     Event,
@@ -76,7 +76,7 @@ def observe(
     request = _observed(source, event, session, mission, key)
 
     def check(answer: ObserveAnswer, grounds: Grounds) -> None:
-        _check_observed(answer, grounds, key, is_drawn=idempotency_key is None)
+        check_observed(answer, request, grounds, is_drawn=idempotency_key is None)
 
     return Call("POST", "/v1/events/observe", ObserveAnswer, check, _body(request))
 
@@ -115,18 +115,3 @@ def _observed(
         mission=mission,
         idempotency_key=key,
     )
-
-
-def _check_observed(answer: ObserveAnswer, grounds: Grounds, key: str, *, is_drawn: bool) -> None:
-    """Raise for a PERMIT that is not one in every part, and for a receipt that is not that of the answer."""
-    permits, receipt = answer.decision == "PERMIT", answer.receipt
-    must(receipt.receipt_id == answer.receipt_id, "is of another receipt", "$.receipt_id")
-    must(receipt.receipt_hash == sha256_hex(receipt.jwt.encode()), "is of another receipt", "$.receipt.receipt_hash")
-    must(answer.policy.decision == receipt.verdict == "compliant" or not permits, "permits a denial", "$.decision")
-    if grounds.keyring is not None:
-        claims = verify_receipt(receipt.jwt, grounds.keyring).claims
-        must(claims.receipt_id == answer.receipt_id, "is of another receipt", "$.receipt_id")
-        must(claims.grant_id == answer.ardur_session_id, "is of another session", "$.receipt.jwt")
-        must(claims.verdict == receipt.verdict, "is not what the receipt says", "$.receipt.verdict")
-        must(not is_drawn or grounds.is_fresh(claims.iat), "is older than the event", "$.receipt.jwt")
-        must(grounds.given.take(claims.receipt_id, key), "was given for another event", "$.receipt.jwt")

@@ -18,7 +18,7 @@ from remit.client.attempts import OK, Outcome, Reply, Silence, pause_s, read_ret
 from remit.client.beliefs import Given, Grounds
 from remit.client.call import Call
 from remit.client.settings import Settings
-from remit.client.stream import PACKED, Parts
+from remit.client.stream import NOT_OURS, PACKED, Parts, is_json
 from remit.messages.shared import Answer
 from remit.version import __version__
 
@@ -95,9 +95,12 @@ class Wire:
         try:
             async with asyncio.timeout(limit_s):
                 response = await self._send(call, limit_s, packed=True)
-                if response.status_code == OK:
+                if response.status_code != OK:
+                    return await _read(response)
+                if is_json(response.headers):
                     return Parts(response, limit_s)
-                return await _read(response)
+                await response.aclose()
+                return NOT_OURS
         except TimeoutError:
             return Silence("it took too long")
         except (httpx.HTTPError, OSError) as error:
