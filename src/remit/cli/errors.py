@@ -142,7 +142,7 @@ def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T
 
 def _answered(error: RemitError) -> tuple[str, str]:
     """Return what programs are told: the words and the code of the service, where one has refused."""
-    return getattr(error, "error", str(error)), getattr(error, "error_code", error.code)
+    return getattr(error, "error", "") or str(error), getattr(error, "error_code", error.code)
 
 
 @contextmanager
