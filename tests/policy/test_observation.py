@@ -426,3 +426,23 @@ def test_text_of_an_event_names_no_resource() -> None:
     assert decision.action.effects == ()
     assert decision.action.doubts == ()
     assert decision.permits
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("rm -rf ~", "dangerous_effect"),
+        ("rm -rf /data/people/ada", "dangerous_effect"),
+        ("rm -rf /data/people", "dangerous_effect"),
+        ("chmod -R 777 ~", "dangerous_effect"),
+        ("rm -rf ~/project/build", None),
+        ("rm -rf /data/people/adam", None),
+    ],
+)
+def test_the_home_of_the_user_is_a_home_wherever_it_lies(command: str, code: str | None) -> None:
+    files = HomeFiles()
+    files.home = "/data/people/ada"
+    engines = (ObservationEngine("/data/people/ada/"), NativeEngine())
+    under = mission(allowed_tools=("cli_command",), resource_scope=("**",))
+    decision = judged("cli_command", {"command": command}, under=under, engines=engines, files=files)
+    assert decision.code == code

@@ -47,6 +47,10 @@ class ObservationEngine:
 
     name = _NAME
 
+    def __init__(self, home: str | None = None) -> None:
+        """Know the home of the user, wherever it lies; other homes are known by where they usually do."""
+        self._home = home.rstrip("/") if home else None
+
     def judge(self, case: Case) -> Finding:
         """Return the first objection, or that there is none."""
         standing, arguments = case.standing, case.call.arguments
@@ -58,7 +62,7 @@ class ObservationEngine:
         if done in _OUTWARD and _names_secret(target):
             reason = f"it {done}s to {worded(str(target))}, which names a secret"
             return Finding(_NAME, "secret_target", reason, _LOOK)
-        danger = next(_dangers(case.action), None)
+        danger = next(_dangers(case.action, self._home), None)
         return Finding(_NAME, "dangerous_effect", danger, _LOOK) if danger is not None else _NOTHING
 
 
@@ -112,11 +116,11 @@ def _compiled(before: str, patterns: Sequence[str], after: str) -> re.Pattern[st
     return re.compile(before + _alternatives(patterns) + after, re.IGNORECASE | re.DOTALL)
 
 
-def _dangers(action: Action) -> Iterator[str]:
+def _dangers(action: Action, home: str | None) -> Iterator[str]:
     """Yield what is dangerous in the effects of an action, in words."""
     yield from _programs(action)
     for effect in action.effects:
-        if why := _why(effect, action):
+        if why := _why(effect, action, home):
             yield f"it {describe(effect._replace(resource=effect.resource[:_SHOWN]))}, {why}"
     yield from _downloads(action)
     for doubt in action.doubts:
@@ -126,7 +130,7 @@ def _dangers(action: Action) -> Iterator[str]:
             yield f"it touches {worded(doubt.word)}, which is a credential store"
 
 
-def _why(effect: Effect, action: Action) -> str:
+def _why(effect: Effect, action: Action, home: str | None) -> str:
     """Return why one effect is dangerous, or nothing."""
     if effect.verb == "read":
         return "which is a credential store" if _is_store(effect.resource) else ""
@@ -137,9 +141,15 @@ def _why(effect: Effect, action: Action) -> str:
         return "which is the root of everything"
     if tables.system.fullmatch(path) and not tables.free.fullmatch(path):
         return "which is a device" if path.lower().startswith("/dev/") else "which belongs to the system"
-    if tables.whole.fullmatch(path) and (effect.verb == "delete" or _is_changed(effect, action)):
+    is_whole = tables.whole.fullmatch(path) is not None or _holds(path, home)
+    if is_whole and (effect.verb == "delete" or _is_changed(effect, action)):
         return "which is a home or holds what many need"
     return ""
+
+
+def _holds(path: str, home: str | None) -> bool:
+    """Tell whether a path is the home of the user, or holds it."""
+    return bool(home) and f"{home}/".startswith(f"{path}/")
 
 
 def _is_changed(effect: Effect, action: Action) -> bool:

@@ -101,7 +101,7 @@ def _means(ledger: Ledger, keys: Keys, engines: Sequence[Engine], files: Files, 
     return Means(
         keys=keys,
         engines=engines,
-        observers=(ObservationEngine(), *engines),
+        observers=(ObservationEngine(files.home), *engines),
         files=files,
         clock=clock,
         stopwatch=time.perf_counter,
