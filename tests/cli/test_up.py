@@ -111,8 +111,7 @@ def broken_output(kind: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-@pytest.mark.parametrize("words", [[], ["--json"]], ids=str)
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize(("kind", "words"), [*((kind, []) for kind in OUTPUTS), ("full", ["--json"])], ids=str)
 def test_in_the_foreground_output_that_is_lost_ends_both(tmp_path: Path, kind: str, words: list[str]) -> None:
     place = tmp_path / "home"
     with broken_output(kind) as output:
