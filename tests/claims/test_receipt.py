@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
 from remit import Receipt, SignedReceipt, canonicalize, extend, parse_json, parse_receipt, sign_receipt, verify_receipt
-from remit.claims.receipt import LegacyBudgetDelta, LineageBudgetDelta, Measurement
+from remit.claims.receipt import MAX_TOOL, LegacyBudgetDelta, LineageBudgetDelta, Measurement, named_tool
 from remit.claims.shapes import encode
 from remit.errors import FieldInvalid, InputError
 from tests.claims.schema_walk import SCHEMA, breakages, obeying
@@ -246,3 +246,10 @@ def test_a_receipt_by_hand_is_held_to_the_rules_when_it_is_signed() -> None:
     with pytest.raises(FieldInvalid) as caught:
         sign_receipt(structs.replace(receipt, grant_id="x"), OURS)
     assert caught.value.place == "$.grant_id"
+
+
+def test_the_name_of_a_tool_is_cut_where_it_is_long_and_still_told_from_others() -> None:
+    assert named_tool("x" * MAX_TOOL) == "x" * MAX_TOOL
+    long, other = named_tool("x" * (MAX_TOOL + 1)), named_tool("x" * MAX_TOOL + "y")
+    assert len(long) == len(other) <= MAX_TOOL
+    assert long != other

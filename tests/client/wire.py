@@ -91,6 +91,7 @@ def relay(port: int, fault: Fault, *, times: int | None = None) -> Iterator[int]
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.sleep(0.01)  # what was aborted is closed in the next turns of the loop
 
     thread = threading.Thread(target=lambda: (loop.run_until_complete(run()), loop.close()))
     thread.start()
