@@ -457,3 +457,9 @@ def test_huge_marks_of_an_observer_still_give_a_receipt_that_fits(service: Servi
     name = service.start().session.id
     evidence = Evidence(content_class="c" * 100_000)
     assert len(service.run(Evaluate(name, ALLOWED, evidence=evidence)).receipt.token) <= RECEIPT.max_length
+
+
+def test_the_target_of_a_receipt_has_no_secret_that_can_be_told(service: Service) -> None:
+    name = service.start().session.id
+    call = ToolCall("read_file", {"path": "/work/project/page?token=SEKRET"})
+    assert service.call(name, call).receipt.claims.target == "/work/project/page?token=…"

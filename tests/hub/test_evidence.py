@@ -169,3 +169,15 @@ def test_a_mission_that_says_what_is_not_known_is_refused(mission: dict[str, Any
 @pytest.mark.parametrize("command", ["ls -l", ["ls", "-l"]])
 def test_a_command_is_judged_as_it_was_sent(command: Any) -> None:
     assert report({"command": command, "exit_code": 0}).observe.event == {"command": command, "exit_code": 0}
+
+
+@pytest.mark.parametrize("said", ["send", " send", "SEND\t"])
+def test_what_was_done_is_known_however_it_is_spelt(said: str) -> None:
+    observe = report({"action_class": said}).observe
+    assert (observe.event["action_class"], observe.seen.marks) == ("send", ("send",))
+
+
+@pytest.mark.parametrize("event", [{"command": "x --token=SEKRET"}, {"target": "https://u:SEKRET@h.example/?k=SEKRET"}])
+def test_what_is_shown_of_an_event_has_no_secrets_that_can_be_told(event: dict[str, Any]) -> None:
+    (action,) = report(event).observe.seen.actions
+    assert "SEKRET" not in str(action["summary"])

@@ -495,3 +495,7 @@ def test_a_reader_that_was_closed_opens_again_for_whoever_reads_again(place: Sql
         connections[0].execute("SELECT 1")
     assert reader.session(FIRST.id) == before is not None
     reader.close()
+
+
+def test_what_is_removed_leaves_nothing_in_the_file(raw: apsw.Connection) -> None:
+    assert raw.pragma("secure_delete") == 1
