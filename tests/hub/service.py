@@ -75,6 +75,7 @@ def event(session: str, kind: str = "browser", /, **changes: Any) -> dict[str, A
 def error_of(answer: Answer) -> str:
     """Return the status and the code of an error, which has the one shape that all have."""
     assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
     assert list(answer.json) == ["ok", "error", "error_code"]
     assert answer.json["ok"] is False
     assert isinstance(answer.json["error"], str)

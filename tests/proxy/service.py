@@ -168,6 +168,7 @@ class Running(Service):
 def error_code(answer: Answer) -> str:
     """Return the code of an error, which has the one shape that all have, and says nothing of our insides."""
     assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-request-id"]
     assert list(answer.json) == ["ok", "error", "error_code"]
     assert answer.json["ok"] is False
