@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
 from remit import Mission, narrow, parse_mission
-from remit.claims.mission import SIDE_EFFECT_CLASSES
+from remit.claims.mission import SIDE_EFFECT_CLASSES, parse_program
 from remit.errors import FieldInvalid, MissionWidened
 from tests.world import MISSION
 
@@ -183,6 +183,27 @@ def test_a_working_directory_that_could_be_elsewhere_anchors_nothing(cwd: str) -
         ("a*b", "a*bb", False),
         ("*", "**", True),
         ("read", "Read", False),
+        ("Bash", "Bash(pytest)", True),
+        ("*", "Bash(pytest)", True),
+        ("B*", "Bash(pytest)", True),
+        ("B*", "Ba*(pytest)", True),
+        ("Bash(pytest)", "Bash( pytest )", True),
+        ("Bash(npm)", "Bash(npm test)", True),
+        ("*(npm)", "Bash(npm test)", True),
+        ("B*(npm)", "Ba*(npm)", True),
+        ("Bash(pytest)", "Bash", False),
+        ("Bash(pytest)", "*", False),
+        ("Bash(npm test)", "Bash(npm)", False),
+        ("Bash(npm)", "Bash(npmx)", False),
+        ("Bash(npm)", "Shell(npm)", False),
+        ("Bash(npm)", "*(npm)", False),
+        ("Bash(npm test)", "Bash(npm testing)", False),
+        ("Read", "Bash(pytest)", False),
+        ("Bash(*", "Bash(pytest)", False),
+        ("*)", "Bash(pytest)", False),
+        ("Bash(*)", "Bash(pytest)", False),
+        ("Bash(p*)", "Bash(pytest)", False),
+        ("Bash(a)*", "Bash(a)b", True),
     ],
 )
 def test_tools_are_covered_by_name_by_glob_or_by_a_fixed_beginning(own: str, asked: str, *, covered: bool) -> None:
@@ -194,6 +215,75 @@ def test_tools_are_covered_by_name_by_glob_or_by_a_fixed_beginning(own: str, ask
     with pytest.raises(MissionWidened) as caught:
         narrow(parent, child)
     assert caught.value.member == "allowed_tools"
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "covered"),
+    [
+        ("Bash(./run.sh)", "Bash(./run.sh)", False),
+        ("Bash(bin/run)", "Bash(bin/run all)", False),
+        ("Bash(/a/run.sh)", "Bash(/a/run.sh)", True),
+        ("Bash(pytest)", "Bash(pytest a/b)", True),
+        ("Bash", "Bash(./run.sh)", True),
+    ],
+)
+def test_a_relative_program_is_another_one_in_another_directory(own: str, asked: str, *, covered: bool) -> None:
+    parent = structs.replace(MISSION, allowed_tools=(own,), resource_scope=("/a",), cwd="/a")
+    child = structs.replace(parent, allowed_tools=(asked,))
+    assert narrow(parent, child).allowed_tools == (asked,) or not covered
+    moved = structs.replace(child, cwd="/a/b")
+    if covered:
+        narrow(parent, moved)
+        return
+    with pytest.raises(MissionWidened) as caught:
+        narrow(parent, moved)
+    assert caught.value.member == "allowed_tools"
+
+
+WORDS = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).map(tuple)
+TOOLS = st.sampled_from(["T", "U", "T*", "?", "*"])
+NAMED = st.one_of(TOOLS, st.builds(lambda tool, words: f"{tool}({' '.join(words)})", TOOLS, WORDS))
+
+
+@given(st.lists(NAMED, max_size=3).map(tuple), st.lists(NAMED, max_size=3).map(tuple), WORDS)
+def test_a_delegate_never_runs_a_program_its_parent_may_not(
+    own: tuple[str, ...], asked: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    parent = structs.replace(MISSION, allowed_tools=own)
+    try:
+        child = narrow(parent, structs.replace(MISSION, allowed_tools=asked))
+    except MissionWidened:
+        return
+    for tool in ("T", "U"):
+        assert runs(parent, tool, words) or not runs(child, tool, words)
+
+
+def runs(mission: Mission, tool: str, words: tuple[str, ...]) -> bool:
+    """Whether a mission lets a tool run a command that starts with these words."""
+    for entry in mission.allowed_tools:
+        named, wanted = parse_program(entry) or (entry, ())
+        if fnmatchcase(tool, named) and words[: len(wanted)] == wanted:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ("Bash(pytest)", ("Bash", ("pytest",))),
+        ("Bash( npm  test )", ("Bash", ("npm", "test"))),
+        ("a(b(c))", ("a", ("b(c)",))),
+        ("Bash", None),
+        ("Bash()", None),
+        ("Bash( )", None),
+        ("(pytest)", None),
+        ("Bash(pytest", None),
+        ("Bash(pytest) ", None),
+        ("Bash)pytest(", None),
+    ],
+)
+def test_a_program_stands_in_brackets_behind_its_tool(entry: str, named: tuple[str, tuple[str, ...]] | None) -> None:
+    assert parse_program(entry) == named
 
 
 def test_long_scopes_do_not_take_longer_than_their_length_explains() -> None:

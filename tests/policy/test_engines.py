@@ -21,7 +21,11 @@ GROWN = {
     "session_ended": "revoked",
     "dangerous_effect": "policy_denied",
     "secret_target": "policy_denied",
+    "governance_guarded": "policy_denied",
     "denied_but_run": "policy_denied",
+    "run_unasked": "policy_denied",
+    "coverage_gap": "policy_denied",
+    "enforcement_gap": "policy_denied",
 }
 
 

@@ -1,13 +1,15 @@
 """The passport's own rules: their order, their codes, and remedies that really help."""
 
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.engines import Change, Remedy, Standing
-from remit.policy.native import names_tool
+from remit.policy.entries import names_tool
+from remit.policy.files import SeenFiles
 from tests.policy.judging import BASE, STANDING, applied, judged, mission
 
 READ: dict[str, JSON] = {"file_path": "/etc/passwd"}
@@ -94,6 +96,164 @@ def test_a_tool_is_named_exactly_or_by_a_glob(entries: tuple[str, ...], tool: st
     assert names_tool(entries, tool) == named
 
 
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("Bash(pytest)", "pytest -q tests"),
+        ("Bash( pytest )", "pytest"),
+        ("*(pytest)", "pytest"),
+        ("B[a]sh(pytest)", "pytest"),
+        ("Bash(pytest)", "cd src && echo go && test -f x || pytest"),
+        ("Bash(pytest)", "A=1 pytest; env B=2 pytest; timeout 9 nice pytest; time pytest"),
+        ("Bash(pytest)", "uv run pytest"),
+        ("Bash(uv run pytest)", "timeout 9 uv run pytest -q"),
+        ("Bash(pytest)", "bash -c 'pytest -q'"),
+        ("Bash(pytest)", "echo $(pytest) `pytest`"),
+        ("Bash(python -m pytest)", "python -m pytest -q"),
+        ("Bash(git log)", "git log --oneline"),
+        ("Bash(git log)", "git -C src --no-pager log -1"),
+        ("Bash(git)", "git log && git status"),
+        ("Bash(/usr/bin/git)", "git log"),
+        ("Bash(git)", "/usr/bin/git log"),
+        ("Bash(./run.sh)", "./run.sh a"),
+        ("Bash(./run.sh)", "src/../run.sh a"),
+        ("Bash(/work/app/run.sh)", "cd src && ../run.sh"),
+        ("Bash(kill)", "kill 1"),
+        ("Bash(ls)", "echo 'rm x' # rm x"),
+    ],
+)
+def test_an_entry_allows_the_commands_that_begin_with_its_words(entry: str, text: str) -> None:
+    assert judged("Bash", {"command": text}, under=mission(allowed_tools=(entry,))).permits
+
+
+EVERYTHING = {"resource_scope": ("**",)}
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("Bash(pytest)", "pytest; ls"),
+        ("Bash(pytest)", "pytest | tail -3"),
+        ("Bash(pytest)", "echo $(ls)"),
+        ("Bash(pytest)", "bash -c 'pytest; ls'"),
+        ("Bash(pytest)", "timeout 9 ls"),
+        ("Bash(pytest)", "find . -name x -exec pytest {} +"),
+        ("Bash(find)", "find . -name x -exec rm {} +"),
+        ("Bash(xargs)", "echo a | xargs rm"),
+        ("Bash(env)", "env rm x"),
+        ("Bash(bash)", "bash -c 'rm x'"),
+        ("Bash(timeout)", "timeout 9 rm x"),
+        ("Bash(uv run)", "uv run pytest"),
+        ("Bash(pytest)", "trap 'rm x' EXIT; pytest"),
+        ("Bash(pytest)", "pytest() { rm x; }; pytest"),
+        ("Bash(pytest)", "sudo pytest"),
+        ("Bash(pytest)", "pytest2"),
+        ("Bash(pytest -q)", "pytest"),
+        ("Bash(pytest -q)", "pytest tests -q"),
+        ("Bash(git log)", "git push"),
+        ("Bash(git log)", "git 'log x'"),
+        ("Bash(git log)", "git $X"),
+        ("Bash(git log)", "git -c alias.log='!rm x' log"),
+        ("Bash(pytest)", "$X"),
+        ("Bash(pytest)", "$X pytest"),
+        ("Bash(pytest)", "pytest; $X"),
+        ("Bash(pytest)", "timeout 9 pytest; $X"),
+        ("Bash(pytest)", 'eval "$X"'),
+        ("Bash(pytest)", "pytest; . ./x.sh"),
+        ("Bash(pytest)", "PATH=/tmp pytest"),
+        ("Bash(pytest)", "LD_PRELOAD=x env pytest"),
+        ("Bash(pytest)", "env LD_PRELOAD=x pytest"),
+        ("Bash(pytest)", "bash --rcfile x -c pytest"),
+        ("Bash(pytest)", "alias pytest=ls; pytest"),
+        ("Bash(pytest)", "./pytest"),
+        ("Bash(pytest)", "/tmp/pytest"),
+        ("Bash(./run.sh)", "run.sh"),
+        ("Bash(./run.sh)", "cd src && ./run.sh"),
+        ("Bash(run.sh)", "./run.sh"),
+        ("Bash(pytest)", "kill 1"),
+        ("Bash(pytest)", "npx something"),
+        ("Bash(pytest*)", "pytest"),
+        ("Bash(*)", "pytest"),
+        ("Bash(pytest:*)", "pytest"),
+        ("Bash()", "pytest"),
+        ("Bash(pytest", "pytest"),
+        ("(pytest)", "pytest"),
+        ("bash(pytest)", "pytest"),
+    ],
+)
+def test_an_entry_allows_no_other_command_whatever_the_scope(entry: str, text: str) -> None:
+    decision = judged("Bash", {"command": text}, under=mission(allowed_tools=(entry,), **EVERYTHING))
+    assert decision.code == "tool_not_allowed"
+
+
+def test_a_tool_without_a_command_line_is_not_allowed_by_the_program_it_may_run() -> None:
+    for tool, arguments in (("KillShell", {"shell_id": "1"}), ("Read", READ), ("frob", {"command": "pytest"})):
+        assert judged(tool, arguments, under=mission(allowed_tools=("*(pytest)",))).code == "tool_not_allowed"
+
+
+def test_a_relative_program_is_named_only_where_the_passport_says_where_it_starts() -> None:
+    under = mission(allowed_tools=("Bash(./run.sh)",), cwd=None)
+    assert judged("Bash", {"command": "./run.sh"}, under=under, cwd=BASE).code == "tool_not_allowed"
+
+
+def test_a_program_is_named_by_the_path_that_is_written_unless_it_goes_upwards(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    (root / "a/b").mkdir(parents=True)
+    (root / "run").symlink_to("a/tool")
+    (root / "link").symlink_to("a/b")
+    under = mission(allowed_tools=("Bash(./run)",), resource_scope=(str(root),), cwd=str(root))
+    for text, permits in (("./run", True), ("a/../run", False), ("link/../run", False), ("a/tool", False)):
+        assert judged("Bash", {"command": text}, under=under, files=SeenFiles(home=None)).permits == permits
+
+
+def test_a_tool_that_is_really_called_like_an_entry_is_named_by_it() -> None:
+    assert judged("frob(x)", {}, under=mission(allowed_tools=("frob(x)",))).permits
+    assert judged("frob(x)", {}, under=mission(forbidden_tools=("frob(x)",))).code == "tool_forbidden"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git push", "git push origin", "git -C src push", "git --no-pager -c a=b push", "/opt/bin/git push",
+        "env git push", "bash -c 'git push'", "ls && git push", "echo $(git push)", "echo x | xargs git push",
+        "git $X", "git -C $X push", "$X push", "timeout 9 git push", "git $X push",
+    ],
+)  # fmt: skip
+def test_what_is_forbidden_is_found_behind_options_and_other_programs(text: str) -> None:
+    under = mission(forbidden_tools=("Bash(git push)",), **EVERYTHING)
+    assert judged("Bash", {"command": text}, under=under).code == "tool_forbidden"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["git log", "git commit -m push", "git stash push", "echo git push", "git -C push log", "gitk push", "ls push"],
+)
+def test_what_only_reads_like_something_forbidden_is_not(text: str) -> None:
+    under = mission(forbidden_tools=("Bash(git push)", "Read(git log)"), **EVERYTHING)
+    assert judged("Bash", {"command": text}, under=under).permits
+
+
+@pytest.mark.parametrize("text", ["npx eslint .", "npx eslint@9 .", "env X=1 npx foo", "uv run pytest"])
+def test_a_program_that_only_starts_others_can_be_forbidden(text: str) -> None:
+    under = mission(forbidden_tools=("Bash(npx)", "Bash(uv run)"), **EVERYTHING)
+    assert judged("Bash", {"command": text}, under=under).code == "tool_forbidden"
+
+
+def test_the_reason_names_the_program_and_no_more_of_the_command() -> None:
+    under = mission(allowed_tools=("Bash(pytest)",))
+    decision = judged("Bash", {"command": "frob --key hunter2 -- hunter2"}, under=under)
+    assert "'frob'" in decision.reason
+    assert "hunter2" not in decision.reason + str(decision.remedy)
+
+
+def test_programs_that_are_not_known_or_too_many_have_no_change() -> None:
+    under = mission(allowed_tools=("Bash(pytest)",), **EVERYTHING)
+    many = "; ".join(f"frob{number}" for number in range(40))
+    for text in ("$X", many, "'a b'"):
+        decision = judged("Bash", {"command": text}, under=under)
+        assert (decision.code, changes_of(decision.remedy)) == ("tool_not_allowed", ())
+
+
 def test_an_unknown_target_is_a_denial_for_missing_evidence() -> None:
     decision = judged("Bash", {"command": "cat $X"})
     assert (decision.code, decision.verdict) == ("target_unknown", "insufficient_evidence")
@@ -138,6 +298,11 @@ REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
     ("WebFetch", {"url": "https://a.example/b", "prompt": "p"}, {}, STANDING),
     ("send_email", {"to": "a@b.example", "body": "x"}, {"allowed_side_effect_classes": ("none",)}, STANDING),
     ("Read", {}, {}, Standing("grant:00000001", Budget(0, -7))),
+    ("Bash", {"command": "pytest -q | tail -3"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
+    ("Bash", {"command": "npm run build && python -m build"}, {"allowed_tools": ("*(ls)",)}, STANDING),
+    ("Bash", {"command": "./run.sh a; node b.js; kill 1"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
+    ("Bash", {"command": "git -C src log"}, {"forbidden_tools": ("Bash(git log)", "Bash(ls)")}, STANDING),
+    ("Bash", {"command": "cat /etc/a"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
 ]
 
 

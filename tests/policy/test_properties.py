@@ -18,7 +18,10 @@ from remit.policy.native import NativeEngine
 from tests.policy.judging import applied
 
 STANDING: Final = Standing("session-1", Budget(tool_calls=5, duration_s=60))
-TOOL_ENTRIES: Final = st.sampled_from(("Read", "Write", "Bash", "WebFetch", "frobnicate", "*", "R*", "[WB]*"))
+TOOL_ENTRIES: Final = st.sampled_from((
+    "Read", "Write", "Bash", "WebFetch", "frobnicate", "*", "R*", "[WB]*",
+    "Bash(cat)", "Bash(rm -rf)", "Bash(rm)", "*(cat)", "[WB]*(./x.sh)", "Bash(/a/x.sh)",
+))  # fmt: skip
 SCOPE_ENTRIES: Final = st.sampled_from(
     (
         "/a",
@@ -47,6 +50,10 @@ COMMANDS: Final = st.sampled_from(
         "curl https://h.example/v1/y",
         "echo $(",
         "frob",
+        "./x.sh",
+        "cd b && ./x.sh",
+        "env cat /a/b",
+        "rm -rf b; $X",
     )
 )
 URLS: Final = st.sampled_from(

@@ -35,6 +35,7 @@ __all__ = [
     "is_pattern",
     "narrow",
     "parse_mission",
+    "parse_program",
 ]
 
 EVERYTHING: Final = "**"
@@ -83,7 +84,8 @@ def narrow(parent: Mission, child: Mission) -> Mission:
     what was judged. Anything wider raises `MissionWidened` and names the member: nothing is cut silently.
     """
     scope = _anchored(child, parent.cwd)
-    _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, _covers_tool)
+    covers_tool = _covers_tool if child.cwd in (None, parent.cwd) else _covers_tool_elsewhere
+    _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, covers_tool)
     _check_covered("resource_scope", scope, _anchored(parent), _covers_scope)
     _check_covered(
         "allowed_side_effect_classes",
@@ -105,6 +107,13 @@ def is_pattern(entry: str) -> bool:
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
+def parse_program(entry: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the tool and the leading words of `Bash(npm test)`, or None for an entry that only names a tool."""
+    tool, bracket, rest = entry.partition("(")
+    words = tuple(rest[:-1].split()) if rest.endswith(")") else ()
+    return (tool, words) if tool and bracket and words else None
+
+
 def _check_covered(member: str, asked: Iterable[str], had: tuple[str, ...], covers: Callable[[str, str], bool]) -> None:
     for entry in asked:
         if not any(covers(own, entry) for own in had):
@@ -117,7 +126,29 @@ def _check_at_most(member: str, asked: int, had: int) -> None:
 
 
 def _covers_tool(own: str, asked: str) -> bool:
-    """Tell whether every tool that `asked` names is named by `own`.
+    """Tell whether every tool or program that `asked` names is named by `own`.
+
+    A tool covers its programs, and `Bash(npm)` covers `Bash(npm test)`; never the reverse.
+    """
+    if own == asked:
+        return True
+    program, wanted = parse_program(own), parse_program(asked)
+    if program is None:
+        return _covers_name(own, wanted[0] if wanted else asked)
+    if wanted is None or wanted[1][: len(program[1])] != program[1]:
+        return False
+    return program[0] == wanted[0] or _covers_name(program[0], wanted[0])
+
+
+def _covers_tool_elsewhere(own: str, asked: str) -> bool:
+    """Tell the same of a delegate that works in another directory, where a relative path is another program."""
+    program = parse_program(asked)
+    moved = program is not None and "/" in program[1][0] and not program[1][0].startswith("/")
+    return _covers_tool(own, asked) and not (moved and parse_program(own) is not None)
+
+
+def _covers_name(own: str, asked: str) -> bool:
+    """Tell whether every name that `asked` means is meant by `own`.
 
     Between two globs only what a fixed beginning proves counts: `git_*` covers `git_log*`, not the reverse.
     """

@@ -4,7 +4,7 @@ These are plain values. `projection.py` makes an `Action` from a `ToolCall`; wha
 action as a `Doubt`, so that a judge never has to guess.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.claims.receipt import ActionClass
@@ -18,6 +18,7 @@ __all__ = [
     "Annotations",
     "Doubt",
     "Effect",
+    "Launched",
     "ToolCall",
     "Verb",
 ]
@@ -50,7 +51,9 @@ class Effect(NamedTuple):
     """One thing that a call would do to one resource.
 
     Paths are absolute and without links, URLs normalised. `beneath` stands for anything below a directory whose
-    names nobody listed. `shared` marks a file that has other names, which may lie elsewhere.
+    names nobody listed. `shared` marks a file that has other names, which may lie elsewhere. `picks` says what is
+    meant beneath a directory: children that a glob names, `**/` and a glob for names at any depth, `**` for whatever
+    is there; nothing where a program works on the directory as it sees fit.
     """
 
     verb: Verb
@@ -58,6 +61,7 @@ class Effect(NamedTuple):
     source: str
     beneath: bool = False
     shared: bool = False
+    picks: str = ""
 
 
 class Doubt(NamedTuple):
@@ -68,6 +72,24 @@ class Doubt(NamedTuple):
     reason: str
     # What is done is unknown too, not only to which resource it is done.
     unbounded: bool = False
+
+
+class Launched(NamedTuple):
+    """A program that a command line would start.
+
+    `words` are its name and what follows, as far as they are certain; where PATH does not find it, the name is its
+    absolute path. Without words nobody knows what is started.
+    """
+
+    words: tuple[str, ...] = ()
+    # More words follow, which are not certain or not kept.
+    more: bool = False
+    # The name and the sub command without the options between them; nothing where an option is not known.
+    plain: tuple[str, ...] = ()
+    # The words of each program that starts it, the outermost first, up to its own name.
+    carriers: tuple[tuple[str, ...], ...] = ()
+    # It only starts another program, which is judged by itself.
+    carrier: bool = False
 
 
 class Action(NamedTuple):
@@ -84,6 +106,8 @@ class Action(NamedTuple):
     runs_code: bool = False
     # Paths were judged by their text: links were not looked at.
     by_text: bool = False
+    # What the command line of a shell tool would start; None where there is no command line.
+    commands: Iterable[Launched] | None = None
 
     @property
     def side_effect_class(self) -> SideEffectClass:

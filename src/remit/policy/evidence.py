@@ -14,8 +14,9 @@ from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
 from remit.policy.redaction import redacted
 
-__all__ = ["EFFECTS", "REMEDY", "STATIC_SCOPE_ONLY", "describe", "effects_json", "measurements"]
+__all__ = ["CALL", "EFFECTS", "REMEDY", "STATIC_SCOPE_ONLY", "bound_to", "describe", "effects_json", "measurements"]
 
+CALL: Final = "remit.call"
 EFFECTS: Final = "remit.effects"
 REMEDY: Final = "remit.remedy"
 STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
@@ -42,9 +43,9 @@ def effects_json(action: Action) -> list[JSON]:
     return effects + doubts
 
 
-def measurements(action: Action, remedy: Remedy | None = None) -> dict[str, Measurement]:
-    """Return what a receipt says about the effects of an action, and about what would have permitted it."""
-    told: dict[str, Measurement] = {}
+def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
+    """Return what a receipt says about the effects of an action, what would have permitted it, and where it is from."""
+    told = bound_to(envelope)
     if action.effects or action.doubts:
         told[EFFECTS] = Measurement(
             kind="custom",
@@ -66,6 +67,14 @@ def measurements(action: Action, remedy: Remedy | None = None) -> dict[str, Meas
     if remedy is not None:
         told[REMEDY] = Measurement(kind="custom", status="absent", description=_clipped(remedy.sentence, _MAX_REMEDY))
     return told
+
+
+def bound_to(envelope: str) -> dict[str, Measurement]:
+    """Return what a receipt says of where a call comes from; nothing where that is not told."""
+    if not envelope:
+        return {}
+    description = _clipped(envelope, _MAX_DESCRIPTION)
+    return {CALL: Measurement(kind="envelope_binding", status="success", description=description)}
 
 
 def _summary(action: Action) -> str:

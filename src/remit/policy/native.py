@@ -5,17 +5,25 @@ remedy takes all of them into account, because a change that lifts only one woul
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from remit.claims.mission import Mission, is_pattern
-from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect
+from remit.claims.mission import Mission
+from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, Launched
 from remit.policy.engines import Case, Change, Finding, Remedy
+from remit.policy.entries import (
+    forbidding,
+    named_programs,
+    names_tool,
+    not_allowed,
+    program_entry,
+    tool_entry,
+    worded_program,
+)
 from remit.policy.redaction import worded
 from remit.policy.scope import Scope, build_scope, covers, escape_entry
 
-__all__ = ["NativeEngine", "names_tool"]
+__all__ = ["NativeEngine"]
 
 _NAME: Final = "native"
 _PERMITTED: Final = Finding(_NAME, "", "the passport allows it")
@@ -27,8 +35,6 @@ _SHOWN: Final = 300
 _MAX_ADDED: Final = 32
 # What a passport can hold, as `claims/mission.py` says.
 _NAMEABLE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,4096}")
-_NAMEABLE_TOOL: Final = re.compile(_NAMEABLE.pattern.replace("4096", "256"))
-_WILDCARD: Final = re.compile(r"[*?\[]")
 _STANDING: Final = {
     "passport_revoked": "the passport has been revoked",
     "session_revoked": "the session has been revoked",
@@ -37,10 +43,16 @@ _STANDING: Final = {
     "chain_broken": "the receipt chain of this session is broken",
     "duration_exceeded": "the session has lasted as long as the passport allows",
     "denied_but_run": "an outcome was reported for a call that had been denied",
+    "run_unasked": "an outcome was reported for a call that nobody had asked about",
+    "coverage_gap": "calls were made that no receipt shows",
+    "enforcement_gap": "what puts calls to Remit is not in force",
 }
 _NEW_SESSION: Final = "Start a new session with a new passport."
 _STANDING_ADVICE: Final = {
     "denied_but_run": "No passport helps here: find out how the call could run although it was denied.",
+    "run_unasked": "No passport helps here: find out how the call could run without asking.",
+    "coverage_gap": "No passport helps here: find out how the calls could run without a receipt.",
+    "enforcement_gap": "No passport helps here: put the assistant under protection again.",
 }
 
 
@@ -70,7 +82,12 @@ class NativeEngine:
 def _refusals(case: Case) -> list[_Refusal]:
     mission, action = case.mission, case.action
     scope = build_scope(mission.resource_scope, mission.cwd)
-    return [*_standing(case), *_tool(mission, action.tool), *_scope(scope, action), *_side_effects(mission, action)]
+    return [
+        *_standing(case),
+        *_tool(mission, action),
+        *_scope(scope, action),
+        *_side_effects(mission, action),
+    ]
 
 
 def _standing(case: Case) -> Iterator[_Refusal]:
@@ -92,23 +109,52 @@ def _standing(case: Case) -> Iterator[_Refusal]:
         )
 
 
-def names_tool(entries: Sequence[str], tool: str) -> str | None:
-    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded."""
-    if tool in entries:
-        return tool
-    return next((entry for entry in entries if is_pattern(entry) and fnmatchcase(tool, entry)), None)
-
-
-def _tool(mission: Mission, tool: str) -> Iterator[_Refusal]:
+def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
+    tool = action.tool
     if mission.forbidden_tools and names_tool(mission.forbidden_tools, tool) is not None:
-        forbidding = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
-        removed = Change("forbidden_tools", "remove", forbidding)
+        naming = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
+        removed = Change("forbidden_tools", "remove", naming)
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {tool[:_SHOWN]!r}", removed)
-    if names_tool(mission.allowed_tools, tool) is None:
-        entry = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", tool)
-        added = Change("allowed_tools", "add", (entry,)) if _NAMEABLE_TOOL.fullmatch(entry) else None
+    if mission.forbidden_tools and action.commands is not None:
+        yield from _forbidden_programs(mission, tool, action.commands)
+    if names_tool(mission.allowed_tools, tool) is not None:
+        return
+    # Only what was signed may say where a relative path starts.
+    base = mission.cwd if mission.cwd is not None and mission.cwd.startswith("/") else None
+    allowed = named_programs(mission.allowed_tools, tool, base) if action.commands is not None else ()
+    if allowed:
+        yield from _other_programs(tool, tuple(not_allowed(allowed, action.commands or ())), base)
+    else:
+        entry = tool_entry(tool)
+        added = Change("allowed_tools", "add", (entry,)) if entry is not None else None
         advice = "Call a tool by a name that a passport can hold."
         yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
+
+
+def _forbidden_programs(mission: Mission, tool: str, commands: Iterable[Launched]) -> Iterator[_Refusal]:
+    forbidden = named_programs(mission.forbidden_tools, tool, None)
+    found = tuple(forbidding(forbidden, commands)) if forbidden else ()
+    if found:
+        removed = Change("forbidden_tools", "remove", tuple(dict.fromkeys(named.entry for named, _ in found)))
+        first, launched = found[0]
+        runs = "runs" if launched.words and not launched.more else "may run"
+        said = " ".join(first.words)
+        yield _Refusal("tool_forbidden", f"it {runs} {said[:_SHOWN]!r}, which the passport forbids", removed)
+
+
+def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> Iterator[_Refusal]:
+    """Refuse the programs of a command line that no entry allows."""
+    if not others:
+        return
+    first = next((launched for launched in others if not launched.words), others[0])
+    what = repr(worded_program(first)[:_SHOWN]) if first.words else "a program that is not known"
+    more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+    entries = tuple(dict.fromkeys(program_entry(tool, launched, base) for launched in others))
+    added = tuple(entry for entry in entries if entry is not None)
+    change = Change("allowed_tools", "add", added) if len(added) == len(entries) <= _MAX_ADDED else None
+    advice = "Write out the names of the programs, and run them one by one."
+    reason = f"the passport does not allow the tool {tool[:_SHOWN]!r} to run {what}{more}"
+    yield _Refusal("tool_not_allowed", reason, change, advice)
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:

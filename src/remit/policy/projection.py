@@ -14,7 +14,7 @@ from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
 from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
-from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, ToolCall
+from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
 from remit.policy.catalog import KnownTool, known_tools
 from remit.policy.files import Files
 from remit.policy.guess import guess_action, is_directory_name, judge_unmarked, quoted_resources
@@ -67,8 +67,9 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     by_text = not files.sees and any(effect.verb in ("read", "write", "delete") for effect in effects)
     target = reading.target(effects)[:MAX_TARGET]
     return Action(
-        call.tool_name, action_class, family, target, frozenset(sides), effects, doubts, trace.runs_code, by_text
-    )
+        call.tool_name, action_class, family, target, frozenset(sides), effects, doubts, trace.runs_code, by_text,
+        reading.commands,
+    )  # fmt: skip
 
 
 def _nature(call: ToolCall, tool: KnownTool | None) -> tuple[ActionClass, str, SideEffectClass]:
@@ -137,6 +138,8 @@ class _Reading:
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         self._depth = 0
+        # What the command line of a known tool would start.
+        self.commands: Iterable[Launched] | None = None
 
     def read(self) -> None:
         """Note the effects of every argument."""
@@ -213,6 +216,7 @@ class _Reading:
     def _play(self, argument: Argument, base: str | None) -> None:
         place, role, value = argument.place, argument.role, argument.value
         if role in ("command", "words"):
+            self.commands = self.trace.launches
             judge_script(self.trace, _as_script(value), base, posix=self.posix and isinstance(value, str))
         elif role == MISSHAPEN:
             self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)

@@ -12,6 +12,7 @@ from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, Look, Rationed, Survey, without_dots
 from remit.policy.paths import join, locate, refuse_text
+from remit.policy.shell.launches import Launches
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
 __all__ = ["VERBS", "Trace"]
@@ -40,6 +41,9 @@ class Trace:
         self.files = Rationed(files)
         self.side_effects: set[SideEffectClass] = set()
         self.runs_code = False
+        self.launches = Launches()
+        # The program that is being judged touches whatever is beneath a directory that it is given.
+        self.spreads = False
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
@@ -70,6 +74,8 @@ class Trace:
     def doubt(self, word: str, reason: str, *, unbounded: bool = False) -> None:
         """Note that something cannot be determined."""
         self._doubts[Doubt("target_unknown", word[:120], reason, unbounded)] = None
+        if unbounded:
+            self.launches.doubt()
 
     def unparsed(self, word: str, reason: str) -> None:
         """Note that a command cannot be read."""
@@ -98,12 +104,12 @@ class Trace:
         for verb in VERBS[role]:
             self.add(Effect(verb, look.path, source, shared=shared))
             if look.is_directory:
-                self.add(Effect(verb, look.path, source, beneath=True))
+                self.add(Effect(verb, look.path, source, beneath=True, picks="**" if self.spreads else ""))
 
-    def touch_beneath(self, role: str, directory: str, source: str) -> None:
-        """Note what a role does to files below a directory that nobody has listed."""
+    def touch_beneath(self, role: str, directory: str, source: str, picks: str = "**") -> None:
+        """Note what a role does to files below a directory that nobody has listed, or to those that are picked."""
         for verb in VERBS[role]:
-            self.add(Effect(verb, directory, source, beneath=True))
+            self.add(Effect(verb, directory, source, beneath=True, picks=picks))
 
     def touch_pattern(self, role: str, pattern: str, base: str | None, source: str) -> None:
         """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
@@ -123,10 +129,11 @@ class Trace:
             self._touch_matches(role, look.path, names, fixed, source)
 
     def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
-        self.touch_beneath(role, folder, source)
+        picks = _picks(names[fixed:])
+        self.touch_beneath(role, folder, source, picks)
         if ".." in names[:fixed]:
             # Some tools cut `..` from the text before they look for links: both places must do.
-            self.touch_beneath(role, without_dots("/".join(names[:fixed])), source)
+            self.touch_beneath(role, without_dots("/".join(names[:fixed])), source, picks)
         # Tools that walk directories (`**`) do not follow the links they meet.
         for path in self._expanded(folder, names[fixed:], source) if "**" not in names[fixed:] else ():
             real = self.files.look(path)
@@ -195,3 +202,11 @@ class Trace:
             self.doubt(source, url.refusal)
         else:
             self.add(Effect("send" if sends else "contact", url.text, source))
+
+
+def _picks(names: list[str]) -> str:
+    """Return what a glob picks beneath its fixed part, as `Effect` says; brackets are not read alike everywhere."""
+    last = names[-1]
+    if last in ("", "**") or "[" in last:
+        return "**"
+    return last if len(names) == 1 else f"**/{last}"

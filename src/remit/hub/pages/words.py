@@ -11,6 +11,7 @@ from remit.claims.receipt import Verdict
 
 __all__ = [
     "FAULT_WORDS",
+    "FINDINGS",
     "MEANINGS",
     "NOT_GENUINE",
     "PUBLIC_REASONS",
@@ -43,6 +44,13 @@ VERDICTS: Final[Mapping[Verdict, Mark]] = {
     "compliant": Mark("PERMIT", "✓", "permit"),
     "violation": Mark("DENY", "✕", "deny"),
     "insufficient_evidence": Mark("UNKNOWN EVIDENCE", "?", "unknown"),
+}
+# Receipts of what went past a decision: nothing was denied there.
+FINDINGS: Final[Mapping[str, Mark]] = {
+    "denied_but_run": Mark("BYPASSED", "!", "broken"),
+    "run_unasked": Mark("BYPASSED", "!", "broken"),
+    "coverage_gap": Mark("GAP FOUND", "!", "broken"),
+    "enforcement_gap": Mark("GAP FOUND", "!", "broken"),
 }
 # Receipts of ours that decide on no call: an outcome, a delegation, a change of state.
 RECORDED: Final = Mark("RECORDED", "·", "plain")
@@ -97,9 +105,25 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "secret_target": Meaning(
         "Aimed at a secret", "Something would have been written or sent to a place that is named like a secret."
     ),
+    "governance_guarded": Meaning(
+        "Aimed at Remit itself",
+        "The call would have changed what puts this agent under Remit, read what it keeps, or started another agent.",
+    ),
     "denied_but_run": Meaning(
         "Refused, and made all the same",
         "The call had been refused, and its outcome was reported: whoever runs this agent does not obey decisions.",
+    ),
+    "run_unasked": Meaning(
+        "Made without asking",
+        "The outcome of a call was reported that had never been put to Remit: something went past it.",
+    ),
+    "coverage_gap": Meaning(
+        "Calls without a receipt",
+        "The agent's own record of a session names calls that no receipt shows: something went past Remit.",
+    ),
+    "enforcement_gap": Meaning(
+        "Protection not in force",
+        "A check found that the agent would not ask Remit, or would go on without its answer.",
     ),
     "tool_calls_exhausted": Meaning("Out of calls", "The session has used all the calls that its passport grants."),
     "duration_exceeded": Meaning("Out of time", "The session has lasted as long as its passport allows."),

@@ -91,6 +91,7 @@ def _shopt(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _source(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    run.trace.launches.builtin("source", fields)
     if not fields or fields[0].kind != "exact" or fields[0].text.startswith(("/dev/", "-")) or world.cwd is None:
         run.trace.doubt(
             fields[0].source if fields else "source", "a script that is not known before it runs", unbounded=True
@@ -194,6 +195,7 @@ def _pwd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _kill(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    run.trace.launches.builtin("kill", fields)
     run.side("state_change")
     return after(world)
 

@@ -12,6 +12,7 @@ from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
+from remit.policy.shell.launches import SYSTEM_FOLDERS
 from remit.policy.shell.notes import TOO_MUCH, Notes
 from remit.policy.shell.programs import known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
@@ -29,12 +30,13 @@ _BASH_ONLY: Final = frozenset(
 )
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
-_SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 _READS: Final = frozenset(("<", "<>", "<&"))
 # What a file says stays the same.
 _KEEP_CONTENT: Final = frozenset(
     "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
+# They touch whatever is in a directory, and not what belongs together as a project.
+_SPREADERS: Final = frozenset("chmod chown chgrp setfacl tar gtar bsdtar unzip 7z cpio rsync patch".split())
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
 _GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
@@ -231,12 +233,14 @@ class Commands(Notes):
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
+        launcher = self.trace.launches.enter(name)
         if name.kind != "exact" or not name.text:
             self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
         elif name.text in _ALSO_PROGRAMS:
             BUILTINS[name.text](self, world, rest)
         else:
             self._program(name, rest, world)
+        self.trace.launches.leave(launcher)
         self._depth -= 1
         return Outcome((world,), (world,))
 
@@ -263,10 +267,17 @@ class Commands(Notes):
         self._left.append(world)
 
     def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
+        launches = self.trace.launches
+        launches.start(name.text, rest, world.cwd, self.trace.files)
+        outcome = self._judged(name, rest, world)
+        launches.end()
+        return outcome
+
+    def _judged(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
         same = Outcome((world,), (world,))
         folder, slash, base = name.text.rpartition("/")
         known = known_program(base)
-        if slash and f"{folder}/" not in _SYSTEM_FOLDERS:
+        if slash and f"{folder}/" not in SYSTEM_FOLDERS:
             self._project_program(name, rest, world)
             if known is None:
                 return same
@@ -277,7 +288,9 @@ class Commands(Notes):
             return same
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
-        self._keeping = base in _KEEP_CONTENT
+        verb = rest[0].text if rest else ""
+        patches = base == "git" and verb in ("apply", "am")
+        self._keeping, self.trace.spreads = base in _KEEP_CONTENT, base in _SPREADERS or patches
         before, outer, self._read = self.changes.snapshot(), self._read, set()
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
@@ -285,9 +298,8 @@ class Commands(Notes):
             HANDLERS[known.handler](invocation, rest)
         else:
             invocation.judge(known, rest)
-        self._keeping = False
-        verb = rest[0].text if rest else ""
-        if base in _COPIERS or (base == "git" and verb in ("apply", "am")):
+        self._keeping = self.trace.spreads = False
+        if base in _COPIERS or patches:
             self._copied(before, world, unpacks=base in _UNPACKERS or base == "git")
         if base == "git" and verb in _GIT_REMOVES and world.cwd is not None:
             self.changes.unsure.add(world.cwd)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.paths import join
@@ -26,6 +27,8 @@ _FIND_PLAIN: Final = frozenset(
     "-readable -writable -true -false -not -a -and -o -or ( ) ! , -nouser -nogroup -warn -nowarn "
     "-ignore_readdir_race -noignore_readdir_race".split()
 )
+# With these a test of names does not hold for all that is found.
+_FIND_MIXES: Final = frozenset("-o -or , ! -not (".split())
 _FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 _NEWER: Final = re.compile(r"-newer[aBcm][aBcmt]\Z")
 
@@ -38,9 +41,12 @@ class _Find:
         self.trace = invocation.trace
         self.ahead = list(reversed(fields))
         self.roots: list[str] = []
+        # The last names of the roots, as they are written.
+        self.given: list[str] = []
         self.words: set[str] = set()
         self.follows = False
         self.regular = False
+        self.name = "*"
 
     def judge(self) -> None:
         self._start()
@@ -52,7 +58,9 @@ class _Find:
         if not quiet:
             separated = "-print0" in self.words
             regular = self.regular and not self.words & {"-o", "-or", ",", "!", "-not"} and not self.follows
-            self.invocation.output = Output(None, tuple(self.roots), separated, regular, cwd=self.invocation.cwd)
+            self.invocation.output = Output(
+                None, tuple(self.roots), separated, regular, cwd=self.invocation.cwd, picks=self._picks()
+            )
 
     def _start(self) -> None:
         while self.ahead and self.ahead[-1].text in ("-H", "-L", "-P"):
@@ -65,6 +73,7 @@ class _Find:
 
     def _root(self, field: Field) -> None:
         look = self.invocation.file("read", field)
+        self.given.append(field.text.rstrip("/").rpartition("/")[2] if field.kind == "exact" else "")
         if look is not None:
             self.roots.append(look.path)
         elif field.kind == "below":
@@ -83,10 +92,7 @@ class _Find:
             elif word in _FIND_RUNS:
                 self._run(in_place=word in ("-execdir", "-okdir"))
             elif word == "-delete":
-                for root in self.roots:
-                    self.trace.touch_beneath("delete", root, "-delete")
-                    self.trace.touch("delete", root, None, "-delete")
-                    self.invocation.run.changes.unsure.add(root)
+                self._delete()
             elif word in _FIND_FILES or _NEWER.match(word):
                 self._file(word)
             elif word in _FIND_DATA:
@@ -94,8 +100,23 @@ class _Find:
             elif word not in _FIND_PLAIN:
                 self.trace.doubt(field.source, "this part of find is not known here", unbounded=True)
 
+    def _picks(self) -> str:
+        """Return what everything found so far is called."""
+        return f"**/{self.name}" if not self.words & _FIND_MIXES else "**"
+
+    def _delete(self) -> None:
+        picks = self._picks()
+        for root in self.roots:
+            self.trace.touch_beneath("delete", root, "-delete", picks)
+            # By its name as given or as it is: a root that does not match stays.
+            if any(fnmatchcase(name, picks[3:] or "*") for name in (root.rpartition("/")[2], ".", *self.given)):
+                self.trace.touch("delete", root, None, "-delete")
+            self.invocation.run.changes.unsure.add(root)
+
     def _data(self, word: str) -> None:
         value = self.ahead.pop() if self.ahead else Field("", "exact", word)
+        if word == "-name" and value.kind == "exact" and not set("[\\/") & set(value.text):
+            self.name = value.text
         if value.kind == "unknown" and value.splits:
             self.trace.doubt(value.source, "it may come to more than one word", unbounded=True)
         if word == "-type" and value.text == "f":
@@ -124,7 +145,7 @@ class _Find:
         if not self.regular or self.words & {"-o", "-or", ",", "!", "-not"}:
             run.check_links(self.roots, "find")
         for root in self.roots:
-            inner = [_filled(field, root) for field in words]
+            inner = [_filled(field, root, self._picks()) for field in words]
             run.command(inner, world._replace(cwd=None) if in_place else world, prefix="find")
 
 
@@ -132,12 +153,14 @@ def _starts_expression(field: Field) -> bool:
     return field.kind == "exact" and (field.text.startswith("-") or field.text in ("(", ")", "!", ","))
 
 
-def _filled(field: Field, root: str) -> Field:
+def _filled(field: Field, root: str, picks: str) -> Field:
     """Return a word with `{}` standing for some path below `root`."""
     if "{}" not in field.text:
         return field
     whole = field.text.startswith("{}") and ".." not in field.text and field.kind == "exact"
-    return Field(root, "below", field.source) if whole else Field("", "unknown", field.source, splits=True)
+    # A name behind the braces is another than the one that was found.
+    named = picks if field.text == "{}" else "**"
+    return Field(root, "below", field.source, picks=named) if whole else Field("", "unknown", field.source, splits=True)
 
 
 def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:

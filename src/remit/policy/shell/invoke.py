@@ -114,6 +114,7 @@ class Invocation:
                 return
             self.trace.doubt(word.source, f"this command of {program.name} is not known here", unbounded=True)
             return
+        self.trace.launches.subcommand(word.text)
         self.judge(sub, rest)
 
     def _operands(self, program: Program, arguments: Arguments) -> None:
@@ -188,15 +189,24 @@ class Invocation:
         look = self.trace.files.look(join(self.cwd or "/", target.text))
         for _, source in sources:
             if source.kind != "exact":
+                if look.is_directory:
+                    self.trace.touch_beneath("write", look.path, source.source)
                 continue
             name = source.text.rstrip("/").rpartition("/")[2]
             lands = look.is_directory and name not in ("", ".", "..")
             if lands:
                 self.trace.touch("write", f"{look.path}/{name}", None, source.source)
+            self._unfold(source, f"{look.path}/{name}" if lands else look.path)
             if look.is_directory:
                 # A link below the target would lead what is written elsewhere.
                 self.trace.follow_links(f"{look.path}/{name}" if lands else look.path, source.source, role="write")
             self.run.changes.alias(f"{look.path}/{name}" if lands else look.path, self._stands_for(source))
+
+    def _unfold(self, source: Field, landing: str) -> None:
+        """Note that a folder brings what it holds; one that is not there yet may be made by the same script."""
+        look = self.trace.files.look(join(self.cwd or "/", source.text))
+        if self.trace.files.sees and (look.is_directory or not look.exists):
+            self.trace.touch_beneath("write", landing, source.source)
 
     def _stands_for(self, source: Field) -> str | None:
         """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""

@@ -77,7 +77,7 @@ class Notes:
         elif field.text == "/dev/fd":
             self._read.add(field.text)
         else:
-            self.trace.touch_beneath(role, field.text, field.source)
+            self.trace.touch_beneath(role, field.text, field.source, field.picks)
             self._note_folder(role, field.text)
             if field.linked:
                 self.trace.follow_links(field.text, field.source, role)

@@ -141,6 +141,14 @@ def _revision(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("read", field)
 
 
+def _restored(invocation: "Invocation", form: str, field: Field) -> None:
+    """A revision, or a path that is overwritten with what it was in one."""
+    _revision(invocation, form, field)
+    if field.kind == "exact" and (field.text.startswith(".") or invocation.exists(field.text)):
+        # Its content comes out of the repository, not from the script.
+        invocation.trace.touch("write", field.text, invocation.cwd, field.source)
+
+
 def _git_key(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind != "exact" or not _GIT_KEYS.match(field.text):
         invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
@@ -314,6 +322,7 @@ ROLES: Final[dict[str, Player]] = {
     "paths": _paths,
     "prefix": _prefix,
     "remote": _remote,
+    "restored": _restored,
     "revision": _revision,
     "shell_setting": _setting,
     "source": _source,

@@ -80,6 +80,7 @@ class Run(Commands):
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
         self.enter(cwd)
+        self.trace.launches.restart()
         try:
             self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}, posix=posix),))
             self._finish()
@@ -299,9 +300,11 @@ class Run(Commands):
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
+        launcher = self.trace.launches.enter()
         outcome = self.follow(
             parse_script(text, posix=posix or world.posix), (world._replace(posix=posix or world.posix),)
         )
+        self.trace.launches.leave(launcher)
         self._depth -= 1
         return outcome
 

@@ -66,6 +66,8 @@ class Field(NamedTuple):
     cwd: str | None = None
     # It may be a link.
     linked: bool = False
+    # What paths below a directory are meant, as an effect says it.
+    picks: str = "**"
 
 
 class Output(NamedTuple):
@@ -80,6 +82,8 @@ class Output(NamedTuple):
     number: bool = False
     # Where the paths start, if they are relative.
     cwd: str | None = None
+    # Which paths they are, as an effect says it.
+    picks: str = "**"
 
 
 class World(NamedTuple):

@@ -84,5 +84,5 @@ def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: b
     if source.below and known:
         if not source.regular:
             invocation.run.check_links(source.below, "xargs")
-        return [Field(directory, "below", "xargs", cwd=source.cwd) for directory in source.below]
+        return [Field(directory, "below", "xargs", cwd=source.cwd, picks=source.picks) for directory in source.below]
     return unknown
