@@ -2,11 +2,12 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from msgspec import structs
 
 from remit.claims.jws import PASSPORT, verify_token
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, parse_mission
@@ -16,31 +17,35 @@ from remit.cli.errors import reported
 from remit.cli.limits import limits
 from remit.cli.opening import opened_ledger
 from remit.cli.options import ListCommand, everywhere
+from remit.cli.profile import load_profile, mission_of
 from remit.cli.render import note, show_data
 from remit.cli.resources import real_path, real_scope, starting_directory
 from remit.errors import FieldInvalid, TokenTooLarge
 from remit.ledger.embedded import Embedded
+from remit.profiles.compiling import remarks_on
 
 __all__ = ["issue"]
 
 
 @click.command(cls=ListCommand)
-@click.option("--agent-id", required=True, metavar="ID", help="Who acts.")
-@click.option("--mission", required=True, metavar="TEXT", help="What is asked of the agent.")
-@click.option("--max-tool-calls", type=int, default=100, show_default=True, help="How many calls it may make.")
-@click.option("--max-duration-s", type=int, default=3600, show_default=True, help="How long a session may last.")
+@click.option("--agent-id", metavar="ID", help="Who acts; must be given unless --from-profile is.")
+@click.option("--mission", metavar="TEXT", help="What is asked of the agent; must be given unless --from-profile is.")
+@click.option("--from-profile", metavar="FILE", help="Take what no other option says from a profile, as in REMIT.md.")
+@click.option("--max-tool-calls", type=int, help="How many calls it may make. Without it: 100.")
+@click.option("--max-duration-s", type=int, help="How long a session may last. Without it: 3600.")
 @click.option("--lifetime-s", type=int, help="How long the passport is good, if shorter than that.")
 @limits(tools="none", scope="the current directory", effects="all")
 @everywhere
 def issue(
     *,
-    agent_id: str,
-    mission: str,
+    agent_id: str | None,
+    mission: str | None,
+    from_profile: str | None,
     allowed_tools: Sequence[str],
     forbidden_tools: Sequence[str],
     resource_scope: Sequence[str],
-    max_tool_calls: int,
-    max_duration_s: int,
+    max_tool_calls: int | None,
+    max_duration_s: int | None,
     lifetime_s: int | None,
     allowed_side_effects: Sequence[str],
     cwd: str | None,
@@ -56,18 +61,21 @@ def issue(
     Example:
       TOKEN=$(remit issue --agent-id agent:me --mission "Fix the tests"
               --allowed-tools Read Edit Bash --resource-scope ~/project)
+      TOKEN=$(remit issue --from-profile REMIT.md)
     """  # noqa: D301 - the mark of the library for lines that stay as they are
     with reported(as_json=as_json):
+        base = _told_by_profile(from_profile) if from_profile is not None else _DEFAULTS
         asked = _mission(
             cwd,
             resource_scope,
+            base,
             agent_id=agent_id,
             mission=mission,
-            allowed_tools=list(allowed_tools),
-            forbidden_tools=list(forbidden_tools),
+            allowed_tools=allowed_tools,
+            forbidden_tools=forbidden_tools,
             max_tool_calls=max_tool_calls,
             max_duration_s=max_duration_s,
-            allowed_side_effect_classes=list(allowed_side_effects or SIDE_EFFECT_CLASSES),
+            allowed_side_effect_classes=allowed_side_effects,
         )
         bound_to = confirmation_of(bind_certificate) if bind_certificate else None
     with opened_ledger(home, as_json=as_json, create=True) as ledger:
@@ -77,17 +85,49 @@ def issue(
     return click.echo(token)
 
 
-def _mission(cwd: str | None, resource_scope: Sequence[str], **members: Any) -> Mission:  # noqa: ANN401 - checked here
-    """Return the mission, with what is not told taken from where the command runs."""
-    here = real_path(".", "$.cwd")
-    scope = real_scope(resource_scope or [here])
-    start = starting_directory(here, scope) if cwd is None else real_path(cwd, "$.cwd")
-    mission = parse_mission({**members, "resource_scope": list(scope), "cwd": start})
-    if not resource_scope:
-        note(f"no --resource-scope: the passport is for the current directory, {here}")
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "max_tool_calls": 100,
+    "max_duration_s": 3600,
+    "allowed_side_effect_classes": SIDE_EFFECT_CLASSES,
+}
+_NEEDED: Final = {"agent_id": "--agent-id", "mission": "--mission"}
+
+
+def _told_by_profile(path: str) -> Mapping[str, Any]:
+    loaded = load_profile(path)
+    for remark in remarks_on(loaded.profile):
+        note(remark)
+    return structs.asdict(mission_of(loaded))
+
+
+def _mission(
+    cwd: str | None,
+    resource_scope: Sequence[str],
+    base: Mapping[str, Any],
+    **told: Any,  # noqa: ANN401 - checked here
+) -> Mission:
+    """Return the mission: what is told, else what `base` has, else what follows from where the command runs."""
+    members = {**base, **{name: value for name, value in told.items() if value not in (None, ())}}
+    for name, option in _NEEDED.items():
+        if name not in members:
+            raise click.UsageError(f"Missing option '{option}'.", click.get_current_context())
+    if resource_scope or "resource_scope" not in base or cwd is not None:
+        members |= _places(cwd, resource_scope, base)
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in members.items()}
+    mission = parse_mission(listed)
     if not mission.allowed_tools:
         note("no --allowed-tools: the passport allows no tool")
     return mission
+
+
+def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what may be touched, and where relative paths start: here, where nothing says otherwise."""
+    here = real_path(".", "$.cwd")
+    scope = real_scope(resource_scope) or base.get("resource_scope") or real_scope([here])
+    start = starting_directory(here, scope) if cwd is None else real_path(cwd, "$.cwd")
+    if not resource_scope and "resource_scope" not in base:
+        note(f"no --resource-scope: the passport is for the current directory, {here}")
+    return {"resource_scope": scope, "cwd": start}
 
 
 def _issued(

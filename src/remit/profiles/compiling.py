@@ -1,0 +1,161 @@
+"""From a profile to a mission: what each phrase adds to a passport, and what a blocked one takes away.
+
+Keeps this invariant: blocked wins. A blocked phrase forbids its tools and programs, takes its side effects from the
+whole mission, and takes back what it covers under Allowed. What that did to a profile is told by `remarks_on`.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, is_pattern, parse_mission
+from remit.claims.shapes import SideEffectClass, encode
+from remit.errors import FieldInvalid
+from remit.profiles.phrases import Phrase
+from remit.profiles.profile import Profile
+
+__all__ = ["Resolve", "compile_profile", "remarks_on"]
+
+# From an absolute path, or one that begins with `~`, to the entries of a resource scope that mean it.
+Resolve: TypeAlias = Callable[[str], Sequence[str]]
+
+# A passport is a token of 16 KiB, in which every three bytes take four characters.
+_MAX_BYTES: Final = 11_000
+_WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+def compile_profile(profile: Profile, folder: str | None, agent_id: str, *, resolve: Resolve | None = None) -> Mission:
+    """Return the mission of a profile for one folder, given absolute and real.
+
+    Without a folder it is for wherever the assistant is started, and paths in the folder stay relative. `resolve` says
+    what other paths really are; without it they are taken by their text, and `~` is refused.
+    """
+    allowed, effects = _allowed(profile), _effects(profile)
+    _refuse_spoiled(allowed, effects)
+    mission = parse_mission(
+        {
+            "agent_id": agent_id,
+            "mission": profile.mission,
+            "allowed_tools": _once(entry for one in allowed for entry in (*one.known.allowed_entries, *one.tools)),
+            "forbidden_tools": _once(
+                entry for one in profile.blocked for entry in (*one.known.blocked_entries, *one.tools)
+            ),
+            "resource_scope": _once(_scope(profile, allowed, folder, resolve)),
+            "max_tool_calls": profile.max_tool_calls,
+            "max_duration_s": profile.max_duration_s,
+            "allowed_side_effect_classes": list(effects),
+            "cwd": folder,
+        }
+    )
+    if len(encode(mission)) > _MAX_BYTES:
+        raise FieldInvalid("says more than one passport can hold: take out some lines", place="profile")
+    return mission
+
+
+def _once(entries: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(entries))
+
+
+def _allowed(profile: Profile) -> tuple[Phrase, ...]:
+    blockers = _blockers(profile)
+    return tuple(one for one in profile.allowed if one not in blockers)
+
+
+def _blockers(profile: Profile) -> Mapping[Phrase, Phrase]:
+    """Return the allowed phrases that a blocked one takes back, each with that one."""
+    found: dict[Phrase, Phrase] = {}
+    for one in profile.allowed:
+        for blocked in profile.blocked:
+            if one[:2] == blocked[:2] or one.name in blocked.known.covers:
+                found.setdefault(one, blocked)
+    return found
+
+
+def _effects(profile: Profile) -> tuple[SideEffectClass, ...]:
+    asked = {"none", *(side for one in _allowed(profile) for side in one.known.effects)}
+    barred = {side for one in profile.blocked for side in one.known.bars}
+    return tuple(side for side in SIDE_EFFECT_CLASSES if side in asked - barred)
+
+
+def _refuse_spoiled(allowed: Sequence[Phrase], effects: Sequence[SideEffectClass]) -> None:
+    for one in allowed:
+        spoiled = one.known.spoiled
+        if spoiled and spoiled.refused and spoiled.by in effects:
+            raise FieldInvalid(f"“{one.words}” cannot be kept: {spoiled.refused}", place=f"line {one.line}")
+
+
+def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, resolve: Resolve | None) -> Iterator[str]:
+    if folder is None:
+        if profile.folder != ".":
+            raise FieldInvalid("is named in a profile that is for wherever the assistant is started", place="Folder")
+        yield "."
+    else:
+        yield from _meant(folder)
+    for one in allowed:
+        yield from one.known.scope
+        if one.known.kind == "path":
+            yield from _path(one, folder, resolve)
+        elif one.known.kind == "site":
+            yield one.value
+        elif one.known.kind == "address":
+            yield f"host://{one.value}"
+
+
+def _meant(folder: str) -> tuple[str, ...]:
+    """Return the entries that mean a folder and what lies in it, and nothing that its name could match."""
+    if not folder.startswith("/") or folder != posixpath.normpath(folder):
+        raise FieldInvalid("must be an absolute path without dots", place="$.folder")
+    exact = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", folder)
+    return (folder,) if exact == folder else (exact, f"{exact}/**")
+
+
+def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequence[str]:
+    path = phrase.value
+    if path.startswith("~"):
+        if resolve is None:
+            raise FieldInvalid(
+                f"{path!r} begins in a home that is not known here: write it out", place=f"line {phrase.line}"
+            )
+        return resolve(path)
+    if not path.startswith("/") and folder is None:
+        inside = posixpath.normpath(path)
+        if inside.startswith(".."):
+            raise FieldInvalid(
+                "leads out of a folder that is not known yet: write out the path", place=f"line {phrase.line}"
+            )
+        return (inside,)
+    whole = posixpath.normpath(posixpath.join(folder or "/", path))
+    if resolve is not None:
+        return resolve(whole)
+    return (whole,) if is_pattern(path) else _meant(whole)
+
+
+def remarks_on(profile: Profile) -> list[str]:
+    """Return what to know about a profile that compiles: lines that come to less or more than they say."""
+    effects = _effects(profile)
+    remarks = [
+        f"line {one.line}: “{one.words}” is not allowed, because “{blocked.words}” is blocked"
+        for one, blocked in _blockers(profile).items()
+    ]
+    for one in _allowed(profile):
+        missing = [side for side in one.known.effects if side not in effects]
+        if missing:
+            shown = " and ".join(_SIDES[side] for side in missing)
+            remarks.append(f"line {one.line}: “{one.words}” goes only as far as it need not {shown}, which is blocked")
+        spoiled = one.known.spoiled
+        if spoiled and spoiled.by in effects:
+            remarks.append(
+                f"line {one.line}: “{one.words}”: {spoiled.then}, because other lines let it {_SIDES[spoiled.by]}"
+            )
+    if not _allowed(profile):
+        remarks.append("nothing is allowed: every call is refused")
+    return remarks
+
+
+_SIDES: Final[Mapping[SideEffectClass, str]] = {
+    "none": "do nothing",
+    "internal_write": "change files",
+    "state_change": "change other things than files",
+    "external_send": "send data",
+}

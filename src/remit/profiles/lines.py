@@ -1,0 +1,160 @@
+"""From the bytes of a profile to its lines, and from lines to what they are: headings, items, text.
+
+Markdown is read as a person sees it rendered: comments and code count for nothing, a line that goes on belongs to the
+item before it. Keeps this invariant: what a reader could see otherwise than we do is refused: characters that are not
+seen, and headings in a form that would leave their items under the heading before.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from remit.errors import FieldInvalid
+
+__all__ = ["MAX_BYTES", "Line", "LineKind", "decode_profile", "parse_lines", "plain_words"]
+
+MAX_BYTES: Final = 65_536
+_MAX_LINE: Final = 4096
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_HEADING: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE: Final = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+_ITEM: Final = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(.*)")
+_FENCE: Final = re.compile(r"\s*(`{3,}|~{3,})(.*)")
+_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
+_DECORATION: Final = re.compile(r"<[^<>]*>|[*_:#>`\s]+")
+
+_COMMENT: Final = "<!--"
+_COMMENT_END: Final = "-->"
+
+LineKind: TypeAlias = Literal["heading", "item", "text"]
+
+
+class Line(NamedTuple):
+    """One heading, item or paragraph: its words on one line, and the number of the line where it begins."""
+
+    kind: LineKind
+    words: str
+    number: int
+    # Of a heading: how many marks it has.
+    level: int = 0
+
+
+def decode_profile(data: bytes) -> str:
+    """Return the text of a profile, or raise for what is too long or not UTF-8."""
+    if len(data) > MAX_BYTES:
+        raise FieldInvalid(f"is longer than the {MAX_BYTES} bytes that a profile may have", place="profile")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise FieldInvalid("is not UTF-8", place=f"line {number}") from None
+
+
+def parse_lines(text: str) -> list[Line]:
+    """Return the lines that count, in their order."""
+    found: list[Line] = []
+    goes_on = False
+    for number, line in _seen(_checked(text)):
+        if not line.strip() or _RULE.fullmatch(line):
+            _refuse_underline(line, number, goes_on=goes_on)
+            goes_on = False
+        elif heading := _HEADING.fullmatch(line):
+            found.append(Line("heading", (heading[2] or "").strip(), number, len(heading[1])))
+            goes_on = False
+        elif item := _ITEM.fullmatch(line):
+            found.append(Line("item", item[1].strip(), number))
+            goes_on = True
+        else:
+            _refuse_underline(line, number, goes_on=goes_on)
+            _take(found, line.strip(), number, goes_on=goes_on)
+            goes_on = True
+    return found
+
+
+def _take(found: list[Line], words: str, number: int, *, goes_on: bool) -> None:
+    """Add a line of text: of its own, or as the rest of the one before, as Markdown has it."""
+    if not goes_on:
+        found.append(Line("text", words, number))
+        return
+    last = found[-1]
+    between = "\n" if last.kind == "text" else " "
+    found[-1] = last._replace(words=f"{last.words}{between}{words}")
+
+
+def _refuse_underline(line: str, number: int, *, goes_on: bool) -> None:
+    if goes_on and _UNDERLINE.fullmatch(line):
+        raise _refused("makes a heading of the line before it: write headings with ## instead", number)
+
+
+def plain_words(words: str) -> str:
+    """Return words without what only changes their looks."""
+    return _DECORATION.sub(" ", words).strip()
+
+
+def _checked(text: str) -> list[str]:
+    if len(text) > MAX_BYTES:
+        raise FieldInvalid(f"is longer than the {MAX_BYTES} bytes that a profile may have", place="profile")
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        if _UNSEEN.search(line):
+            raise _refused("has a character that is not seen, or that controls or reorders text", number)
+        if len(line) > _MAX_LINE:
+            raise _refused(f"is longer than {_MAX_LINE} characters", number)
+    return lines
+
+
+def _refused(problem: str, number: int) -> FieldInvalid:
+    return FieldInvalid(problem, place=f"line {number}")
+
+
+def _seen(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines without comments and blocks of code, which become empty lines, with their numbers."""
+    # What must come before lines count again, and the line that began it.
+    until, began = "", 0
+    for number, line in enumerate(lines, 1):
+        if until == _COMMENT_END:
+            until = _after_comment(line, number)
+            yield number, ""
+        elif until:
+            until = "" if _closes(until, line) else until
+            yield number, ""
+        elif mark := _FENCE.fullmatch(line):
+            until, began = mark[1], number
+            yield number, ""
+        else:
+            rest, open_comment = _without_comments(line, number)
+            until, began = (_COMMENT_END, number) if open_comment else ("", 0)
+            yield number, rest
+    if until:
+        raise _refused(f"begins what does not end: write {until} after it", began)
+
+
+def _closes(fence: str, line: str) -> bool:
+    mark = _FENCE.fullmatch(line)
+    return mark is not None and mark[1].startswith(fence) and not mark[2].strip()
+
+
+def _after_comment(line: str, number: int) -> str:
+    """Return what is still waited for. Text after a comment of several lines is none for Markdown, so there is none."""
+    _, end, rest = line.partition(_COMMENT_END)
+    if rest.strip():
+        raise _refused("goes on after the end of a comment: begin a new line there", number)
+    return "" if end else _COMMENT_END
+
+
+def _without_comments(line: str, number: int) -> tuple[str, bool]:
+    """Return a line without its comments, and whether the last of them is still open."""
+    kept = ""
+    while _COMMENT in line:
+        before, _, after = line.partition(_COMMENT)
+        # In code, after a backslash, and in these short forms readers do not agree on what a comment is.
+        if "`" in before or before.endswith("\\") or after.startswith((">", "->")):
+            raise _refused("has a comment that can be read in two ways: put it on a line of its own", number)
+        kept += before
+        _, end, line = after.partition(_COMMENT_END)
+        if not end:
+            return kept, True
+    return kept + line, False

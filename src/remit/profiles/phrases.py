@@ -1,0 +1,192 @@
+"""The phrases that a profile is written in: a table, and the reading of one line by it.
+
+Keeps this invariant: a line is a phrase of the table or an error that names the nearest one. Nothing is guessed: a line
+that only looks like a phrase is not taken for another one.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files as package_files
+from typing import Final, NamedTuple
+
+from msgspec import Struct, convert
+
+from remit.claims.shapes import SideEffectClass
+from remit.errors import FieldInvalid, quote
+from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
+
+__all__ = ["KnownPhrase", "Phrase", "Spoiled", "known_phrases", "parse_phrase"]
+
+# How alike two texts are before one is taken for a slip of the other.
+_NEAR: Final = 0.6
+_SAME: Final = 0.85
+
+
+class Spoiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A side effect with which a phrase promises less: what then holds, or why both cannot be."""
+
+    by: SideEffectClass
+    then: str = ""
+    refused: str = ""
+
+
+class KnownPhrase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One phrase of the table, which says what each member means."""
+
+    says: tuple[str, ...]
+    does: str
+    refuses: str = ""
+    tools: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    with_tools: tuple[str, ...] = ()
+    with_programs: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    effects: tuple[SideEffectClass, ...] = ()
+    bars: tuple[SideEffectClass, ...] = ()
+    covers: tuple[str, ...] = ()
+    spoiled: Spoiled | None = None
+    unblockable: str = ""
+    unallowable: str = ""
+    unlike: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of its value, or nothing where it has none."""
+        return self.says[0].partition("{")[2].rstrip("}")
+
+    @property
+    def allowed_entries(self) -> tuple[str, ...]:
+        """Return what it adds to the allowed tools, whatever its value is."""
+        return (*self.tools, *self.with_tools, *map(program_entry, (*self.programs, *self.with_programs)))
+
+    @property
+    def blocked_entries(self) -> tuple[str, ...]:
+        """Return what it adds to the forbidden tools, whatever its value is."""
+        return (*self.tools, *self.blocks, *map(program_entry, self.programs))
+
+
+class Phrase(NamedTuple):
+    """One line of a profile: the phrase, its value, and where it stands."""
+
+    name: str
+    value: str = ""
+    line: int = 0
+
+    @property
+    def known(self) -> KnownPhrase:
+        """Return what the table says about it."""
+        return known_phrases()[self.name]
+
+    @property
+    def words(self) -> str:
+        """Return it as people write it."""
+        return self.known.says[0].replace(f"{{{self.known.kind}}}", self.value)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Return the tools that its value names, as a list of tools holds them."""
+        if self.known.kind == "program":
+            return (program_entry(self.value),)
+        if self.known.kind == "tool":
+            return (self.value,)
+        return _of_server(self.value) if self.known.kind == "server" else ()
+
+
+def _of_server(server: str) -> tuple[str, ...]:
+    """Return the names of a server's tools, but for globs that would mean a tool of an assistant as well."""
+    entries = server_entries(server)
+    ours = _all_tools()
+    apart = [glob for glob in entries[2:] if not any(tool.startswith(glob[:-1]) for tool in ours)]
+    return (*entries[:2], *apart)
+
+
+@lru_cache(maxsize=1)
+def _all_tools() -> frozenset[str]:
+    phrases = known_phrases().values()
+    return frozenset(tool for known in phrases for tool in (*known.tools, *known.with_tools, *known.blocks))
+
+
+@lru_cache(maxsize=1)
+def known_phrases() -> Mapping[str, KnownPhrase]:
+    """Return the table of phrases by name."""
+    text = package_files("remit.profiles").joinpath("phrases.toml").read_text(encoding="utf-8")
+    return {name: convert(table, KnownPhrase) for name, table in tomllib.loads(text).items()}
+
+
+def parse_phrase(text: str, line: int) -> Phrase:
+    """Return the phrase that a line says, or raise with the nearest one."""
+    said = _plain(text)
+    fixed = _fixed().get(said.casefold())
+    if fixed is not None:
+        return Phrase(fixed, "", line)
+    for name, beginning in _beginnings():
+        if said.casefold().startswith(beginning):
+            value = said[len(beginning) :].strip()
+            return Phrase(name, _value(name, value, said, line), line)
+    raise _unknown(said, line)
+
+
+def _plain(text: str) -> str:
+    """Return a line without the spaces and the full stop that mean nothing; dots of a path stay."""
+    said = " ".join(text.split())
+    return said[:-1] if said[-1:] == "." and (said[-2:-1].isalnum() or said[-2:-1] in '`"') else said
+
+
+def _value(name: str, text: str, said: str, line: int) -> str:
+    known = known_phrases()[name]
+    kind = KINDS[known.kind]
+    value = kind.read(text)
+    if not text.startswith(QUOTES) and _is_slip(known, text, said, taken=value is not None):
+        raise _unknown(said, line)
+    if value is None:
+        raise FieldInvalid(f"{quote(text)} is not {kind.wanted}", place=f"line {line}")
+    return value
+
+
+def _is_slip(known: KnownPhrase, text: str, said: str, *, taken: bool) -> bool:
+    """Tell whether a value is rather a phrase that was not written as it is known: “Run developper commands”."""
+    words = text.casefold().split()
+    alone = taken and len(words) == 1  # a single word that can be a value is one: ctest is none of “Run tests”
+    return words[0] in known.unlike or (not alone and bool(_nearest(said, _SAME, values=False)))
+
+
+def _unknown(said: str, line: int) -> FieldInvalid:
+    nearest = _nearest(said, _NEAR, values=True)
+    hint = f"; the nearest that is known is “{nearest}”" if nearest else ""
+    error = FieldInvalid(f"{quote(said)} is no phrase that is known here{hint}", place=f"line {line}")
+    error.add_note("Write one of the phrases of docs/spec/profile.md; what is meant as it stands goes into backticks.")
+    return error
+
+
+def _nearest(said: str, likeness: float, *, values: bool) -> str:
+    spoken = {text.casefold(): text for text in _spoken() if values or "{" not in text}
+    found = get_close_matches(said.casefold(), spoken, 1, likeness)
+    if not found and values:
+        # A value makes a line unlike its phrase: then how it begins tells most.
+        begun = {text.partition(" {")[0]: text for text in spoken if "{" in text}
+        found = [begun[text] for text in get_close_matches(said.casefold().partition(" ")[0], begun, 1, likeness)]
+    return spoken[found[0]].replace("{", "<").replace("}", ">") if found else ""
+
+
+def _spoken() -> Iterator[str]:
+    return (text for known in known_phrases().values() for text in known.says)
+
+
+@lru_cache(maxsize=1)
+def _fixed() -> Mapping[str, str]:
+    return {text.casefold(): name for name, known in known_phrases().items() for text in known.says if not known.kind}
+
+
+@lru_cache(maxsize=1)
+def _beginnings() -> tuple[tuple[str, str], ...]:
+    """Return how phrases with a value begin; the longer beginning is looked at first."""
+    valued = [
+        (name, text.partition("{")[0].casefold())
+        for name, known in known_phrases().items()
+        if known.kind
+        for text in known.says
+    ]
+    return tuple(sorted(valued, key=lambda one: -len(one[1])))

@@ -1,0 +1,212 @@
+"""A profile, read from the Markdown that people edit: settings, limits, what is allowed and what is blocked.
+
+Keeps this invariant: a line that could be meant as a rule is one or is an error, so that no rule is lost unseen. Text,
+quotes, comments and code beside the rules are for people, and are not read. What it comes to is for `compiling.py`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+from remit.claims.mission import MAX_DURATION_S
+from remit.claims.strictjson import MAX_INTEGER
+from remit.errors import FieldInvalid, quote
+from remit.profiles.lines import Line, parse_lines, plain_words
+from remit.profiles.phrases import Phrase, parse_phrase
+from remit.profiles.values import KINDS
+
+__all__ = ["HEADINGS", "SETTINGS", "Mode", "Profile", "parse_profile"]
+
+Mode: TypeAlias = Literal["ask", "allow"]
+
+SETTINGS: Final = ("Mode", "Mission", "Folder")
+HEADINGS: Final = ("Limits", "Allowed", "Blocked", "Notes")
+_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_MAX_MISSION: Final = 4096
+_MAX_PHRASES: Final = 200
+_LIKE: Final = 0.7
+_SETTING: Final = re.compile(r"[*_]{0,2}([A-Za-z]{2,20})[*_]{0,2}[ \t]*:[*_]{0,2}(?:[ \t]+(.*)|)", re.DOTALL)
+_LIMIT: Final = re.compile(
+    r"(?:at most|up to|no more than)? ?(?P<number>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,18})"
+    r" (?P<unit>(?:tool )?calls?|seconds?|minutes?|hours?|days?)\.?",
+    re.IGNORECASE,
+)
+_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+
+
+class Profile(NamedTuple):
+    """What a person has written for an assistant."""
+
+    mission: str
+    # With "ask", the assistant asks as usual about what is permitted; with "allow" it need not.
+    mode: Mode = "ask"
+    folder: str = "."
+    max_tool_calls: int = 500
+    max_duration_s: int = 8 * 3600
+    allowed: tuple[Phrase, ...] = ()
+    blocked: tuple[Phrase, ...] = ()
+
+
+class _Setting(NamedTuple):
+    name: str
+    value: str
+    line: int
+
+
+def parse_profile(text: str) -> Profile:
+    """Return what the text of a profile says, or raise `FieldInvalid` that names the line."""
+    sections = _sections(parse_lines(text))
+    settings = _settings(sections[""])
+    if "Mission" not in settings:
+        raise FieldInvalid("is missing: write it on a line of its own, above the first ## heading", place="Mission")
+    limits = _limits(sections["Limits"])
+    return Profile(
+        mission=_mission(settings["Mission"]),
+        mode=_mode(settings["Mode"]) if "Mode" in settings else "ask",
+        folder=_folder(settings["Folder"]) if "Folder" in settings else ".",
+        allowed=_phrases(sections["Allowed"], "unallowable"),
+        blocked=_phrases(sections["Blocked"], "unblockable"),
+        **limits,
+    )
+
+
+def _sections(lines: Sequence[Line]) -> Mapping[str, list[Line]]:
+    """Return the lines by their heading; those before the first are under the empty one, and so is the title."""
+    sections: dict[str, list[Line]] = {name: [] for name in ("", *HEADINGS)}
+    current, titled, seen = "", False, set[str]()
+    for line in lines:
+        if line.kind != "heading":
+            sections[current].append(line)
+            continue
+        name = _heading(line)
+        if name is None and line.level == 1 and not titled and not seen:
+            titled = True
+            continue
+        current = _known_heading(name, line, seen)
+    _refuse_hidden_headings(sections)
+    return sections
+
+
+def _heading(line: Line) -> str | None:
+    return _HEADING_NAMES.get(plain_words(line.words).casefold())
+
+
+_HEADING_NAMES: Final = {name.casefold(): name for name in HEADINGS}
+
+
+def _known_heading(name: str | None, line: Line, seen: set[str]) -> str:
+    if name is None:
+        nearest = _nearest(line.words, HEADINGS, 0.4) or " or ".join(f"“{known}”" for known in HEADINGS)
+        raise _refused(f"{quote(line.words)} is no heading that is known here: is {nearest} meant?", line.number)
+    if name in seen:
+        raise _refused(f"“{name}” is a heading for the second time: put its items together", line.number)
+    seen.add(name)
+    return name
+
+
+def _refuse_hidden_headings(sections: Mapping[str, list[Line]]) -> None:
+    """Raise for text that a person takes for a heading or a setting, and that would count for nothing."""
+    for name in ("", "Limits", "Allowed", "Blocked"):
+        for line in (line for line in sections[name] if line.kind == "text"):
+            for number, words in enumerate(line.words.split("\n"), line.number):
+                if (meant := _HEADING_NAMES.get(plain_words(words).casefold())) is not None:
+                    raise _refused(f"looks like a heading: write ## {meant}", number)
+                if name and (setting := _SETTING.fullmatch(words)) and setting[1].capitalize() in SETTINGS:
+                    raise _refused(f"“{setting[1]}” belongs above the first ## heading", number)
+
+
+def _settings(lines: Sequence[Line]) -> Mapping[str, _Setting]:
+    settings: dict[str, _Setting] = {}
+    for setting in (setting for line in lines for setting in _settings_of(line)):
+        if setting.name in settings:
+            raise _refused(f"“{setting.name}” is said for the second time", setting.line)
+        settings[setting.name] = setting
+    return settings
+
+
+def _settings_of(line: Line) -> Iterator[_Setting]:
+    """Yield the settings of an item or of a paragraph, where each goes on until the next one begins."""
+    current: _Setting | None = None
+    for number, words in enumerate(line.words.split("\n"), line.number):
+        said = _SETTING.fullmatch(words)
+        name = said[1].capitalize() if said else ""
+        if said and name in SETTINGS:
+            yield from (current,) if current else ()
+            current = _Setting(name, (said[2] or "").strip(), number)
+        elif line.kind == "item" or (said and _nearest(name, SETTINGS, _LIKE)):
+            known = ", ".join(f"“{known}:”" for known in SETTINGS)
+            raise _refused(f"{quote(words)} is no setting; there are {known}, and rules go under ## Allowed", number)
+        elif current:
+            current = current._replace(value=f"{current.value} {words}".strip())
+    yield from (current,) if current else ()
+
+
+def _mission(setting: _Setting) -> str:
+    if not 0 < len(setting.value) <= _MAX_MISSION:
+        raise _refused(f"“Mission” takes between 1 and {_MAX_MISSION} characters", setting.line)
+    return " ".join(setting.value.split())
+
+
+def _mode(setting: _Setting) -> Mode:
+    mode = setting.value.strip('`"*_. ').casefold()
+    if mode not in _MODES:
+        raise _refused(f"“Mode” is {' or '.join(_MODES)}, and not {quote(setting.value)}", setting.line)
+    return mode
+
+
+def _folder(setting: _Setting) -> str:
+    folder = KINDS["path"].read(setting.value)
+    if folder is None or set("*?") & set(folder):
+        raise _refused(f"“Folder” takes {KINDS['path'].wanted}, and not {quote(setting.value)}", setting.line)
+    return folder
+
+
+def _limits(lines: Sequence[Line]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for line in (line for line in lines if line.kind == "item"):
+        member, value = _limit(line)
+        if member in limits:
+            raise _refused("is a limit of this kind for the second time", line.number)
+        limits[member] = value
+    return limits
+
+
+def _limit(line: Line) -> tuple[str, int]:
+    said = _LIMIT.fullmatch(" ".join(line.words.split()))
+    if said is None:
+        raise _refused(
+            f"{quote(line.words)} is no limit: write “At most 500 tool calls” or “At most 8 hours”", line.number
+        )
+    number, unit = int(said["number"].replace(",", "")), said["unit"].casefold().rstrip("s")
+    member, value, most = (
+        ("max_duration_s", number * _SECONDS[unit], MAX_DURATION_S)
+        if unit in _SECONDS
+        else ("max_tool_calls", number, MAX_INTEGER)
+    )
+    if not 1 <= value <= most:
+        raise _refused("is less than one, or more than a passport can hold", line.number)
+    return member, value
+
+
+def _phrases(lines: Sequence[Line], barred: Literal["unallowable", "unblockable"]) -> tuple[Phrase, ...]:
+    phrases: dict[tuple[str, str], Phrase] = {}
+    for line in (line for line in lines if line.kind == "item"):
+        phrase = parse_phrase(line.words, line.number)
+        why: str = getattr(phrase.known, barred)
+        if why:
+            raise _refused(f"“{phrase.words}” cannot stand here: {why}", line.number)
+        phrases.setdefault(phrase[:2], phrase)
+        if len(phrases) > _MAX_PHRASES:
+            raise _refused(f"is one more than the {_MAX_PHRASES} rules that a profile may have", line.number)
+    return tuple(phrases.values())
+
+
+def _nearest(words: str, known: Sequence[str], likeness: float) -> str:
+    spoken = {name.casefold(): name for name in known}
+    found = get_close_matches(words.casefold(), spoken, 1, likeness)
+    return f"“{spoken[found[0]]}”" if found else ""
+
+
+def _refused(problem: str, number: int) -> FieldInvalid:
+    return FieldInvalid(problem, place=f"line {number}")

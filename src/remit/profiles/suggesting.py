@@ -1,0 +1,154 @@
+"""The lines of a profile that would permit a call that was refused.
+
+It takes the changes to a passport that a remedy names, as plain values. Keeps this invariant: what it suggests is a
+line that the profile takes; where a change has no such line, it suggests nothing rather than half of it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from remit.claims.shapes import SideEffectClass
+from remit.errors import InputError
+from remit.profiles.phrases import Phrase, known_phrases, parse_phrase
+from remit.profiles.words import lasting
+
+__all__ = ["Wanted", "suggest"]
+
+_MAX_LINES: Final = 8
+_PROGRAM: Final = re.compile(r"[^()]*\(([^()]+)\)")
+_SERVER: Final = re.compile(r"mcp__([A-Za-z0-9][A-Za-z0-9_.-]*?)__.+")
+_ESCAPED: Final = re.compile(r"\[([*?\[])\]")
+_MISREAD: Final = re.compile(r"[“”]|<!--")
+_MINUTE: Final = 60
+_LETS: Final[Mapping[str, str]] = {
+    "internal_write": "Let tools change files",
+    "state_change": "Let tools change other things",
+    "external_send": "Let tools send data",
+}
+
+
+class Wanted(Protocol):
+    """One change to a passport, as a remedy names it."""
+
+    @property
+    def member(self) -> str:
+        """Return the member that changes."""
+
+    @property
+    def operation(self) -> str:
+        """Return whether values are added or removed, or a limit is raised."""
+
+    @property
+    def values(self) -> Sequence[str | int]:
+        """Return the values."""
+
+
+class _Unsayable(Exception):
+    """A change that no line of a profile makes."""
+
+
+def suggest(changes: Sequence[Wanted]) -> str | None:
+    """Return what to change in a profile, as a sentence without its full stop, or None where no line would do."""
+    try:
+        parts = list(_parts(changes))
+    except _Unsayable:
+        return None
+    return " and ".join(parts) or None
+
+
+def _parts(changes: Sequence[Wanted]) -> Iterator[str]:
+    allowed = _allowed(changes)
+    if len(allowed) > _MAX_LINES:
+        raise _Unsayable
+    if allowed:
+        yield f"add {_quoted(phrase.written for phrase in allowed)} under Allowed"
+    removed = [str(value) for value in _values(changes, "forbidden_tools")]
+    if removed:
+        yield f"take {_blocking(removed)} out of Blocked"
+    for member, said in _LIMITS.items():
+        for value in _values(changes, member):
+            yield f"write “- At most {said(int(value))}” under Limits"
+
+
+_LIMITS: Final[Mapping[str, Callable[[int], str]]] = {
+    "max_tool_calls": lambda calls: f"{calls} tool calls",
+    "max_duration_s": lambda seconds: lasting(-(-seconds // _MINUTE) * _MINUTE),
+}
+
+
+def _values(changes: Sequence[Wanted], member: str) -> list[str | int]:
+    return [value for change in changes if change.member == member for value in change.values]
+
+
+class _Line(Phrase):
+    """A phrase as a line holds it: its value as short as it can be, in backticks where it would mean something else."""
+
+    __slots__ = ()
+
+    @property
+    def written(self) -> str:
+        """Return the line without its mark, or raise where none has this phrase, or it would end our own quotes."""
+        if _MISREAD.search(self.value):
+            raise _Unsayable
+        for value in (self.value.removeprefix("https://"), self.value, f"`{self.value}`"):
+            words = self._replace(value=value).words
+            try:
+                if parse_phrase(words, 0)[:2] == self[:2]:
+                    return words
+            except InputError:
+                continue
+        raise _Unsayable
+
+
+def _allowed(changes: Sequence[Wanted]) -> list[_Line]:
+    """Return the phrases to allow: places first, because some bring the tools and side effects that are wanted too."""
+    sides = [str(side) for side in _values(changes, "allowed_side_effect_classes")]
+    lines = [_place(str(entry), sends="external_send" in sides) for entry in _values(changes, "resource_scope")]
+    lines += [
+        _tool(str(tool))
+        for tool in _values(changes, "allowed_tools")
+        if not any(tool in line.known.allowed_entries for line in lines)
+    ]
+    brought: set[SideEffectClass] = {side for line in lines for side in line.known.effects}
+    lines += [_Line(parse_phrase(_LETS[side], 0).name) for side in sides if side not in brought and side in _LETS]
+    return list(dict.fromkeys(lines))
+
+
+def _place(entry: str, *, sends: bool) -> _Line:
+    if entry.startswith("host://"):
+        return _Line("connect-to", entry.removeprefix("host://").removesuffix(":0"))
+    if "://" in entry:
+        return _Line("send-to" if sends else "reach", entry.removesuffix("/"))
+    return _Line("use-path", entry)
+
+
+def _tool(entry: str) -> _Line:
+    program = _PROGRAM.fullmatch(entry)
+    if program:
+        return _Line("run-program", program[1])
+    name = _ESCAPED.sub(r"\1", entry)
+    phrases = known_phrases().items()
+    fixed = next(
+        (own for own, known in phrases if not known.kind and name in known.tools and not known.unallowable), None
+    )
+    if fixed:
+        return _Line(fixed)
+    server = _SERVER.fullmatch(name)
+    return _Line("use-server", server[1]) if server else _Line("use-tool", name)
+
+
+def _blocking(entries: Sequence[str]) -> str:
+    """Return the phrases that may have blocked these tools; which of them it was is in the profile."""
+    found = [
+        known.says[0]
+        for known in known_phrases().values()
+        if not known.kind and not known.unblockable and set(entries) & set(known.blocked_entries)
+    ]
+    programs = [f"Run {program[1]}" for entry in entries if (program := _PROGRAM.fullmatch(entry))]
+    named = dict.fromkeys((*programs, *found)) or {f"Use the tool {entry}": None for entry in entries}
+    return " or ".join(f"“- {words}”" for words in named)
+
+
+def _quoted(lines: Iterator[str]) -> str:
+    return " and ".join(f"“- {line}”" for line in lines)

@@ -1,0 +1,18 @@
+"""The profiles to begin with: one file each, for people to edit."""
+
+from importlib.resources import files as package_files
+from typing import Final
+
+from remit.errors import FieldInvalid, quote
+
+__all__ = ["DEFAULT_TEMPLATE", "TEMPLATES", "template"]
+
+DEFAULT_TEMPLATE: Final = "safe-coding"
+TEMPLATES: Final = ("read-only", "safe-coding", "locked-down")
+
+
+def template(name: str) -> str:
+    """Return the text of a template."""
+    if name not in TEMPLATES:
+        raise FieldInvalid(f"{quote(name)} is none of {', '.join(TEMPLATES)}", place="template")
+    return package_files("remit.profiles").joinpath("templates", f"{name}.md").read_text(encoding="utf-8")

@@ -1,0 +1,116 @@
+"""The values in phrases: programs, paths, hosts, servers and tools, each read by one rule.
+
+Keeps this invariant: a value that is taken means one thing and no pattern: it holds no wildcard for tools or hosts but
+a leading `*.`, and nothing that a shell, a list of tools or a URL would read another way.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+__all__ = ["KINDS", "QUOTES", "Kind", "program_entry", "server_entries"]
+
+# What a value may stand in, to be meant as it stands.
+QUOTES: Final = ("`", '"')
+_MAX: Final = 200
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST: Final = rf"(?:{_LABEL}\.)*{_LABEL}"
+_PORT: Final = r"(?::[0-9]{1,5})?"
+_SITE: Final = re.compile(
+    rf"(?P<scheme>https?://)?(?P<host>(?:\*\.)?{_HOST}{_PORT})(?P<path>(?:/[A-Za-z0-9._~+@=,-]*)*)", re.IGNORECASE
+)
+_ADDRESS: Final = re.compile(rf"(?:host://)?(?P<address>{_HOST}{_PORT})", re.IGNORECASE)
+_SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TOOL: Final = re.compile(r"[^\s*?\[\]()`\"]+")
+_WORD: Final = r"[A-Za-z0-9_@%+=:,./-]+"
+_PROGRAM: Final = re.compile(rf"(?!-)[A-Za-z0-9_@%+:,./~-]+(?: {_WORD})*")
+_PATH_LIKE: Final = re.compile(r"[/~.]|[^/\s]+/")
+_UPWARD: Final = re.compile(r"(?:\A|/)\.\.?(?:/|\Z)")
+
+
+class Kind(NamedTuple):
+    """One kind of value: how it is read, and what it must be where it cannot be."""
+
+    # Returns the value as it is kept, or None for what is none.
+    read: Callable[[str], str | None]
+    wanted: str
+
+
+def program_entry(words: str) -> str:
+    """Return the entry that names the leading words of a command, for every tool that runs commands."""
+    return f"*({words})"
+
+
+def server_entries(server: str) -> tuple[str, ...]:
+    """Return the globs by which assistants name the tools of an MCP server; the first two can mean nothing else."""
+    return f"mcp__{server}__*", f"mcp_{server}_*", f"{server}_*", f"{server}-*"
+
+
+def _program(text: str) -> str | None:
+    words = " ".join(_unquoted(text).split())
+    return words if _PROGRAM.fullmatch(words) else None
+
+
+def _path(text: str) -> str | None:
+    path = _unquoted(text)
+    plain = path == text and _PATH_LIKE.match(path) is None
+    odd = not path or path != path.strip() or plain or "\\" in path or "$" in path or "://" in path
+    return None if odd or path.startswith(("//", "-")) else path
+
+
+def _site(text: str) -> str | None:
+    site = _SITE.fullmatch(_unquoted(text))
+    if site is None or not _is_host(site["host"]) or _UPWARD.search(site["path"]):
+        return None
+    return f"{(site['scheme'] or 'https://').lower()}{site['host'].lower()}{site['path'].removesuffix('/')}"
+
+
+def _address(text: str) -> str | None:
+    address = _ADDRESS.fullmatch(_unquoted(text))
+    return address["address"].lower() if address and _is_host(address["address"]) else None
+
+
+def _is_host(text: str) -> bool:
+    """Tell whether a host with its port can be one: a port that exists, and no address of digits that is none."""
+    host, _, port = text.partition(":")
+    last = host.rpartition(".")[2]
+    parts = host.split(".")
+    numeric = last.isdigit() or last.startswith("0x")
+    address = len(parts) == _IPV4_PARTS and all(part.isdigit() and str(int(part)) == part for part in parts)
+    return (not port or 0 < int(port) <= _MAX_PORT) and (not numeric or (address and max(map(int, parts)) < _BYTE))
+
+
+_IPV4_PARTS: Final = 4
+_BYTE: Final = 256
+_MAX_PORT: Final = 65_535
+
+
+def _server(text: str) -> str | None:
+    server = _unquoted(text)
+    return server if _SERVER.fullmatch(server) else None
+
+
+def _tool(text: str) -> str | None:
+    tool = _unquoted(text)
+    return tool if _TOOL.fullmatch(tool) else None
+
+
+def _unquoted(text: str) -> str:
+    """Return a value without the backticks or quotes around it, which say that it is meant as it stands."""
+    inner = text[1:-1]
+    quoted = text[:1] in QUOTES and text[-1:] == text[:1] and text[0] not in inner
+    return inner if quoted else text
+
+
+def _short(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    return lambda text: read(text) if len(text) <= _MAX else None
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "program": Kind(_short(_program), "a program and the words it begins with, as in “npm run lint”"),
+    "path": Kind(_short(_path), "a path that begins with /, ~/, ./ or ../, or stands in backticks"),
+    "site": Kind(_short(_site), "a host or the beginning of a URL, as in example.org or https://example.org/docs"),
+    "address": Kind(_short(_address), "a host, with a port or without, as in example.org:22"),
+    "server": Kind(_short(_server), "the name of an MCP server"),
+    "tool": Kind(_short(_tool), "the exact name of a tool"),
+}

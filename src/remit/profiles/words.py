@@ -1,0 +1,115 @@
+"""A mission in plain words: what an agent may, may not, where, how far and how long."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from remit.claims.mission import EVERYTHING, Mission
+from remit.claims.shapes import SideEffectClass
+from remit.profiles.phrases import KnownPhrase, known_phrases
+from remit.profiles.values import server_entries
+
+__all__ = ["describe_mission", "lasting"]
+
+_MOST: Final = 12
+_PROGRAM: Final = re.compile(r".*\((.+)\)", re.DOTALL)
+_SERVER: Final = re.compile(r"mcp__(.+)__\*")
+_UNITS: Final = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_SIDES: Final[Mapping[SideEffectClass, str]] = {
+    "internal_write": "change files",
+    "state_change": "change other things, such as tasks and processes",
+    "external_send": "send data",
+}
+
+
+def describe_mission(mission: Mission) -> list[str]:
+    """Return what a mission comes to, one sentence a line."""
+    return [
+        f"It is asked to: {mission.mission}",
+        *_allowed(mission),
+        *_forbidden(mission),
+        *_places(mission),
+        *_effects(mission),
+        f"It may make {_counted(mission.max_tool_calls, 'tool call')} in {lasting(mission.max_duration_s)}.",
+        "Everything else is refused.",
+    ]
+
+
+def lasting(seconds: int) -> str:
+    """Return a duration in the largest unit that holds it exactly."""
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
+    return _counted(seconds // size, unit)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def _allowed(mission: Mission) -> Iterator[str]:
+    entries = mission.allowed_tools
+    if not entries:
+        yield "It may use no tool."
+    scoped = {*entries, *mission.resource_scope}
+    known = (known for known in known_phrases().values() if not known.unallowable)
+    whole = _whole(scoped, {one: frozenset((*one.allowed_entries, *one.scope)) for one in known})
+    yield from (f"It may {one.does}." for one in whole)
+    yield from _by_name(_rest(entries, (one.allowed_entries for one in whole)), "may")
+
+
+def _forbidden(mission: Mission) -> Iterator[str]:
+    entries = mission.forbidden_tools
+    known = (known for known in known_phrases().values() if not known.unblockable)
+    whole = _whole({*entries}, {one: frozenset(one.blocked_entries) for one in known})
+    yield from (f"It may not {one.refuses or one.does}." for one in whole)
+    yield from _by_name(_rest(entries, (one.blocked_entries for one in whole)), "may not")
+
+
+def _whole(named: set[str], phrases: Mapping[KnownPhrase, frozenset[str]]) -> list[KnownPhrase]:
+    """Return the phrases that are there as a whole; what is within another one goes without saying."""
+    whole = {one: own for one, own in phrases.items() if not one.kind and own and named >= own}
+    return [one for one, own in whole.items() if not any(own < other for other in whole.values())]
+
+
+def _rest(entries: Sequence[str], said: Iterable[Sequence[str]]) -> list[str]:
+    named = {entry for one in said for entry in one}
+    return [entry for entry in entries if entry not in named]
+
+
+def _by_name(entries: Sequence[str], verb: str) -> Iterator[str]:
+    programs = [found[1] for entry in entries if (found := _PROGRAM.fullmatch(entry))]
+    servers = [found[1] for entry in entries if (found := _SERVER.fullmatch(entry))]
+    counted = {entry for server in servers for entry in server_entries(server)}
+    others = [entry for entry in entries if not _PROGRAM.fullmatch(entry) and entry not in counted]
+    for words, named in (("run: ", programs), ("use the tools of: ", servers), ("use: ", others)):
+        if named:
+            yield f"It {verb} {words}{_listed(named)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _places(mission: Mission) -> Iterator[str]:
+    if EVERYTHING in mission.resource_scope:
+        yield "It may touch everything: every file and every host."
+        return
+    hosts = [entry for entry in mission.resource_scope if "://" in entry]
+    paths = list(_folders(entry for entry in mission.resource_scope if "://" not in entry))
+    yield f"It may touch: {_listed(paths)}, and what lies in it." if paths else "It may touch no file."
+    yield f"It may reach: {_listed(hosts)}." if hosts else "It may reach no host."
+
+
+def _folders(entries: Iterable[str]) -> Iterator[str]:
+    for entry in entries:
+        if entry == ".":
+            yield "the folder that it is started in"
+        elif not (entry.endswith("/**") and "[[]" in entry):
+            yield entry.replace("[[]", "[")
+
+
+def _effects(mission: Mission) -> Iterator[str]:
+    for words, kept in (("may", True), ("may never", False)):
+        sides = [said for side, said in _SIDES.items() if (side in mission.allowed_side_effect_classes) is kept]
+        if sides:
+            yield f"What it does {words} {', '.join(sides)}."
