@@ -54,6 +54,7 @@ is not quoted and clipped.
     ├── RequestError                a request does not fit what is there
     │   ├── SessionNotFound         no session has this id
     │   ├── ReceiptNotFound         no receipt of the session has this id
+    │   ├── ProtectionNotFound      no protection of an assistant has this name
     │   ├── SessionSealed           the session comes from an older copy, and takes no receipt any more
     │   ├── RequestConflict         a key or id used before, for something else
     │   ├── KillSwitchOn            no session starts until it is released
@@ -150,6 +151,7 @@ __all__ = [
     "PolicyInvalid",
     "PortInUse",
     "ProofInvalid",
+    "ProtectionNotFound",
     "ReceiptNotFound",
     "RemitError",
     "RequestConflict",
@@ -531,6 +533,12 @@ class ReceiptNotFound(RequestError):
     """No receipt of the session has this id."""
 
     code = "receipt_not_found"
+
+
+class ProtectionNotFound(RequestError):
+    """No protection of an assistant has this name."""
+
+    code = "protection_not_found"
 
 
 class SessionSealed(RequestError):

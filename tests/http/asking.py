@@ -55,9 +55,19 @@ class Desk:
             raise self.failure
         return Heard(ask.body.word if ask.body else "nothing")
 
+    async def hear(self, ask: Ask) -> Plain:
+        self.asked.append(ask)
+        if self.failure:
+            raise self.failure
+        return Plain(json.dumps(ask.body).encode(), "application/json")
+
     async def page(self, ask: Ask) -> Plain:
         self.asked.append(ask)
         return Plain(b"<page>", "text/html", ((b"x-page", b"1"),))
+
+
+def _told(parameters: Mapping[str, str], body: Any, error: Exception) -> Plain:
+    return Plain(json.dumps([parameters["name"], body, type(error).__name__]).encode(), "application/json")
 
 
 @dataclass
@@ -108,6 +118,7 @@ class World:
             Route(
                 "POST", "/maybe/{name}", self.desk.say, Heard, "Say or not", Said, without_body=b'{"word":"default"}'
             ),
+            Route("POST", "/always/{name}", self.desk.hear, "application/json", "Any object", dict, failing=_told),
         ]
         doors = Doors({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
         return Application(

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -223,3 +224,40 @@ def test_whatever_bytes_come_there_is_an_answer(data: bytes) -> None:
     world = World()
     world.ask(parts=(data,))
     assert world.status in (200, 400)
+
+
+def test_a_route_can_take_any_object() -> None:
+    world = World()
+    world.ask(path="/always/x", parts=(b'{"a":[1]}',))
+    assert (world.status, world.body) == (200, {"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "read", "error"),
+    [
+        ({"parts": (b"{",)}, None, "JsonSyntax"),
+        ({"parts": (b"[]",)}, None, "JsonSyntax"),
+        ({"parts": (b'"' + b"x" * 200,)}, None, "BodyTooLarge"),
+        ({"headers": {b"content-type": b"text/plain"}}, None, "MediaTypeRefused"),
+        ({"parts": (b'{"a":1}',)}, {"a": 1}, "ValueError"),
+    ],
+)
+def test_a_route_for_clients_that_know_one_status_tells_failures_itself(
+    changes: dict[str, Any], read: Any, error: str
+) -> None:
+    world = World(desk=Desk(failure=ValueError("a secret")))
+    world.ask(path="/always/x", **changes)
+    assert (world.status, world.body) == (200, ["x", read, error])
+    assert [type(told).__name__ for told in world.witness.errors] == [error]
+
+
+def test_a_route_for_clients_that_know_one_status_tells_them_of_a_closed_door_too() -> None:
+    world = World(is_closed=True)
+    world.ask(path="/always/x")
+    assert (world.status, world.body, world.read) == (200, ["x", None, "TokenRequired"], 0)
+
+
+def test_other_hosts_are_told_nothing_by_any_route() -> None:
+    world = World()
+    world.ask(path="/always/x", headers={b"host": b"theirs"})
+    assert (world.status, world.body["error_code"]) == (403, "host_not_allowed")

@@ -45,7 +45,7 @@ def test_a_token_opens_its_own_doors(access: Access, opens: set[str]) -> None:
 
 def test_a_door_without_tokens_is_open() -> None:
     doors = Doors({"admin": (ADMIN,)}, clock=Clock())
-    assert [refusal(doors, "", access=access) for access in ACCESS] == ["", "", "auth_required", "", ""]
+    assert [refusal(doors, "", access=access) for access in ACCESS] == ["", "", "auth_required", "", "", ""]
 
 
 def test_the_words_do_not_tell_which_door_it_was() -> None:

@@ -14,12 +14,14 @@ from remit.errors import HubTokenRequired, TooManyTries
 from remit.http.openapi import describe
 from remit.http.routes import Ask, Plain, Route
 from remit.http.tokens import MAX_TRIES, Access, Shown
-from remit.hub.doors import COOKIE, COOKIE_S, HUB_CUSTOMS, HUB_SECURITY, HubDoors
+from remit.hub.doors import COOKIE, COOKIE_S, HUB_CUSTOMS, HUB_SECURITY, HubDoors, hook_token
 from tests.http.asking import World
 
 TOKEN, OTHER = "the-token-of-the-hub", "another-token"
 NOW = 1_800_000_000
 CLOSED: tuple[Access, ...] = tuple(access for access in get_args(Access) if access != "open")
+# What the Hub's own token opens.
+OURS: tuple[Access, ...] = tuple(access for access in CLOSED if access != "hook")
 
 
 @dataclass
@@ -62,11 +64,12 @@ def sealed(expiry: object, token: str = TOKEN) -> str:
 @pytest.mark.parametrize(
     ("shown", "opens"),
     [
-        (Shown(), set()), (Shown(TOKEN), {*CLOSED}), (Shown(query=TOKEN), {"page"}), (Shown(cookie=TOKEN), set()),
+        (Shown(), set()), (Shown(TOKEN), {*OURS}), (Shown(query=TOKEN), {"page"}), (Shown(cookie=TOKEN), set()),
         (Shown(cookie=sealed(NOW + 1)), {"view"}), (Shown(query=sealed(NOW + 1)), set()),
         (Shown(sealed(NOW + 1)), set()),
         (Shown(OTHER, TOKEN), {"page"}), (Shown(OTHER, "", sealed(NOW + 1)), {"view"}),
-        (Shown(TOKEN, OTHER, OTHER), {*CLOSED}),
+        (Shown(TOKEN, OTHER, OTHER), {*OURS}), (Shown(hook_token(TOKEN)), {"hook"}),
+        (Shown(hook_token(OTHER)), set()), (Shown(query=hook_token(TOKEN), cookie=hook_token(TOKEN)), set()),
     ],
 )  # fmt: skip
 def test_each_door_looks_at_its_own(shown: Shown, opens: set[Access]) -> None:
@@ -147,7 +150,7 @@ def test_what_a_door_does_not_look_at_is_no_try() -> None:
 
 def test_the_words_do_not_tell_which_door_it_was_and_what_was_shown() -> None:
     said = set()
-    for access in CLOSED:
+    for access in OURS:
         with pytest.raises(HubTokenRequired) as refused:
             Hub().doors.check(access, Shown("wrong", "wrong", "wrong"), "a")
         said.add(str(refused.value))
@@ -222,7 +225,9 @@ def test_every_way_in_is_described_and_no_other() -> None:
         Route("GET", f"/{access}/{{x}}", nothing, "text/html", "Open", access=access)
         for access in ("open", *CLOSED[:1])
     ]
-    routes += [Route("GET", f"/{access}", nothing, "text/html", "Look", access=access) for access in ("page", "view")]
+    routes += [
+        Route("GET", f"/{access}", nothing, "text/html", "Look", access=access) for access in ("page", "view", "hook")
+    ]
     document = describe(routes, title="t", summary="s", version="1", security=HUB_SECURITY)
     ways = {path: [*map(list, at["get"].get("security", []))] for path, at in document["paths"].items()}
     assert ways == {
@@ -230,6 +235,15 @@ def test_every_way_in_is_described_and_no_other() -> None:
         "/token/{x}": [["token"], ["bearer"]],
         "/page": [["token"], ["bearer"], ["query"]],
         "/view": [["token"], ["bearer"], ["cookie"]],
+        "/hook": [["hook"]],
     }
     assert {name for way in ways.values() for (name,) in way} == document["components"]["securitySchemes"].keys()
     assert "404" in document["paths"]["/open/{x}"]["get"]["responses"]
+
+
+def test_a_token_of_hooks_ends_with_the_token_that_it_was_made_by() -> None:
+    hub = Hub()
+    assert hub.refusal("hook", Shown(hook_token(TOKEN))) == ""
+    hub.doors.renew(OTHER)
+    assert hub.refusal("hook", Shown(hook_token(TOKEN))) == "hub_auth_required"
+    assert hub.refusal("hook", Shown(hook_token(OTHER))) == ""

@@ -169,12 +169,15 @@ def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:
         "done": dict.fromkeys(DONE, 2),
     }
     wrong = summarize(**CALM | troubles, lately=Counts(0, 0, 0))
-    assert (wrong.tone, wrong.headline) == ("broken", "6 things need your attention.")
+    assert (wrong.tone, wrong.headline) == ("broken", "9 things need your attention.")
     assert [notice.to for notice in wrong.notices] == [
         (),
         ("denials", "kill_switch"),
         ("sessions", "pass:one"),
         ("denials", "denied_but_run"),
+        ("denials", "run_unasked"),
+        ("denials", "coverage_gap"),
+        ("denials", "enforcement_gap"),
         ("denials", "dangerous_effect"),
         ("denials", "secret_target"),
     ]

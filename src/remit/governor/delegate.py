@@ -26,6 +26,7 @@ from remit.ledger.port import Transaction
 from remit.ledger.records import Delegation, Kept, Pending, Session
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
+from remit.policy.evidence import bound_to
 
 __all__ = ["MAX_OPEN", "MAX_REQUEST", "Delegate", "Delegated"]
 
@@ -66,6 +67,8 @@ class Delegate:
     mission: Mission
     request_id: str
     bound_to: Confirmation | None = None
+    # The call that made it necessary, where one did.
+    envelope: str = ""
 
     def steps(self, means: Means) -> Steps[Delegated]:
         """Check that the mission is narrower, then set calls aside and sign the passport."""
@@ -152,6 +155,8 @@ class Delegate:
             timestamp=moment_of(session, now),
             public_denial_reason=public,
             internal_denial_code=code or UNSET,
+            # What is granted is no answer to the call yet.
+            measurements=(bound_to(self.envelope) if code else {}) or UNSET,
             budget_delta=LineageBudgetDelta(
                 operation=operation,
                 resource=CALLS,

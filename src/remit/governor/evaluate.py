@@ -6,12 +6,13 @@ before they come to the ledger. A call whose session stands otherwise when its t
 slow happens while the ledger is held, and no limit is overrun.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from msgspec import UNSET, structs, to_builtins
 
+from remit.claims.attestation import SessionState
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
@@ -99,6 +100,8 @@ class Evaluate:
     call: ToolCall
     idempotency_key: str = ""
     evidence: Evidence | None = None
+    # Where the call comes from, in words, and its name there: an auditor joins it with what others have kept of it.
+    envelope: str = ""
 
     def steps(self, means: Means) -> Steps[Answer]:
         """Judge, append, answer."""
@@ -126,15 +129,15 @@ class Evaluate:
         return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
-def decided(means: Means, request: Evaluate, *, only_active: bool = False) -> Steps[Answer | None]:
-    """Judge, append, answer; with `only_active`, give none where the session has come to its end.
+def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] = ()) -> Steps[Answer | None]:
+    """Judge, append, answer; give none where the session is in one of the states that count as `over`.
 
     What takes long is done aside, where it keeps nobody else waiting.
     """
     request.check()
     session_id = request.session_id
     passport = means.passports.get(session_id) or (yield from Look(session_id).steps(means)).passport
-    case = _Case(means, request, passport, only_active=only_active)
+    case = _Case(means, request, passport, over)
     outcome: _Outcome | None = None
     for _ in range(_MAX_TURNS):
         if case.is_light:
@@ -173,18 +176,18 @@ class _Case:
         "_form",
         "_means",
         "_once",
-        "_only_active",
+        "_over",
         "_passport",
         "_request",
         "_standing",
         "is_light",
     )
 
-    def __init__(self, means: Means, request: Evaluate, passport: Passport, *, only_active: bool) -> None:
+    def __init__(self, means: Means, request: Evaluate, passport: Passport, over: Collection[SessionState]) -> None:
         self._means = means
         self._request = request
         self._passport = passport
-        self._only_active = only_active
+        self._over = over
         self.is_light = is_light(request.call)
         self._form = b""
         self._once: Once | None = None
@@ -244,7 +247,7 @@ class _Case:
             if before is not None:
                 refusal = standing_in(transaction, session).refusal
                 return _Outcome(_same(before, self._once), session, None, repeated=True, refusal=refusal)
-        if self._only_active and session.state != "active":
+        if session.state in self._over:
             return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
             # Delegates hold what is missing; some may be over, and have to give it back.
@@ -260,7 +263,7 @@ class _Case:
             session = structs.replace(session, used=session.used + 1)
         if evidence is not None:
             session = _observed(session, evidence.seen, decision.code)
-        step = _step(session, decision, evidence, now)
+        step = _step(session, decision, self._request, now)
         session, pending = drafted(means, transaction, session, step, now, form=self._form)
         note = _noted(evidence.seen, step, pending.draft.claims.receipt_id) if evidence else ""
         session = transaction.append(session, pending, once=self._once, note=note)
@@ -298,11 +301,11 @@ def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing
     return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
 
 
-def _step(session: Session, decision: Decision, evidence: Evidence | None, now: Moment) -> Step:
+def _step(session: Session, decision: Decision, request: Evaluate, now: Moment) -> Step:
     """Return what the receipt says about a decision."""
     action = decision.action
     remaining = budget_remaining(session)
-    given = evidence or _NONE
+    given = request.evidence or _NONE
     return Step(
         tool=named_tool(action.tool),
         action_class=action.action_class,
@@ -316,7 +319,7 @@ def _step(session: Session, decision: Decision, evidence: Evidence | None, now: 
         timestamp=moment_of(session, now),
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,
-        measurements=measurements(action, decision.remedy) or UNSET,
+        measurements=measurements(action, decision.remedy, request.envelope) or UNSET,
         budget_delta=_consumed(session, remaining) if decision.permits else UNSET,
         result_hash=given.content or UNSET,
         content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,

@@ -105,7 +105,7 @@ class Means:
     @property
     def sees_budgets(self) -> bool:
         """Tell whether an engine beside the passport's own rules is shown how much is left."""
-        return len(self.engines) > 1
+        return any(getattr(engine, "sees_budgets", True) for engine in self.engines[1:])
 
     def passport_of(self, session: Session) -> Passport:
         """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""

@@ -21,9 +21,10 @@ from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, j
 from remit.governor.lifecycle import seen_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import Look, found
-from remit.governor.sources import Reporter, StartFor, current
+from remit.governor.sources import Reporter, StartFor, current, last_of
 from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
+from remit.ledger.records import FINAL_STATES
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
@@ -100,10 +101,10 @@ class Report(Struct, frozen=True, gc=False):
         no session follows: what is observed then is denied in the one that there was.
         """
         key = self.reporter.key
-        name: str = means.sources.get(key) or (yield Commit(lambda transaction: _last_of(transaction, key)))
+        name: str = means.sources.get(key) or (yield Commit(lambda transaction: last_of(transaction, key)))
         for _ in range(_MAX_TURNS):
             if name:
-                answer = yield from decided(means, self.observe.as_call(name), only_active=True)
+                answer = yield from decided(means, self.observe.as_call(name), over=FINAL_STATES)
                 if answer is not None:
                     means.note_source(key, name)
                     return Reported(name, answer)
@@ -114,11 +115,6 @@ class Report(Struct, frozen=True, gc=False):
                     raise
                 return Reported(name, (yield from self.observe.as_call(name).steps(means)))
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
-
-
-def _last_of(transaction: Transaction, key: str) -> str:
-    session = current(transaction, key)
-    return session.id if session else ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from remit.governor.sessions import Started, kept, new_session
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session, Source
 
-__all__ = ["Reporter", "StartFor", "current"]
+__all__ = ["Reporter", "StartFor", "current", "last_of"]
 
 
 class Reporter(NamedTuple):
@@ -69,3 +69,9 @@ def current(transaction: Transaction, key: str) -> Session | None:
     source = transaction.source(key)
     session = None if source is None else transaction.session(source.session_id)
     return None if session is None or session.cause == RESTORED else session
+
+
+def last_of(transaction: Transaction, key: str) -> str:
+    """Return the id of the session that was started last for a key; none if there is none."""
+    session = current(transaction, key)
+    return session.id if session else ""

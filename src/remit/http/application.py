@@ -17,8 +17,17 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct, json
 
 from remit.claims.shapes import Claims, shape
-from remit.claims.strictjson import parse_object
-from remit.errors import AccessError, BodyTooLarge, HostRefused, HttpMalformed, InputError, MethodRefused, RouteNotFound
+from remit.claims.strictjson import JSON, parse_object
+from remit.errors import (
+    AccessError,
+    BodyTooLarge,
+    HostRefused,
+    HttpMalformed,
+    InputError,
+    MethodRefused,
+    OriginRefused,
+    RouteNotFound,
+)
 from remit.http.customs import Customs
 from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page, gather
 from remit.http.outlet import Outlet
@@ -36,6 +45,7 @@ _Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 _NOWHERE: Final = "other"
+_NOTHING_THERE: Final = RouteNotFound("nothing is at this path")
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _CUSTOMS: Final = Customs()
 _NO_CONTENT: Final = 204
@@ -117,14 +127,16 @@ class Application:
     async def _reply(self, scope: _Scope, receive: _Receive, sent: Sent, request_id: str, span: Span) -> _Reply | None:
         """Return what a client is told, whatever happens; None if it has gone."""
         route, failure = _NOWHERE, None
+        sought: Found | None = None
+        body: Any = None
         try:
             self._check_host(sent)
             if self._customs.is_preflight(scope["method"], sent):
                 reply = _Reply(route, _NO_CONTENT, self._customs.preflight(), b"")
             else:
-                found, query = self._admitted(scope, sent)
+                sought, missing = self._sought(scope)
+                found, query = self._admitted(scope, sent, sought, missing)
                 route = found.route.path
-                body = None
                 if found.route.request is not None:
                     data = await self._read(found.route, sent, receive)
                     if data is None:
@@ -138,7 +150,7 @@ class Application:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
             failure = error
-            reply = _Reply(route, status_of(error).status, _error_headers(error), error_body(error))
+            reply = _failed(sought, body, error)
         span.answered(route, reply.status, request_id)
         self._witness.answered(route, reply.status, request_id, failure)
         failure = None  # it holds this frame, and all that was read, for as long as this frame holds it
@@ -148,24 +160,27 @@ class Application:
         if sent.get(b"host", b"").lower() not in self._hosts:
             raise HostRefused("this Host is not served here")
 
-    def _admitted(self, scope: _Scope, sent: Sent) -> tuple[Found, Mapping[str, str]]:
+    def _sought(self, scope: _Scope) -> tuple[Found | None, AccessError]:
+        """Return the route that is asked for; where there is none, what to say to those who may know."""
+        try:
+            return self._router.find(scope["method"], scope["raw_path"].decode("latin-1")), _NOTHING_THERE
+        except (RouteNotFound, MethodRefused) as error:
+            return None, error
+
+    def _admitted(
+        self, scope: _Scope, sent: Sent, sought: Found | None, missing: AccessError
+    ) -> tuple[Found, Mapping[str, str]]:
         """Return the route and the query that are asked for, once it is clear that their client may know of them."""
         query, unread = _read_query(scope)
-        found: Found | None = None
-        missing: AccessError | None = None
-        try:
-            found = self._router.find(scope["method"], scope["raw_path"].decode("latin-1"))
-        except (RouteNotFound, MethodRefused) as error:
-            missing = error
-        access: Access = found.route.access if found else "token"
+        access: Access = sought.route.access if sought else "token"
         peer = scope["client"][0] if scope["client"] else ""
         self.doors.check(access, self._customs.shown(sent, query), peer)
         self._customs.check_origin(scope["method"], sent)
-        if found is None:
-            raise missing or RouteNotFound("nothing is at this path")
+        if sought is None:
+            raise missing
         if unread is not None:
             raise unread
-        return found, query
+        return sought, query
 
     async def _answer(self, route: Route, ask: Ask) -> Plain | Streamed:
         """Return the answer to what was asked in full."""
@@ -227,11 +242,12 @@ class Application:
             if not whole:
                 outlet.abort()
 
-    async def _decode(self, request: type[Claims], data: bytes) -> Claims:
+    async def _decode(self, request: type[Claims] | type[dict[str, Any]], data: bytes) -> Claims | dict[str, JSON]:
         """Return what a body says."""
 
-        def decode() -> Claims:
-            return shape(request, parse_object(data, max_bytes=self._body_bytes))
+        def decode() -> Claims | dict[str, JSON]:
+            members = parse_object(data, max_bytes=self._body_bytes)
+            return shape(request, members) if issubclass(request, Claims) else members
 
         begun = time.perf_counter()
         if len(data) <= _LARGE_BODY:
@@ -275,6 +291,15 @@ def _check_chunks(scope: _Scope) -> None:
     """Raise if the client knows no chunks: the end of a connection does not tell whether an answer was whole."""
     if scope["http_version"] == "1.0":
         raise HttpMalformed("this answer needs HTTP 1.1")
+
+
+def _failed(found: Found | None, body: Any, error: Exception) -> _Reply:
+    """Return what a client is told of a failure: by a status, or by the words of a route that knows only one."""
+    route = found.route.path if found else _NOWHERE
+    if found is None or found.route.failing is None or isinstance(error, OriginRefused):
+        return _Reply(route, status_of(error).status, _error_headers(error), error_body(error))
+    answer = found.route.failing(found.parameters, body, error)
+    return _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], answer.content)
 
 
 def _media_type(name: str) -> HeaderList:

@@ -130,13 +130,13 @@ def _answer(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _errors(route: Route) -> dict[str, Any]:
-    """Return the errors that a route can answer with."""
+    """Return the errors that a route can answer with; where it tells them by itself, those that come before it."""
     possible = {*_ALWAYS}
-    if route.access != "open":
+    if route.failing is None and route.access != "open":
         possible |= {*_BEHIND_A_DOOR}
-    if route.request is not None:
+    if route.failing is None and route.request is not None:
         possible |= {*_WITH_A_BODY}
-    if "{" in route.path:
+    if route.failing is None and "{" in route.path:
         possible |= {*_WITH_A_PARAMETER}
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(possible)}
 

@@ -14,7 +14,7 @@ from remit.errors import MethodRefused, RouteNotFound
 from remit.http.telemetry import Span
 from remit.http.tokens import Access
 
-__all__ = ["Ask", "Found", "Plain", "Route", "Router", "Streamed"]
+__all__ = ["Ask", "Failing", "Found", "Plain", "Route", "Router", "Streamed"]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
@@ -49,6 +49,8 @@ class Streamed(NamedTuple):
 
 
 _Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
+# Given the parameters of the path, the body as far as it was read, and what went wrong.
+Failing: TypeAlias = Callable[[Mapping[str, str], Any, Exception], Plain]
 
 
 class Route(NamedTuple):
@@ -59,10 +61,13 @@ class Route(NamedTuple):
     answering: _Answering
     answer: type[Struct] | str
     summary: str
-    request: type[Claims] | None = None
+    # What its body must be; `dict` where any object will do.
+    request: type[Claims] | type[dict[str, Any]] | None = None
     access: Access = "token"
     # What is taken for a body that was left out; None where there must be one.
     without_body: bytes | None = None
+    # How a failure is told to clients that take nothing but 200 for an answer; None where they know statuses.
+    failing: Failing | None = None
 
 
 class Found(NamedTuple):

@@ -13,9 +13,9 @@ from remit.errors import TokenRequired, TooManyTries
 
 __all__ = ["MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Shown", "Tries"]
 
-# Whom a route is for: anyone, holders of the service's token, its administrator; and people, who open a page by its
-# address, and from there the views that it leads to.
-Access: TypeAlias = Literal["open", "token", "admin", "page", "view"]
+# Whom a route is for: anyone, holders of the service's token, its administrator; people, who open a page by its
+# address, and from there the views that it leads to; and hooks of assistants, which can do nothing else.
+Access: TypeAlias = Literal["open", "token", "admin", "page", "view", "hook"]
 
 MAX_TRIES: Final = 10
 _WINDOW_S: Final = 1.0

@@ -1,8 +1,8 @@
 """Who may come in to the Hub: its token by a header, on two pages by their address, on further ones by a cookie.
 
 Keeps these invariants: a cookie is not the token and opens nothing but what is read; it ends with its time, or with the
-token that it was made by; and the right token always opens, however many wrong ones were tried. The token is not kept,
-only what tells that another is the same.
+token that it was made by; a hook token opens nothing but hooks, and ends with the token too; and the right token always
+opens, however many wrong ones were tried. The token is not kept, only what tells that another is the same.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from remit.http.openapi import Security
 from remit.http.origins import is_local_origin
 from remit.http.tokens import Access, Lock, Shown, Tries
 
-__all__ = ["COOKIE", "COOKIE_S", "HUB_CUSTOMS", "HUB_SECURITY", "HubDoors"]
+__all__ = ["COOKIE", "COOKIE_S", "HUB_CUSTOMS", "HUB_SECURITY", "HubDoors", "hook_token"]
 
 COOKIE: Final = "remit_dashboard"
 COOKIE_S: Final = 12 * 3600
@@ -36,11 +36,13 @@ HUB_SECURITY: Final = Security(
         "bearer": {"type": "http", "scheme": "bearer", "description": "The same token"},
         "query": {"type": "apiKey", "in": "query", "name": "token", "description": "The same token, to bookmark"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by the dashboard"},
+        "hook": {"type": "http", "scheme": "bearer", "description": "What `remit token hook` prints"},
     },
     opened_by={
         "token": ("token", "bearer"),
         "page": ("token", "bearer", "query"),
         "view": ("token", "bearer", "cookie"),
+        "hook": ("hook",),
     },
 )
 
@@ -51,6 +53,15 @@ class _Keyed(NamedTuple):
     lock: Lock
     # Keyed, and not yet told what to authenticate.
     seal: hmac.HMAC
+    hooks: Lock
+
+
+def hook_token(token: str) -> str:
+    """Return the token that hooks of assistants show, made from that of the Hub.
+
+    It lies in settings that an assistant can read. So it asks for decisions, and opens nothing else.
+    """
+    return encode_base64url(hmac.digest(token.encode("utf-8"), b"remit hooks", "sha256"))
 
 
 @final
@@ -82,11 +93,13 @@ class HubDoors:
             return
         query = shown.query if access == "page" else ""
         cookie = shown.cookie if access == "view" else ""
-        lock = self._keyed.lock
+        lock = self._keyed.hooks if access == "hook" else self._keyed.lock
         if lock.opens(shown.token) or lock.opens(query) or self._is_ours(cookie):
             return
         if shown.token or query or cookie:
             self._tries.note(peer)
+        if access == "hook":
+            raise HubTokenRequired("this hook does not show the token of this Hub")
         # The same words at every door: they must not tell which doors there are.
         raise HubTokenRequired(
             f"this needs the token of the Hub, as `{_TOKEN_HEADER}: TOKEN`; `remit open` brings it along"
@@ -102,7 +115,8 @@ class HubDoors:
 
 
 def _keyed(token: str) -> _Keyed:
-    return _Keyed(Lock((token,)), hmac.new(token.encode("utf-8"), digestmod=sha256))
+    seal = hmac.new(token.encode("utf-8"), digestmod=sha256)
+    return _Keyed(Lock((token,)), seal, Lock((hook_token(token),)))
 
 
 def _sealed(seal: hmac.HMAC, expiry: str) -> str:

@@ -11,8 +11,6 @@ import fcntl
 import os
 import re
 import secrets
-import shlex
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,13 +18,10 @@ from pathlib import Path
 from typing import Final, Self, final
 
 from remit.errors import HomeUnsafe, LedgerInUse, LedgerUnavailable, RemitError, StateCorrupt, StateMissing, quote
+from remit.ledger.ownership import FILE_MODE, FOLDER_MODE, check_alone, check_file, check_new, check_way
 
 __all__ = ["Home", "open_home"]
 
-_FOLDER_MODE: Final = 0o700
-_FILE_MODE: Final = 0o600
-_OTHERS: Final = 0o077
-_OTHERS_WRITE: Final = 0o022
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK a pipe in the place of a file would hold us up.
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -50,7 +45,7 @@ def open_home(path: Path, *, create: bool = True) -> "Home":
         except FileNotFoundError:
             raise StateMissing(f"the folder that {quote(label)} belongs in does not exist: make it first") from None
         for folder in (*reversed(parent.parents), parent):
-            _check_way(os.lstat(folder), folder.name or "/")
+            check_way(os.lstat(folder), folder.name or "/")
         place = str(parent / label)
         return Home(_enter(place, label, create=create), place)
 
@@ -79,6 +74,16 @@ class Home:
         """Close it."""
         self.close()
 
+    @property
+    def path(self) -> str:
+        """Return where it lies, as a name for people and rules: what is in it is opened by the held descriptor."""
+        return self._path
+
+    def changed_ns(self) -> int:
+        """Return when a file was last made, replaced or removed in it, in nanoseconds since 1970."""
+        with _translated(self._prefix):
+            return os.fstat(self._held).st_mtime_ns
+
     def close(self) -> None:
         """Let go of the descriptor; twice is once."""
         fd, self._fd = self._fd, -1
@@ -101,7 +106,7 @@ class Home:
             except FileNotFoundError:
                 return None
             with _closed(fd):
-                _check_file(os.fstat(fd), label)
+                check_file(os.fstat(fd), label)
                 with open(fd, "rb", closefd=False) as file:
                     data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
@@ -154,7 +159,7 @@ class Home:
         """Tell whether there is a file of this name, and raise if it is not its owner's alone, plain and single."""
         found = self._look(name)
         if found is not None:
-            _check_file(found, self._label(name))
+            check_file(found, self._label(name))
         return found is not None
 
     def path_of(self, name: str) -> str:
@@ -187,9 +192,9 @@ class Home:
 
     def _lock(self, name: str, how: int) -> int:
         while True:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | _FILE, _FILE_MODE, dir_fd=self._held)
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | _FILE, FILE_MODE, dir_fd=self._held)
             try:
-                _check_file(os.fstat(fd), self._label(name))
+                check_file(os.fstat(fd), self._label(name))
                 fcntl.flock(fd, how)
                 found = self._look(name)
                 if found is not None and os.path.samestat(found, os.fstat(fd)):
@@ -219,9 +224,9 @@ class Home:
 
     def _write(self, name: str, data: bytes, label: str) -> None:
         """Write a new file and make its content durable, or leave nothing; its name is not durable yet."""
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, _FILE_MODE, dir_fd=self._held)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=self._held)
         with self._discarded_on_error(name), _closed(fd):
-            _check_new(os.fstat(fd), label, _FILE_MODE)
+            check_new(os.fstat(fd), label, FILE_MODE)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
@@ -242,7 +247,7 @@ def _enter(place: str, label: str, *, create: bool, dir_fd: int | None = None) -
     made = False
     with suppress(FileExistsError):
         if create:
-            os.mkdir(place, _FOLDER_MODE, dir_fd=dir_fd)
+            os.mkdir(place, FOLDER_MODE, dir_fd=dir_fd)
             made = True
     try:
         return _open_folder(place, label, made=made, dir_fd=dir_fd)
@@ -259,49 +264,15 @@ def _open_folder(place: str, label: str, *, made: bool, dir_fd: int | None) -> i
     fd = os.open(place, _FOLDER, dir_fd=dir_fd)
     try:
         found = os.fstat(fd)
-        _check_alone(found, label, _FOLDER_MODE)
+        check_alone(found, label, FOLDER_MODE)
         if made:
-            _check_new(found, label, _FOLDER_MODE)
+            check_new(found, label, FOLDER_MODE)
             with _closed(os.open("..", _FOLDER, dir_fd=fd)) as above:
                 _flush(above)
     except BaseException:
         os.close(fd)
         raise
     return fd
-
-
-def _check_way(found: os.stat_result, label: str) -> None:
-    """Raise if anyone but root and us could put another folder in the place of what lies in this one."""
-    if not stat.S_ISDIR(found.st_mode):
-        raise HomeUnsafe(f"{quote(label)}, on the way to the home, is not a folder")
-    if found.st_uid not in (0, os.geteuid()):
-        raise HomeUnsafe(f"{quote(label)}, on the way to the home, belongs to uid {found.st_uid}: use another place")
-    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
-        fix = f"chmod go-w {shlex.quote(label)}"
-        raise HomeUnsafe(f"{quote(label)}, on the way to the home, can be written to by others: {fix}")
-
-
-def _check_file(found: os.stat_result, label: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise HomeUnsafe(f"{quote(label)} is a link, or not a plain file: remove it")
-    # None is fine: a descriptor of a file that was replaced since.
-    if found.st_nlink > 1:
-        raise HomeUnsafe(f"{quote(label)} has a second name, which may lie anywhere: copy it and remove both")
-    _check_alone(found, label, _FILE_MODE)
-
-
-def _check_alone(found: os.stat_result, label: str, right: int) -> None:
-    if found.st_uid != os.geteuid():
-        raise HomeUnsafe(f"{quote(label)} belongs to uid {found.st_uid}, not to the user who runs this")
-    if found.st_mode & _OTHERS:
-        mode = stat.S_IMODE(found.st_mode)
-        raise HomeUnsafe(f"{quote(label)} is open to others (mode {mode:04o}): chmod {right:o} {shlex.quote(label)}")
-
-
-def _check_new(found: os.stat_result, label: str, right: int) -> None:
-    """Raise if something new has another mode than asked for: a later chmod would leave a moment in between."""
-    if found.st_mode & 0o777 != right:
-        raise HomeUnsafe(f"{quote(label)} cannot be made with mode {right:o}: set the umask to 077")
 
 
 @contextmanager

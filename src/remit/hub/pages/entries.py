@@ -14,7 +14,7 @@ from remit.errors import TokenError
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, clip
 from remit.hub.pages.figures import Times, When
-from remit.hub.pages.words import NOT_GENUINE, RECORDED, VERDICTS, Mark, fault_in_words
+from remit.hub.pages.words import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS, Mark, fault_in_words
 from remit.ledger.records import Kept
 from remit.policy.evidence import EFFECTS, REMEDY
 
@@ -90,7 +90,10 @@ def entry_of(checked: Checked, times: Times) -> Entry:
 
 
 def mark_of(claims: Receipt) -> Mark:
-    """Return the verdict of a receipt; what is permitted by nobody but us was no call."""
+    """Return the verdict of a receipt; what is permitted by nobody but us was no call, and a finding denies nothing."""
+    finding = FINDINGS.get(claims.internal_denial_code or "")
+    if finding is not None:
+        return finding
     own = any(said.backend == GOVERNOR for said in claims.policy_decisions)
     return RECORDED if own and claims.verdict == "compliant" else VERDICTS[claims.verdict]
 

@@ -161,6 +161,9 @@ def _broken(broken: Broken) -> list[Notice]:
 # Refusals that stopped nothing: of what was done all the same, or was reported when it had been done.
 DONE: Final[Mapping[str, tuple[str, str, str]]] = {
     "denied_but_run": ("call", "calls", "refused and made all the same"),
+    "run_unasked": ("call", "calls", "made without asking"),
+    "coverage_gap": ("check", "checks", "unable to find a receipt for every call"),
+    "enforcement_gap": ("check", "checks", "unable to find the protection of an assistant in force"),
     "dangerous_effect": ("dangerous command", "dangerous commands", "observed, and not stopped"),
     "secret_target": ("action on what names a secret", "actions on what names a secret", "observed, and not stopped"),
 }

@@ -1,0 +1,182 @@
+"""The calls of a coding assistant: its own under the passport of its session, its subagents' under narrower ones.
+
+Keeps these invariants: a session that is used up, expired or revoked is not followed by a fresh one, only one that was
+ended is; and a subagent never acts under the passport of its lead. What became of a call is for `conclude.py`.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from remit.claims.attestation import SessionState
+from remit.claims.canonical import sha256_hex
+from remit.claims.mission import Mission
+from remit.claims.receipt import SignedReceipt
+from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict
+from remit.governor.delegate import Delegate
+from remit.governor.evaluate import Answer, Evaluate, decided
+from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.receipts import clip
+from remit.governor.sessions import End, Look, Start
+from remit.governor.sources import Reporter, StartFor, last_of
+from remit.governor.states import account_of
+from remit.ledger.port import Transaction
+from remit.ledger.records import Session
+from remit.policy.call import ToolCall
+
+__all__ = ["Actor", "Finish", "Govern", "Governed", "child_of", "lead_of"]
+
+_OVER: Final[tuple[SessionState, ...]] = ("ended",)
+# How often a subagent can come back after it has ended.
+_MAX_TURNS: Final = 50
+# Of the calls of its lead, a subagent gets this part.
+_SHARE: Final = 4
+_MAX_AGENT: Final = 256
+
+
+class Actor(NamedTuple):
+    """Who acts in a session of an assistant: the assistant itself, or the subagent of this name."""
+
+    reporter: Reporter
+    agent: str = ""
+    # What kind of subagent it is, in the assistant's words.
+    kind: str = ""
+    # Tools that no subagent gets: those that start more of them.
+    withheld: tuple[str, ...] = ()
+
+
+class Governed(NamedTuple):
+    """The answer to a call, and the session it was made in."""
+
+    session_id: str
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Govern:
+    """Decide on a call that an assistant or its subagent is about to make."""
+
+    actor: Actor
+    call: ToolCall
+    call_id: str
+    envelope: str
+
+    def steps(self, means: Means) -> Steps[Governed]:
+        """Judge it in the session of whoever acts, which is started where there is none."""
+        lead = yield from lead_of(means, self.actor.reporter)
+        if self.actor.agent:
+            return (yield from self._by_agent(means, lead))
+        for _ in range(_MAX_TURNS):
+            answer = yield from decided(means, self._in(lead), over=_OVER)
+            if answer is not None:
+                means.note_source(self.actor.reporter.key, lead)
+                return Governed(lead, answer)
+            lead = (yield from StartFor(self.actor.reporter).steps(means)).session.id
+        raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
+
+    def _by_agent(self, means: Means, lead: str) -> Steps[Governed]:
+        key = _key_of(lead, self.actor.agent)
+        child = means.sources.get(key, "")
+        for turn in range(_MAX_TURNS):
+            if not child:
+                delegated = yield from _delegated(means, self.actor, lead, turn, self.envelope)
+                if isinstance(delegated, SignedReceipt):
+                    session = yield Aside(partial(means.reader.session, lead))
+                    return Governed(lead, Answer(delegated, None, repeated=False, session=session))
+                child = delegated
+            answer = (yield from decided(means, self._in(child), over=_OVER)) if child else None
+            if answer is not None:
+                means.note_source(key, child)
+                return Governed(child, answer)
+            child = ""
+        raise LedgerUnavailable("the subagent has come back more often than can be followed")
+
+    def _in(self, session_id: str) -> Evaluate:
+        return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope)
+
+
+def lead_of(means: Means, reporter: Reporter) -> Steps[str]:
+    """Return the session of an assistant that was started last, or a new one where there was none."""
+    name: str = means.sources.get(reporter.key) or (
+        yield Commit(lambda transaction: last_of(transaction, reporter.key))
+    )
+    return name or (yield from StartFor(reporter).steps(means)).session.id
+
+
+def _key_of(lead: str, agent: str) -> str:
+    return f"{lead}/{agent}"
+
+
+def _request_of(agent: str, turn: int) -> str:
+    """Return the name of a delegation: a subagent that comes back after its end needs another one."""
+    name = sha256_hex(agent.encode("utf-8", "surrogatepass")) if len(agent) > _MAX_AGENT // 2 else agent
+    return f"agent:{name}" if turn == 0 else f"agent:{name}#{turn + 1}"
+
+
+def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> Steps[str | SignedReceipt]:
+    """Return the session of a subagent; none if that is over; or the receipt that says why there cannot be one."""
+    request = _request_of(actor.agent, turn)
+    known = yield Commit(lambda transaction: transaction.delegation(lead, request))
+    if known is not None:
+        return (yield from _started(means, known.passport))
+    looked = yield from Look(lead).steps(means)
+    if looked.session.state in _OVER:
+        lead = (yield from StartFor(actor.reporter).steps(means)).session.id
+        looked = yield from Look(lead).steps(means)
+    mission = _narrowed(looked.passport.mission, looked.session, actor)
+    try:
+        delegated = yield from Delegate(lead, mission, request, envelope=envelope).steps(means)
+    except RequestConflict:  # another call of the same subagent was first
+        return ""
+    if delegated.passport is None:
+        return delegated.receipt
+    return (yield from _started(means, delegated.passport))
+
+
+def _started(means: Means, passport: str) -> Steps[str]:
+    try:
+        return (yield from Start(passport).steps(means)).session.id
+    except (KillSwitchOn, PassportError):
+        return ""
+
+
+def _narrowed(mission: Mission, session: Session, actor: Actor) -> Mission:
+    """Return what a subagent may: what its lead may, with a part of the calls, and no subagents of its own."""
+    share = min(mission.max_tool_calls // _SHARE, account_of(session).remaining // 2)
+    return structs.replace(
+        mission,
+        agent_id=clip(f"{mission.agent_id}/{actor.kind or 'subagent'}", _MAX_AGENT),
+        forbidden_tools=tuple(dict.fromkeys((*mission.forbidden_tools, *actor.withheld))),
+        max_tool_calls=max(1, share),
+    )
+
+
+def child_of(transaction: Transaction, lead: str, agent: str) -> str:
+    """Return the session that a subagent had last."""
+    child = ""
+    for turn in range(_MAX_TURNS):
+        known = transaction.delegation(lead, _request_of(agent, turn))
+        if known is None:
+            break
+        child = known.child if transaction.session(known.child) else child
+    return child
+
+
+@dataclass(frozen=True)
+class Finish:
+    """End the session of whoever acts, if there is one; None if there is not."""
+
+    actor: Actor
+
+    def steps(self, means: Means) -> Steps[Session | None]:
+        """Find it, and close it."""
+        key, agent = self.actor.reporter.key, self.actor.agent
+
+        def work(transaction: Transaction) -> str:
+            lead = last_of(transaction, key)
+            return child_of(transaction, lead, agent) if lead and agent else lead
+
+        name: str = yield Commit(work)
+        return (yield from End(name).steps(means)) if name else None

@@ -1,0 +1,160 @@
+"""What became of a call that an assistant has made: its outcome, bound to its decision.
+
+A call that was run without being asked for is a finding of its own, signed into the same chain. Which decision an
+outcome belongs to is told by the name of the call; where an assistant has none, by what was called, in order.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step, named_tool
+from remit.errors import ReceiptNotFound
+from remit.governor.assistants import Actor, child_of, lead_of
+from remit.governor.evaluate import Evaluate, judged
+from remit.governor.lifecycle import looked_at, standing_in
+from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
+from remit.governor.results import RecordResult
+from remit.governor.sessions import Look, found
+from remit.governor.sources import last_of
+from remit.ledger.port import Transaction
+from remit.ledger.records import Kept, Pending
+from remit.policy.call import MAX_TARGET, ToolCall
+from remit.policy.decide import Decision
+from remit.policy.engines import DENIALS
+from remit.policy.evidence import measurements
+from remit.policy.redaction import redacted
+
+__all__ = ["Conclude", "Concluded"]
+
+_UNASKED: Final = "run_unasked"
+_REASON: Final = "the call was run, and nobody had asked whether it may be: hooks were skipped, or came too late"
+# Where an assistant does not name its calls, the one that a result belongs to is looked for among so many.
+_MAX_OPEN_CALLS: Final = 100
+
+
+class Concluded(NamedTuple):
+    """The receipt of an outcome; a finding is that of a call which nobody had asked for."""
+
+    session_id: str
+    receipt: SignedReceipt
+    is_finding: bool
+
+
+class _Place(NamedTuple):
+    """Where a call was decided on, if it was; else where its finding belongs."""
+
+    session_id: str
+    decision: str
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """Bind the outcome of a call to its decision; a call without one was run without being asked for."""
+
+    actor: Actor
+    call: ToolCall
+    call_id: str
+    envelope: str
+    result: Digest
+
+    def steps(self, means: Means) -> Steps[Concluded]:
+        """Find the decision, and record the outcome, or the finding."""
+        place = yield from self._placed(means)
+        if place.decision:
+            try:
+                recorded = yield from RecordResult(place.session_id, place.decision, self.result).steps(means)
+            except ReceiptNotFound:  # the finding itself: it was told twice
+                kept = yield Aside(partial(means.reader.receipt, place.decision))
+                return Concluded(place.session_id, means.receipt(kept.token), is_finding=True)
+            return Concluded(place.session_id, recorded.receipt, recorded.receipt.claims.verdict != "compliant")
+        name = place.session_id or (yield from lead_of(means, self.actor.reporter))
+        return (yield from self._found(means, name))
+
+    def _placed(self, means: Means) -> Steps[_Place]:
+        lead: str = yield Commit(lambda transaction: last_of(transaction, self.actor.reporter.key))
+        if not lead:
+            return _Place("", "")
+        places = [lead]
+        if self.actor.agent:
+            child: str = yield Commit(lambda transaction: child_of(transaction, lead, self.actor.agent))
+            places = [child, lead] if child else [lead]
+        for name in places:
+            decision: str = yield from self._decision_in(means, name)
+            if decision:
+                return _Place(name, decision)
+        return _Place(places[0], "")
+
+    def _decision_in(self, means: Means, name: str) -> Steps[str]:
+        if self.call_id:
+            work = partial(_decision_by_key, name=name, key=self.call_id)
+            decision: str = yield Commit(work)
+            return decision
+        hashed = sha256_hex(canonicalize(self.call.arguments))
+        found_there: str = yield Aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
+        return found_there
+
+    def _found(self, means: Means, name: str) -> Steps[Concluded]:
+        """Sign that the call was run without being asked for."""
+        looked = yield from Look(name).steps(means)
+        asked = Evaluate(name, self.call, self.call_id)
+        standing = yield Commit(lambda transaction: standing_in(transaction, found(transaction, name)))
+        decision: Decision = yield Aside(partial(judged, means, asked, looked.passport.mission, standing), fair_to=name)
+        form = canonicalize(self.call.arguments)
+        pending: Pending | Kept = yield Commit(
+            lambda transaction: self._append(means, transaction, asked, decision, form)
+        )
+        return Concluded(name, receipt_of(means, pending), is_finding=True)
+
+    def _append(
+        self, means: Means, transaction: Transaction, asked: Evaluate, decision: Decision, form: bytes
+    ) -> Pending | Kept:
+        once = asked.once(form)
+        before = transaction.repeated(asked.session_id, once.key) if once else None
+        if before is not None:
+            return before.found
+        now = means.clock.now()
+        session = looked_at(means, transaction, found(transaction, asked.session_id), now)
+        action, (public, verdict) = decision.action, DENIALS[_UNASKED]
+        step = Step(
+            tool=named_tool(action.tool),
+            action_class=action.action_class,
+            target=clip(redacted(action.target), MAX_TARGET),
+            resource_family=action.resource_family,
+            side_effect_class=action.side_effect_class,
+            verdict=verdict,
+            reason=_REASON,
+            policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny", reason=_REASON),),
+            budget_remaining=budget_remaining(session),
+            timestamp=moment_of(session, now),
+            public_denial_reason=public,
+            internal_denial_code=_UNASKED,
+            measurements=measurements(action, None, self.envelope),
+            result_hash=self.result,
+        )
+        return append(means, transaction, session, step, now, form=form, once=once)[1]
+
+
+def _decision_by_key(transaction: Transaction, *, name: str, key: str) -> str:
+    before = transaction.repeated(name, key)
+    if before is None:
+        return ""
+    known = before.found
+    return known.draft.claims.receipt_id if isinstance(known, Pending) else known.receipt_id
+
+
+def _open_decision(means: Means, name: str, tool: str, hashed: str) -> str:
+    """Return the first of the last decisions that is on this call and has no outcome yet; permitted ones first."""
+    session = means.reader.session(name)
+    if session is None:
+        return ""
+    alike: dict[bool, str] = {}
+    for kept in means.reader.receipts(name, after=max(0, session.length - _MAX_OPEN_CALLS), limit=_MAX_OPEN_CALLS):
+        claims = means.receipt(kept.token).claims
+        decides = all(said.backend != GOVERNOR for said in claims.policy_decisions)
+        is_alike = decides and (claims.tool, claims.arguments_hash) == (named_tool(tool), hashed)
+        if is_alike and means.reader.result_of(kept.receipt_id) is None:
+            alike.setdefault(claims.verdict == "compliant", kept.receipt_id)
+    return alike.get(True) or alike.get(False) or ""

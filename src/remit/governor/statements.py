@@ -1,0 +1,125 @@
+"""Remit's own statements: what one of its checks has found, signed and kept in a chain of its own.
+
+A statement binds a report by digest; the report itself is shown to whoever has asked, and not kept. Keeps this
+invariant: a check that has found something bad says so by its verdict, and the passport of these sessions permits
+nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET
+
+from remit.claims.canonical import canonicalize, sha256_base64url
+from remit.claims.mission import Mission
+from remit.claims.receipt import Digest, Measurement, PolicyDecision, SignedReceipt, Step
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid, KillSwitchOn, quote
+from remit.governor.clock import Moment
+from remit.governor.lifecycle import looked_at
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of
+from remit.governor.sessions import found
+from remit.governor.sources import Reporter, StartFor, last_of
+from remit.ledger.port import Transaction
+from remit.ledger.records import Pending, Session
+from remit.policy.engines import DENIALS
+
+__all__ = ["CHECK", "OWN_APP", "Declare", "Declared"]
+
+# The measurement that says in words what was counted.
+CHECK: Final = "remit.check"
+# Who reports to the session of these statements.
+OWN_APP: Final = "remit"
+_MAX_TARGET: Final = 2048
+_MAX_TEXT: Final = 4096
+_DAY_S: Final = 24 * 3600
+_OWN: Final = Reporter(
+    "remit:checks",
+    '{"title":"Remit\'s own checks","type":"cli","app":"remit"}',
+    Mission(agent_id=OWN_APP, mission="Remit's own checks", max_tool_calls=0, max_duration_s=30 * _DAY_S),
+)
+
+
+class Declared(NamedTuple):
+    """The receipt of a statement, and the session that it is in."""
+
+    session_id: str
+    receipt: SignedReceipt
+
+
+@dataclass(frozen=True)
+class Declare:
+    """State what a check has found: `code` is empty where all is well, else one of `DENIALS`.
+
+    `tool` is the name of the check, `target` what was looked at, `report` all that was found, `counted` that in words.
+    """
+
+    tool: str
+    target: str
+    report: JSON
+    code: str
+    reason: str
+    counted: str = ""
+
+    def steps(self, means: Means) -> Steps[Declared]:
+        """Append the statement to the session of Remit's own checks, which is started where there is none."""
+        self._check()
+        form = canonicalize({"report": self.report})
+        name = yield from _session(means)
+        pending: Pending = yield Commit(lambda transaction: self._work(means, transaction, name, form))
+        return Declared(name, pending.receipt)
+
+    def _check(self) -> None:
+        for member in ("tool", "target", "reason"):
+            if not getattr(self, member):
+                raise FieldInvalid("must not be empty", place=f"$.{member}")
+        if self.code and self.code not in DENIALS:
+            raise FieldInvalid(f"{quote(self.code)} is not a denial code", place="$.code")
+
+    def _work(self, means: Means, transaction: Transaction, name: str, form: bytes) -> Pending:
+        now = means.clock.now()
+        session = looked_at(means, transaction, found(transaction, name), now)
+        _, pending = append(means, transaction, session, self._step(session, now), now, form=form)
+        return pending
+
+    def _step(self, session: Session, now: Moment) -> Step:
+        digest = sha256_base64url(canonicalize(self.report))
+        reason = clip(self.reason, _MAX_TEXT)
+        said = PolicyDecision(backend=GOVERNOR, decision="deny" if self.code else "permit", reason=reason)
+        return Step(
+            tool=self.tool,
+            action_class="observe",
+            target=clip(self.target, _MAX_TARGET),
+            resource_family="evidence",
+            side_effect_class="none",
+            reason=reason,
+            policy_decisions=(said,),
+            budget_remaining=budget_remaining(session),
+            timestamp=moment_of(session, now),
+            result_hash=Digest(alg="sha-256", value=digest, canonicalization="jcs-rfc8785", scope="result"),
+            measurements={CHECK: self._measured()} if self.counted else UNSET,
+            **self._verdict(),
+        )
+
+    def _measured(self) -> Measurement:
+        return Measurement(
+            kind="custom", status="fail" if self.code else "success", description=clip(self.counted, _MAX_TEXT)
+        )
+
+    def _verdict(self) -> dict[str, Any]:
+        if not self.code:
+            return {"verdict": "compliant"}
+        public, verdict = DENIALS[self.code]
+        return {"verdict": verdict, "public_denial_reason": public, "internal_denial_code": self.code}
+
+
+def _session(means: Means) -> Steps[str]:
+    """Return the session of Remit's own checks. While the kill switch is on none is started: the last one is used."""
+    try:
+        return (yield from StartFor(_OWN).steps(means)).session.id
+    except KillSwitchOn:
+        last: str = yield Commit(lambda transaction: last_of(transaction, _OWN.key), alone=True)
+        if not last:
+            raise
+        return last

@@ -1,0 +1,217 @@
+"""The calls of assistants and their subagents: judged in sessions of their own, their outcomes bound, gaps found."""
+
+import pytest
+
+from remit.claims.receipt import Digest
+from remit.claims.strictjson import JSON
+from remit.errors import RequestConflict
+from remit.governor.assistants import Actor, Finish, Govern, Governed
+from remit.governor.conclude import Conclude, Concluded
+from remit.governor.revoke import KillSwitch, RevokeSession
+from remit.governor.sources import Reporter, StartFor
+from remit.policy.call import ToolCall
+from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
+
+MISSION = mission(allowed_tools=("read_file", "Agent", "send_email"), max_tool_calls=20, max_duration_s=600)
+LEAD = Actor(Reporter("hook:one", '{"type":"cli","app":"claude-code","id":"s1"}', MISSION), withheld=("Agent",))
+AGENT = LEAD._replace(agent="a1", kind="Explore")
+RESULT = Digest(alg="sha-256", value="A" * 43, canonicalization="jcs-rfc8785", scope="result")
+OTHER_RESULT = Digest(alg="sha-256", value="B" * 43, canonicalization="jcs-rfc8785", scope="result")
+SPAWN = ToolCall("Agent", {"prompt": "look around"})
+
+
+def governed(service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED) -> Governed:
+    return service.run(Govern(actor, call, call_id, f"claude-code {call_id}"))
+
+
+def concluded(
+    service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED, result: Digest = RESULT
+) -> Concluded:
+    return service.run(Conclude(actor, call, call_id, f"claude-code {call_id}", result))
+
+
+def read(path: str) -> ToolCall:
+    arguments: dict[str, JSON] = {"path": path}
+    return ToolCall("read_file", arguments)
+
+
+def test_the_first_call_starts_the_session_and_its_receipt_names_the_call(service: Service) -> None:
+    session_id, answer = governed(service, "toolu_1")
+    assert answer.permits
+    measured = answer.receipt.claims.measurements
+    assert isinstance(measured, dict)
+    assert (measured["remit.call"].kind, measured["remit.call"].description) == (
+        "envelope_binding",
+        "claude-code toolu_1",
+    )
+    assert service.session(session_id).used == 1
+
+
+def test_calls_of_the_same_id_are_one(service: Service) -> None:
+    first, again = governed(service, "toolu_1"), governed(service, "toolu_1")
+    assert again.answer.repeated
+    assert again.answer.receipt == first.answer.receipt
+    assert service.session(first.session_id).used == 1
+
+
+def test_one_id_does_not_stand_for_two_calls(service: Service) -> None:
+    governed(service, "toolu_1")
+    with pytest.raises(RequestConflict):
+        governed(service, "toolu_1", call=read("/work/project/other"))
+
+
+def test_a_session_that_is_used_up_is_not_followed_by_a_fresh_one(service: Service) -> None:
+    answers = [governed(service, f"toolu_{number}") for number in range(MISSION.max_tool_calls + 2)]
+    assert len({given.session_id for given in answers}) == 1
+    assert [given.answer.permits for given in answers][-2:] == [False, False]
+    assert answers[-1].answer.receipt.claims.internal_denial_code == "tool_calls_exhausted"
+
+
+def test_a_session_whose_time_is_over_denies_and_stays(service: Service) -> None:
+    first = governed(service, "toolu_1").session_id
+    service.clock.pass_s(MISSION.max_duration_s + 1)
+    session_id, answer = governed(service, "toolu_2")
+    assert (session_id, answer.permits) == (first, False)
+    assert answer.receipt.claims.internal_denial_code == "duration_exceeded"
+
+
+def test_a_revoked_session_denies_and_stays(service: Service) -> None:
+    first = governed(service, "toolu_1").session_id
+    service.run(RevokeSession(first))
+    session_id, answer = governed(service, "toolu_2")
+    assert (session_id, answer.permits) == (first, False)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_session_that_was_ended_is_followed_by_a_new_one(service: Service, remembered: bool) -> None:
+    first = governed(service, "toolu_1").session_id
+    ended = service.run(Finish(LEAD))
+    assert ended is not None
+    assert ended.state == "ended"
+    if not remembered:
+        service.governor.means.sources.clear()
+    second, answer = governed(service, "toolu_2")
+    assert second != first
+    assert answer.permits
+
+
+def test_ending_what_never_began_is_nothing(service: Service) -> None:
+    assert service.run(Finish(LEAD)) is None
+    assert service.run(Finish(AGENT)) is None
+
+
+def test_a_subagent_acts_under_a_narrower_passport_in_a_chain_of_its_own(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    child, answer = governed(service, "toolu_2", AGENT)
+    assert answer.permits
+    session = service.session(child)
+    assert (session.parent, session.actor, session.length) == (lead, "agent:reviewer/Explore", 1)
+    assert session.limit == MISSION.max_tool_calls // 4
+    assert service.session(lead).reserved == session.limit
+
+
+def test_a_subagent_may_not_start_subagents_though_its_lead_may(service: Service) -> None:
+    assert governed(service, "toolu_1", LEAD, SPAWN).answer.permits
+    answer = governed(service, "toolu_2", AGENT, SPAWN).answer
+    assert answer.receipt.claims.internal_denial_code == "tool_forbidden"
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_further_calls_of_a_subagent_are_in_the_same_session(service: Service, remembered: bool) -> None:
+    first = governed(service, "toolu_1", AGENT).session_id
+    if not remembered:
+        service.governor.means.sources.clear()
+    assert governed(service, "toolu_2", AGENT).session_id == first
+    assert governed(service, "toolu_3", AGENT._replace(agent="a2")).session_id != first
+
+
+def test_a_subagent_that_has_ended_gives_back_its_calls_and_can_come_back(service: Service) -> None:
+    first = governed(service, "toolu_1", AGENT).session_id
+    lead = service.session(first).parent
+    assert lead is not None
+    service.run(Finish(AGENT))
+    assert (service.session(lead).reserved, service.session(lead).used) == (0, 1)
+    service.governor.means.sources.clear()
+    second, answer = governed(service, "toolu_2", AGENT)
+    assert second != first
+    assert answer.permits
+
+
+def test_a_subagent_of_a_lead_without_calls_left_is_refused_with_a_receipt(service: Service) -> None:
+    for number in range(MISSION.max_tool_calls):
+        governed(service, f"toolu_{number}")
+    session_id, answer = governed(service, "toolu_agent", AGENT)
+    assert not answer.permits
+    assert answer.receipt.claims.internal_denial_code == "lineage_budget_exhausted"
+    assert "toolu_agent" in str(answer.receipt.claims.measurements)
+    assert service.session(session_id).receipt_id == answer.receipt.claims.receipt_id
+
+
+def test_the_kill_switch_stops_leads_and_subagents(service: Service) -> None:
+    governed(service, "toolu_1")
+    governed(service, "toolu_2", AGENT)
+    service.run(KillSwitch(on=True))
+    assert not governed(service, "toolu_3").answer.permits
+    assert not governed(service, "toolu_4", AGENT).answer.permits
+    assert not governed(service, "toolu_5", AGENT._replace(agent="a2")).answer.permits
+
+
+@pytest.mark.parametrize("actor", [LEAD, AGENT])
+def test_an_outcome_is_bound_to_its_decision(service: Service, actor: Actor) -> None:
+    session_id, answer = governed(service, "toolu_1", actor)
+    outcome = concluded(service, "toolu_1", actor)
+    assert (outcome.session_id, outcome.is_finding) == (session_id, False)
+    assert outcome.receipt.claims.result_hash == RESULT
+    kept = service.reader.result_of(answer.receipt.claims.receipt_id)
+    assert kept is not None
+    assert kept.receipt_id == outcome.receipt.claims.receipt_id
+
+
+@pytest.mark.parametrize("actor", [LEAD, AGENT])
+def test_an_outcome_without_a_decision_is_a_finding_in_the_chain(service: Service, actor: Actor) -> None:
+    governed(service, "toolu_1", actor)
+    outcome = concluded(service, "toolu_9", actor, FORBIDDEN)
+    assert outcome.is_finding
+    claims = outcome.receipt.claims
+    assert (claims.internal_denial_code, claims.verdict, claims.tool) == ("run_unasked", "violation", "send_email")
+    assert service.session(outcome.session_id).violation == 1
+
+
+def test_an_outcome_without_any_session_is_a_finding_too(service: Service) -> None:
+    assert concluded(service, "toolu_1").is_finding
+    assert service.run(StartFor(LEAD.reporter)).session.violation == 1
+
+
+def test_a_finding_that_is_told_twice_is_one(service: Service) -> None:
+    first, again = concluded(service, "toolu_1"), concluded(service, "toolu_1")
+    assert again.receipt == first.receipt
+    assert again.is_finding
+    assert service.session(first.session_id).length == 1
+
+
+def test_the_outcome_of_a_denied_call_is_a_finding(service: Service) -> None:
+    governed(service, "toolu_1", call=FORBIDDEN)
+    outcome = concluded(service, "toolu_1", call=FORBIDDEN)
+    assert outcome.is_finding
+    assert outcome.receipt.claims.internal_denial_code == "denied_but_run"
+
+
+def test_one_call_has_one_outcome(service: Service) -> None:
+    governed(service, "toolu_1")
+    concluded(service, "toolu_1")
+    with pytest.raises(RequestConflict):
+        concluded(service, "toolu_1", result=OTHER_RESULT)
+
+
+def test_calls_without_names_get_their_outcomes_in_order(service: Service) -> None:
+    same = [governed(service, "").answer.receipt.claims.receipt_id for _ in range(2)]
+    other = governed(service, "", call=read("/work/project/b")).answer.receipt.claims.receipt_id
+    assert [concluded(service, "").is_finding for _ in range(2)] == [False, False]
+    assert all(service.reader.result_of(receipt_id) for receipt_id in same)
+    assert service.reader.result_of(other) is None
+    assert concluded(service, "").receipt.claims.internal_denial_code == "run_unasked"
+
+
+def test_the_outcome_of_a_call_without_a_name_goes_to_the_one_that_was_permitted(service: Service) -> None:
+    governed(service, "", call=FORBIDDEN)
+    assert concluded(service, "", call=FORBIDDEN).receipt.claims.internal_denial_code == "denied_but_run"
