@@ -56,7 +56,7 @@ def test_cedar_policies_are_asked_after_the_passport(tmp_path: Path) -> None:
     allowed = read(service.governor, session_id, "/srv/project/a")
     refused = read(service.governor, session_id, "/srv/project/secret")
     service.close()
-    assert [said.backend for said in allowed.receipt.claims.policy_decisions] == ["native", "cedar"]
+    assert [said.backend for said in allowed.receipt.claims.policy_decisions] == ["native", "guard", "cedar"]
     assert refused.receipt.claims.internal_denial_code == "engine_denied"
 
 

@@ -30,11 +30,13 @@ __all__ = [
     "TOKEN_NAMES",
     "Settings",
     "TokenName",
+    "assistant_config",
     "check_hub_host",
     "collector",
     "distrust_current_folder",
     "ensure_token",
     "home_path",
+    "hook_variable",
     "load_settings",
     "parse_hub_url",
     "rotate_token",
@@ -84,6 +86,17 @@ def user_config() -> Path | None:
     if named.startswith("/"):
         return Path(named)
     return None if home is None else Path(home) / ".config"
+
+
+def assistant_config(variable: str) -> str:
+    """Return the folder that a variable of a coding assistant names for its settings; nothing where it names none."""
+    named = os.environ.get(variable, "") if variable else ""
+    return named if named.startswith("/") else ""
+
+
+def hook_variable(name: str) -> str:
+    """Return a variable that the hooks of an assistant may name in what they send; nothing where it is not set."""
+    return os.environ.get(name, "")
 
 
 def collector() -> str | None:

@@ -35,7 +35,7 @@ def test_commands_options_and_choices_are_completed() -> None:
     assert {"setup", "status"} <= set(asked("remit s", 1))
     assert asked("remit hub s", 2) == ["start"]
     assert {"--background", "--port"} <= set(asked("remit hub --", 2)) & set(asked("remit up --", 2))
-    assert asked("remit token h", 2) == ["hub"]
+    assert asked("remit token h", 2) == ["hub", "hook"]
     assert asked("remit kill-switch o", 2) == ["on", "off"]
     assert "--allowed-tools" in asked("remit issue --allowed-tools Read Grep --al", 5)
     assert asked("remit issue --allowed-side-effects n", 3) == ["none"]

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from remit.cli import main
 from remit.cli.errors import DONE, STATE
 from remit.config import TOKEN_NAMES
+from remit.hub.doors import hook_token
 from tests.cli.running import run
 from tests.proxy.service import HTTP, running
 
@@ -64,3 +65,14 @@ def test_the_help_says_what_each_token_opens() -> None:
     assert "`admin` opens /revoke and /kill-switch" in told
     assert all(f"`{name}`" in told for name in TOKEN_NAMES)
     assert "delegate" not in told
+
+
+def test_the_token_of_hooks_follows_from_that_of_the_hub(tmp_path: Path) -> None:
+    hub, hook = (run(tmp_path, "token", name).stdout.strip() for name in ("hub", "hook"))
+    assert hook == hook_token(hub) != hub
+    run(tmp_path, "token", "hub", "--rotate")
+    assert run(tmp_path, "token", "hook").stdout.strip() != hook
+
+
+def test_the_token_of_hooks_is_not_rotated_by_itself(tmp_path: Path) -> None:
+    assert run(tmp_path, "token", "hook", "--rotate").exit_code == 2

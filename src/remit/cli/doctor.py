@@ -1,4 +1,4 @@
-"""`remit doctor`: is everything here as it must be, and if not, what to do."""
+"""`remit doctor`: is everything here as it must be, and if not, what to do; of an assistant, with a signed answer."""
 
 from pathlib import Path
 from typing import Final
@@ -6,40 +6,87 @@ from typing import Final
 import click
 from rich.text import Text
 
+from remit.adapters.protection.plans.table import PLANNERS
 from remit.cli.asking import SERVICES, ask_running, ask_service
 from remit.cli.checkup import Check, check_up
-from remit.cli.errors import DONE, STATE, UNAVAILABLE, reported
+from remit.cli.errors import DONE, STATE, UNAVAILABLE, advice_for, reported
+from remit.cli.opening import check_there
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, show_data, shown
 from remit.config import home_path
+from remit.errors import RemitError
+from remit.governor.statements import Declare
+from remit.wiring import Service, build_service
 
 __all__ = ["doctor"]
 
+_DOCTOR: Final = "remit.doctor"
+_GAP: Final = "enforcement_gap"
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
+@click.argument("assistant", required=False, type=click.Choice(sorted(PLANNERS)))
 @click.option("--url", metavar="URL", help="Ask the proxy there how it is, not that of the home.")
 @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for it; else tls/ca.pem.")
 @everywhere
-def doctor(*, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
+def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
     """Check this machine and the home, one line each. Nothing is changed, and no home is made.
+
+    With ASSISTANT, check its protection instead: a call that nobody makes goes through its hooks, and must come back
+    refused. The answer is signed into the ledger.
 
     Exit code 0 if there is no problem, 78 if there is one, 69 if only the Hub or the proxy does not answer: those of
     the home that are running, or the proxy at URL.
 
     Example: remit doctor --url https://127.0.0.1:8443
     """
+    if assistant and (url or ca):
+        raise click.UsageError("ask about the proxy, or about an assistant")
     with reported(as_json=as_json):
         path = home_path(home)
-        checks = list(check_up(path))
-        checks += ask_running(path) if url is None else [ask_service(path, url, ca)]
+        if assistant:
+            checks = _of_assistant(path, assistant)
+        else:
+            checks = list(check_up(path))
+            checks += ask_running(path) if url is None else [ask_service(path, url, ca)]
     if as_json:
         show_data([check._asdict() for check in checks])
     else:
         _show(checks)
     problems = {check.name for check in checks if check.state == "problem"}
     raise SystemExit(DONE if not problems else UNAVAILABLE if problems <= {*SERVICES} else STATE)
+
+
+def _of_assistant(path: Path, assistant: str) -> list[Check]:
+    """Return the checks of an assistant, and that they are signed."""
+    from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - most do not ask for it
+
+    check_there(path)
+    service = build_service(path)
+    try:
+        checks = list(check_assistant(service, path, assistant))
+        return [*checks, _signed(service, assistant, checks)]
+    finally:
+        service.close()
+
+
+def _signed(service: Service, assistant: str, checks: list[Check]) -> Check:
+    """Sign what was found, as the report that `--json` prints without this last check."""
+    counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
+    bad = counts["problem"] > 0
+    statement = Declare(
+        tool=_DOCTOR,
+        target=assistant,
+        report=[check._asdict() for check in checks],
+        code=_GAP if bad else "",
+        reason=f"the protection of {assistant} {'has a problem' if bad else 'works'}",
+        counted=", ".join(f"{count} {state}" for state, count in counts.items()),
+    )
+    try:
+        return Check("signed", "ok", service.governor.run(statement).receipt.claims.receipt_id, "")
+    except RemitError as error:
+        return Check("signed", "warning", f"not signed: {error}", advice_for(error))
 
 
 def _show(checks: list[Check]) -> None:

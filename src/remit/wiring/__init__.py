@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from remit.adapters.protection.records import Protections
 from remit.claims.keys import SEED_BYTES, Keyring, SigningKey
 from remit.claims.mission import EVERYTHING, Mission
 from remit.governor.clock import Clock, SystemClock
@@ -18,6 +19,7 @@ from remit.governor.governor import Governor
 from remit.governor.means import Keys, Means
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.home import Home, open_home
 from remit.ledger.keys import keyring_of
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.port import Ledger
@@ -28,6 +30,7 @@ from remit.policy.cedar import CedarEngine
 from remit.policy.decide import DEADLINE_S, judge
 from remit.policy.engines import Engine, Standing, Watched
 from remit.policy.files import Files, SeenFiles, TextFiles, load_policies
+from remit.policy.guard import GuardEngine
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 
@@ -35,15 +38,18 @@ __all__ = ["Service", "build_rehearsal", "build_service"]
 
 
 class Service(NamedTuple):
-    """A governor over the ledger of a home."""
+    """A governor over the ledger of a home, and the protections that the home keeps."""
 
     governor: Governor
     embedded: Embedded
+    protections: Protections
+    home: Home
 
     def close(self) -> None:
         """Finish what was asked for, and let go of the ledger."""
         self.governor.close()
         self.embedded.close()
+        self.home.close()
 
 
 def build_service(
@@ -53,12 +59,14 @@ def build_service(
 
     `user_home` is what `~` stands for in calls, `policies` a file or folder of Cedar policies.
     """
-    engines: list[Engine] = [NativeEngine()]
-    if policies is not None:
-        engines.append(Watched(CedarEngine(load_policies(policies)), DEADLINE_S))
+    further = [] if policies is None else [Watched(CedarEngine(load_policies(policies)), DEADLINE_S)]
     embedded = open_embedded(home, observer=observer)
-    means = _means(embedded.ledger, embedded.keys, engines, SeenFiles(user_home), SystemClock())
-    return Service(Governor(embedded.ledger, means), embedded)
+    opened = open_home(home)
+    protections = Protections(opened)
+    guard = GuardEngine(protections.guarded, (opened.path,))
+    files, clock = SeenFiles(user_home), SystemClock()
+    means = _means(embedded.ledger, embedded.keys, files, clock, judging=(guard, *further), observing=further)
+    return Service(Governor(embedded.ledger, means), embedded, protections, opened)
 
 
 @contextmanager
@@ -68,7 +76,9 @@ def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
     record = KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, 0)
     shelf = Shelf("ledger:rehearsal", Switches(key.kid), keys=[record])
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
-    means = _means(ledger, _OneKey(key, keyring_of([record])), [NativeEngine()], TextFiles(), clock or SystemClock())
+    means = _means(
+        ledger, _OneKey(key, keyring_of([record])), TextFiles(), clock or SystemClock(), judging=(), observing=()
+    )
     governor = Governor(ledger, means)
     try:
         yield governor, key
@@ -96,12 +106,20 @@ class _OneKey(NamedTuple):
         return self.ring
 
 
-def _means(ledger: Ledger, keys: Keys, engines: Sequence[Engine], files: Files, clock: Clock) -> Means:
+def _means(
+    ledger: Ledger, keys: Keys, files: Files, clock: Clock, *, judging: Sequence[Engine], observing: Sequence[Engine]
+) -> Means:
+    """Return the means with the engines that judge calls, and those that judge what was seen, beside the passport.
+
+    What people do themselves is seen as well: what governs agents is guarded against calls, not against them.
+    """
+    native = NativeEngine()
+    engines = (native, *judging)
     _warm_up(engines, files)
     return Means(
         keys=keys,
         engines=engines,
-        observers=(ObservationEngine(files.home), *engines),
+        observers=(ObservationEngine(files.home), native, *observing),
         files=files,
         clock=clock,
         stopwatch=time.perf_counter,

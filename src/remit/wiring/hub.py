@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from remit.adapters.hooks.desk import HookDesk
+from remit.adapters.hooks.routes import hook_routes
 from remit.config import ensure_token, load_settings
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
@@ -20,7 +22,7 @@ from remit.http.server import Server, bind, run_server, url_of
 from remit.http.telemetry import start_telemetry
 from remit.http.watch import Watch
 from remit.hub.desk import Desk
-from remit.hub.doors import HUB_CUSTOMS, HubDoors
+from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
 from remit.hub.health import Health
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
@@ -66,8 +68,9 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     try:
         watch = Watch(metrics, telemetry)
         desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
+        hooks = HookDesk(service.governor, watch, service.protections, options.user_home)
         application = Application(
-            _routes(service, metrics, partial(hub_routes, desk, pages, doors.set_cookie)),
+            [*_routes(service, metrics, partial(hub_routes, desk, pages, doors.set_cookie)), *hook_routes(hooks)],
             hosts=allowed_hosts(options.host, listening.getsockname()[1]),
             doors=doors,
             body_bytes=MAX_BODY_BYTES,
@@ -104,6 +107,7 @@ def _token(options: HubOptions) -> str:
     with open_home(Path(options.home)) as home:
         token = ensure_token(home, "hub")
     hide(token)
+    hide(hook_token(token))
     return token
 
 

@@ -1,0 +1,1 @@
+"""Who brings calls and evidence: coding assistants, by their hooks."""

@@ -1,0 +1,109 @@
+"""Which transcripts are held against the ledger: those of sessions that it knows, and those that it should know.
+
+A session that was run past its hooks leaves no trace in the ledger. So the transcripts of protected folders are looked
+through too, from the moment on at which each was protected.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from remit.adapters.diagnosis.evidence import Governed
+from remit.adapters.protection.records import Protection
+from remit.adapters.transcripts.call import Call, Transcript
+from remit.adapters.transcripts.table import TranscriptReader
+from remit.governor.clock import timestamp
+
+__all__ = ["Selected", "named", "of_ledger"]
+
+# Assistants name their sessions by a UUID, and the files of these end in it.
+_ID_LENGTH: Final = 36
+_SECOND: Final = len("2000-01-01T00:00:00")
+
+
+class Selected(NamedTuple):
+    """Transcripts, the sessions whose transcript is not there, and from when on calls of a session count."""
+
+    transcripts: tuple[Transcript, ...]
+    missing: tuple[str, ...]
+    since: Mapping[str, str]
+
+
+class _Protected(NamedTuple):
+    """A folder, None for any, and from when on it is protected."""
+
+    folder: str | None
+    since: str
+
+
+def named(reader: TranscriptReader, paths: Sequence[Path], governed: Sequence[Governed]) -> Selected:
+    """Return the transcripts at these paths."""
+    return Selected(tuple(reader.read(path) for path in paths), (), _since(governed))
+
+
+def of_ledger(
+    reader: TranscriptReader,
+    config: Path,
+    governed: Sequence[Governed],
+    recent: Sequence[Governed],
+    protections: Mapping[str, Protection],
+) -> Selected:
+    """Return the transcripts of recent sessions, and of those in protected folders that the ledger does not know."""
+    transcripts, missing = list[Transcript](), list[str]()
+    for one in recent:
+        paths = list(reader.find(config, one.name))
+        transcripts += map(reader.read, paths)
+        missing += [] if paths else [one.name]
+    protected = [_Protected(one.folder, _protected_since(one, governed)) for one in protections.values()]
+    transcripts += _strays(reader, config, protected, {one.name for one in governed})
+    return Selected(tuple(transcripts), tuple(missing), _since(governed))
+
+
+def _protected_since(protection: Protection, governed: Sequence[Governed]) -> str:
+    """Return from when on a folder is protected: a protection that is made anew has been heard of before."""
+    heard = (timestamp(one.started_ms) for one in governed if one.protection == protection.id)
+    return min([protection.made_at, *heard])
+
+
+def _since(governed: Sequence[Governed]) -> dict[str, str]:
+    """Return from when on each session is protected: since it was first heard of."""
+    since = dict[str, str]()
+    for one in governed:
+        heard = timestamp(one.started_ms)
+        since[one.name] = min(since.get(one.name, heard), heard)
+    return since
+
+
+def _strays(
+    reader: TranscriptReader, config: Path, protected: Sequence[_Protected], known: set[str]
+) -> Iterator[Transcript]:
+    """Yield what sessions that the ledger does not know have called in protected folders, once these were."""
+    read = dict[Path, Transcript]()
+    for one in protected:
+        for path in reader.found_in(config, one.folder):
+            if path not in read and path.stem[-_ID_LENGTH:] not in known and not _is_before(_changed_at(path), one):
+                read[path] = reader.read(path)
+    for transcript in read.values():
+        calls = tuple(call for call in transcript.calls if any(_is_within(call, one) for one in protected))
+        if calls and transcript.session not in known:
+            yield transcript._replace(calls=calls)
+
+
+def _changed_at(path: Path) -> str:
+    """Return when a file was changed last, as receipts write it; never where it has gone."""
+    try:
+        return timestamp(path.stat().st_mtime_ns // 1_000_000)
+    except OSError:
+        return ""
+
+
+def _is_before(moment: str, protected: _Protected) -> bool:
+    """Tell whether a moment is before a folder was protected: by the second, as one of the two may say no more."""
+    return moment[:_SECOND] < protected.since[:_SECOND]
+
+
+def _is_within(call: Call, protected: _Protected) -> bool:
+    """Tell whether a call was made in a folder while it was protected."""
+    if call.at and _is_before(call.at, protected):
+        return False
+    return protected.folder is None or PurePath(call.cwd or protected.folder).is_relative_to(protected.folder)

@@ -1,0 +1,33 @@
+"""Members of a payload, as a dialect needs them: each is what it must be, or named in an error."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid
+
+__all__ = ["member", "opt_text", "text"]
+
+_MAX_TEXT: Final = 4096
+
+
+def text(payload: Mapping[str, JSON], name: str) -> str:
+    """Return a text that must be there."""
+    value = payload.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT:
+        raise FieldInvalid(f"must be a text of 1 to {_MAX_TEXT} characters", place=f"$.{name}")
+    return value
+
+
+def opt_text(payload: Mapping[str, JSON], name: str) -> str:
+    """Return a text, or nothing where it is missing, or is none that can be used."""
+    value = payload.get(name)
+    return value if isinstance(value, str) and len(value) <= _MAX_TEXT else ""
+
+
+def member(payload: Mapping[str, JSON], name: str) -> Mapping[str, JSON]:
+    """Return an object that must be there."""
+    value = payload.get(name)
+    if not isinstance(value, dict):
+        raise FieldInvalid("must be an object", place=f"$.{name}")
+    return value

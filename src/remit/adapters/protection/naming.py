@@ -1,0 +1,31 @@
+"""The id of a protection: the same for the same assistant in the same place, so that protecting twice is once.
+
+It is a name and no secret: what opens the Hub is the token beside it.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+from remit.adapters.protection.files import look
+from remit.adapters.protection.plan import Added, Place, Plan
+from remit.claims.canonical import canonicalize
+
+__all__ = ["adopted_id", "protection_id"]
+
+_IN_ADDRESS: Final = re.compile(rb"/v1/hooks/([a-z-]{1,32})/(prot-[0-9a-f]{12})\b")
+
+
+def protection_id(assistant: str, place: Place, home: str) -> str:
+    """Return the id of a protection in a place, kept in a home."""
+    anchors = {"local": place.folder, "project": place.folder, "managed": place.managed}
+    anchor = anchors.get(place.level, place.config or place.user_home) or ""
+    return "prot-" + hashlib.sha256(canonicalize([assistant, place.level, anchor, home])).hexdigest()[:12]
+
+
+def adopted_id(assistant: str, plan: Plan) -> str | None:
+    """Return the id that shared settings name already, if it is one: all who share them keep to it."""
+    changes = (change for change in plan.changes if isinstance(change, Added))
+    texts = (look(change.path).data or b"" for change in changes)
+    named = {found[2] for text in texts for found in _IN_ADDRESS.finditer(text) if found[1] == assistant.encode()}
+    return named.pop().decode("ascii") if len(named) == 1 else None

@@ -1,0 +1,1 @@
+"""Plans: what protects each assistant, one file for each."""

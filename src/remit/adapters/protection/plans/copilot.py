@@ -1,0 +1,134 @@
+"""Copilot CLI: command hooks in a file of ours.
+
+A failing hook blocks there, but one that takes too long does not: our command gives up well before. Hooks of a folder
+count only where the folder is trusted, which it is not in a session without a person; so the usual place is the user's.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from remit.adapters.protection.jsontext import BOM
+from remit.adapters.protection.plan import Change, Level, Place, Plan, Whole, Wire
+from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
+from remit.adapters.protection.plans.told import in_folder, not_held, protected
+from remit.claims.strictjson import JSON, parse_object
+from remit.errors import FieldInvalid, InputError
+
+__all__ = ["Copilot"]
+
+_SWITCH: Final = "disableAllHooks"
+_EVENTS: Final[Mapping[str, int]] = {
+    "preToolUse": 30,
+    "postToolUse": 30,
+    "postToolUseFailure": 30,
+    "subagentStart": 30,
+    "subagentStop": 30,
+    "sessionStart": 30,
+    "sessionEnd": 5,
+}
+_UNTRUSTED: Final = (
+    "`copilot -p` without --trust-folder, and folders that are not trusted: hooks of a folder do not run"
+)
+_TURNED_OFF: Final = f"{_SWITCH} in settings or in another file of hooks; managed settings hold there too"
+
+
+class Copilot:
+    """The planner of Copilot CLI."""
+
+    name = "copilot"
+    title = "Copilot CLI"
+    program = "copilot"
+    variable = "COPILOT_HOME"
+    levels: tuple[Level, ...] = ("user", "local", "managed")
+
+    def plan(self, place: Place, wire: Wire) -> Plan:
+        """Return the hooks for a place."""
+        weaker = () if place.level == "managed" else (_TURNED_OFF,)
+        if weaker:
+            _check_enabled(place)
+        return Plan(
+            form="command",
+            changes=_changes(place, wire),
+            guards=_guards(place),
+            protected=protected(self.title, place),
+            not_protected=not_held(self.title, *((_UNTRUSTED,) if in_folder(place) else ()), *weaker),
+            steps=_steps(place),
+        )
+
+
+def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
+    path = _hooks(place) / "remit.json"
+    if place.level != "managed":
+        return (Whole(str(path), _text(wire)),)
+    moved, beside = for_everyone(wire, _machine(place))
+    return (*beside, Whole(str(path), _text(moved), PUBLIC))
+
+
+def _text(wire: Wire) -> str:
+    hooks: dict[str, JSON] = {
+        event: [{"type": "command", "bash": wire.command(), "timeoutSec": timeout_s}]
+        for event, timeout_s in _EVENTS.items()
+    }
+    return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
+
+
+def _check_enabled(place: Place) -> None:
+    """Raise if a file that counts here turns hooks off."""
+    user, folder = _user(place), _hooks(place)
+    for path in (user / "settings.json", user / "config.json", *sorted(folder.glob("*.json"))):
+        if _read(path).get(_SWITCH) is True:
+            shown = "/".join(path.parts[-2:])
+            raise FieldInvalid(f"{_SWITCH} is true, so no hook would run: take it out first", place=shown)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what a settings file says; one that cannot be read says nothing."""
+    try:
+        return dict(parse_object(path.read_bytes().removeprefix(BOM.encode("utf-8"))))
+    except (OSError, InputError):
+        return {}
+
+
+def _steps(place: Place) -> tuple[str, ...]:
+    if not in_folder(place):
+        return ()
+    return (
+        "Keep .github/hooks/remit.json out of version control: it names programs of this machine",
+        "Start Copilot CLI here once and trust the folder",
+    )
+
+
+def _guards(place: Place) -> tuple[str, ...]:
+    steering = ("hooks", "settings.json", "config.json", "mcp-config.json", "agents", "skills", "plugins")
+    names = (
+        ".github/hooks",
+        ".github/copilot",
+        ".github/agents",
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+    )
+    here = (str(Path(place.folder, name)) if place.folder else f"**/{name}" for name in names)
+    return (*(str(_user(place) / name) for name in steering), *here, str(_machine(place)))
+
+
+def _hooks(place: Place) -> Path:
+    """Return the folder whose files of hooks are read."""
+    if place.level == "managed":
+        return _machine(place) / "policy.d"
+    if not in_folder(place):
+        return _user(place) / "hooks"
+    if place.folder is None:
+        raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
+    return Path(place.folder, ".github", "hooks")
+
+
+def _user(place: Place) -> Path:
+    return Path(place.config or Path(place.user_home, ".copilot"))
+
+
+def _machine(place: Place) -> Path:
+    usual = "/Library/Application Support/github-copilot" if sys.platform == "darwin" else "/etc/github-copilot"
+    return Path(place.managed or usual)

@@ -1,0 +1,178 @@
+"""Protections, as the home keeps them: what an assistant may do, which files were changed, and how they were before.
+
+Keeps these invariants: policy comes from here and never from the folder that is governed; a record is whole and only
+its owner reads it, because files of others are in it as they were; and a damaged one is an error, never no protection.
+"""
+
+import re
+import time
+from contextlib import AbstractContextManager, suppress
+from typing import Annotated, Any, Final, Literal, TypeAlias, final
+
+from msgspec import Meta
+
+from remit.adapters.protection.plan import Form, Level
+from remit.claims.mission import parse_mission
+from remit.claims.shapes import Claims, build_reader, encode, matching
+from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
+from remit.ledger.home import Home
+
+__all__ = ["FOLDER", "SCRIPT_NAME", "FileKind", "Protection", "ProtectionId", "Protections", "Written", "wire_name"]
+
+FOLDER: Final = "protections"
+SCRIPT_NAME: Final = "hook.py"
+FileKind: TypeAlias = Literal["json", "toml", "whole"]
+_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
+ProtectionId: TypeAlias = Annotated[str, matching(_ID.pattern)]
+_Path: TypeAlias = Annotated[str, Meta(max_length=4096)]
+_LOCK: Final = "protections.lock"
+_RECORD: Final = ".json"
+_WIRE: Final = ".wire.json"
+# Several files as they were before, none larger than 1 MiB, in base64.
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_SETTLED_NS: Final = 2_000_000_000
+
+
+class Written(Claims, frozen=True, kw_only=True):
+    """One file that was changed."""
+
+    path: _Path
+    kind: FileKind
+    # What it was, in base64 where it is kept; None where it was not there.
+    before: bytes | None
+    # SHA-256 of what was written, in hexadecimal.
+    after: str
+    # The folders that were made for it, from the outside in.
+    made: tuple[_Path, ...] = ()
+    mode: int | None = None
+
+
+class Protection(Claims, frozen=True, kw_only=True):
+    """What protects one assistant in one place."""
+
+    id: ProtectionId
+    assistant: str
+    level: Level
+    # None is wherever the assistant is started.
+    folder: _Path | None
+    mode: Literal["ask", "allow"]
+    # A mission, which `parse_mission` reads.
+    mission: dict[str, Any]
+    # Where the profile came from: a path, or the name of a template.
+    profile: str
+    profile_digest: str
+    made_at: str
+    hub_url: str
+    form: Form
+    # Of the assistant; empty where it was not known.
+    version: str = ""
+    files: tuple[Written, ...] = ()
+    guards: tuple[_Path, ...] = ()
+
+
+@final
+class Protections:
+    """The protections of a home. Reading is cheap enough for every call; what others write is seen at once."""
+
+    __slots__ = ("_folder", "_guards", "_home", "_known")
+
+    def __init__(self, home: Home) -> None:
+        """Use the folder of this home, which is made with the first protection."""
+        self._home = home
+        self._folder: Home | None = None
+        self._known: dict[str, tuple[bytes, Protection]] = {}
+        # When the folder was changed that they were read from.
+        self._guards: tuple[int, tuple[str, ...]] = (0, ())
+
+    def get(self, name: str) -> Protection | None:
+        """Return one protection, or None if there is none of this id."""
+        folder = self._opened()
+        if folder is None or not _ID.fullmatch(name):
+            return None
+        data = folder.read(name + _RECORD, max_bytes=_MAX_BYTES)
+        if data is None:
+            return None
+        known = self._known.get(name)
+        if known is None or known[0] != data:
+            known = self._known[name] = (data, _parsed(name, data))
+        return known[1]
+
+    def all(self) -> list[Protection]:
+        """Return all protections, in the order of their ids."""
+        folder = self._opened()
+        names = [] if folder is None else [name for name in folder.names() if not name.endswith(_WIRE)]
+        ids = (name.removesuffix(_RECORD) for name in names if name.endswith(_RECORD))
+        return [one for one in map(self.get, ids) if one is not None]
+
+    def guarded(self) -> tuple[str, ...]:
+        """Return the paths that no assistant may write to, of all protections."""
+        folder = self._opened()
+        if folder is None:
+            return ()
+        changed_ns = folder.changed_ns()
+        # What was changed just now may be changed once more without another time.
+        if changed_ns != self._guards[0] or time.time_ns() - changed_ns < _SETTLED_NS:
+            guards = dict.fromkeys(path for one in self.all() for path in one.guards)
+            self._guards = (changed_ns, tuple(guards))
+        return self._guards[1]
+
+    def put(self, protection: Protection, wire: dict[str, Any] | None = None) -> None:
+        """Keep a protection, in the place of one of its id, and what its hooks read; the caller holds the lock."""
+        folder = self._made()
+        parse_mission(protection.mission)
+        data = encode(protection)
+        _parsed(protection.id, data)
+        if wire is not None:
+            folder.replace(wire_name(protection.id), encode(wire))
+        folder.replace(protection.id + _RECORD, data)
+
+    def remove(self, name: str) -> None:
+        """Forget a protection; the caller holds the lock."""
+        folder = self._made()
+        folder.remove(name + _RECORD)
+        folder.remove(wire_name(name))
+        self._known.pop(name, None)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the lock of all protections, among processes."""
+        return self._made().locked(_LOCK)
+
+    def put_script(self, text: bytes) -> None:
+        """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""
+        self._made().replace(SCRIPT_NAME, text)
+
+    def wire_path(self, name: str) -> str:
+        """Return the path of the file that hooks of a protection read."""
+        return self._made().path_of(wire_name(name))
+
+    def _opened(self) -> Home | None:
+        if self._folder is None:
+            with suppress(StateMissing):
+                self._folder = self._home.folder(FOLDER, create=False)
+        return self._folder
+
+    def _made(self) -> Home:
+        if self._opened() is None:
+            self._folder = self._home.folder(FOLDER)
+        return self._folder  # type: ignore[return-value]  # it was made
+
+
+def wire_name(protection: str) -> str:
+    """Return the name of the file that tells hooks of a protection where the Hub is."""
+    return protection + _WIRE
+
+
+# It is our own encoding, in a file of ours; and files in it are longer than a string from outside may be.
+_read_back: Final = build_reader(Protection)
+
+
+def _parsed(protection: str, data: bytes) -> Protection:
+    try:
+        found = _read_back(data)
+        if found.id != protection:
+            raise FieldInvalid(f"is {quote(found.id)}", place="$.id")
+    except InputError as error:
+        damaged = StateCorrupt(f"the protection {protection} is damaged: {error}")
+        damaged.add_note("Protect the assistant again; undo with the copy of its settings that you have.")
+        raise damaged from None
+    return found

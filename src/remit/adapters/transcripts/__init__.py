@@ -1,0 +1,1 @@
+"""Transcripts: what coding assistants write down of their own calls, read as untrusted text."""

@@ -1,0 +1,84 @@
+"""The transcripts of Codex CLI: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`.
+
+Codex asks its hooks about commands, patches and tools of MCP servers. What is only its own planning is left out here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from remit.adapters.transcripts.call import Call, Outcome, Tally, Transcript, plain
+from remit.adapters.transcripts.lines import Lines
+
+__all__ = ["Codex"]
+
+_MAX_CALLS: Final = 500_000
+_SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
+_ASKED: Final = ("function_call", "custom_tool_call", "local_shell_call")
+_SETTLED: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_PLANNING: Final = ("update_plan",)
+_BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
+    (re.compile(r"[A-Za-z ]{1,64} blocked by PreToolUse hook"), "refused_by_hook"),
+    (re.compile(r"unsupported (custom tool )?call: "), "not_run"),
+    (re.compile(r"failed to parse function arguments"), "not_run"),
+    (re.compile(r"(exec command |patch )?rejected by user", re.IGNORECASE), "not_run"),
+)
+
+
+class Codex:
+    """Reads the transcripts of Codex CLI."""
+
+    name = "codex"
+    variable = "CODEX_HOME"
+    folder = ".codex"
+
+    def find(self, config: Path, session: str) -> Iterator[Path]:
+        """Yield the files of a session, by its id."""
+        if _SESSION.fullmatch(session):
+            yield from sorted((config / "sessions").rglob(f"rollout-*-{session}.jsonl"))
+
+    def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:  # noqa: ARG002 - names do not tell it
+        """Yield the files of all sessions: where each was started, its calls say."""
+        yield from sorted((config / "sessions").rglob("rollout-*.jsonl"))
+
+    def read(self, path: Path) -> Transcript:
+        """Return what a file tells."""
+        lines, tally, about = Lines(path), Tally(_MAX_CALLS), dict[str, str]()
+        planned = set[str]()
+        for line in lines:
+            item = line.get("payload")
+            if not isinstance(item, dict):
+                continue
+            if line.get("type") in ("session_meta", "turn_context"):
+                about |= {name: plain(item[name]) for name in ("id", "cwd") if plain(item.get(name))}
+            elif line.get("type") == "response_item":
+                _note(tally, planned, _call(line, item, about), item)
+        return Transcript(
+            str(path), about.get("id", path.stem), tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
+        )
+
+
+def _call(line: Mapping[str, Any], item: Mapping[str, Any], about: Mapping[str, str]) -> Call:
+    tool = plain(item.get("name")) or plain(item.get("type"))
+    at = plain(line.get("timestamp"))
+    return Call(plain(item.get("call_id")), tool, about.get("id", ""), "", at, "pending", about.get("cwd", ""))
+
+
+def _note(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
+    kind = item.get("type")
+    if not call.id or call.id in planned:
+        return
+    if kind in _ASKED and call.tool in _PLANNING:
+        planned.add(call.id)
+    elif kind in _ASKED:
+        tally.asked(call)
+    elif kind in _SETTLED:
+        tally.settled(call._replace(tool="", outcome=_outcome(item.get("output"))))
+
+
+def _outcome(output: object) -> Outcome:
+    if isinstance(output, dict):
+        output = output.get("content")
+    text = output if isinstance(output, str) else ""
+    return next((outcome for words, outcome in _BEFORE_IT_BEGAN if words.match(text)), "ran")

@@ -1,0 +1,289 @@
+"""The checks of `remit doctor ASSISTANT`: is its protection there, does it work, and was it gone past.
+
+Keeps this invariant: nothing is believed because it is written somewhere. A call that nobody makes goes through every
+hook that stands in the settings, and must come back refused with a receipt that verifies.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from hmac import compare_digest
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
+from remit.adapters.diagnosis.evidence import governed_sessions, recent, refusal_in
+from remit.adapters.diagnosis.processes import Suspect, running_processes, suspects
+from remit.adapters.diagnosis.registration import Hook, Registered, registered
+from remit.adapters.hooks.dialects import DIALECTS
+from remit.adapters.protection.plan import Place, Plan, Planner, Wire
+from remit.adapters.protection.plans.claude_code import TOKEN_VARIABLE
+from remit.adapters.protection.plans.table import PLANNERS
+from remit.adapters.protection.records import FOLDER, Protection, Protections, wire_name
+from remit.claims.mission import parse_mission
+from remit.cli.assistants import path_of_program, version_of_program, wire_of
+from remit.cli.checkup import Check, Looked
+from remit.cli.errors import advice_for
+from remit.config import assistant_config, hook_variable, load_settings, user_home
+from remit.errors import InputError, RemitError
+from remit.governor.sessions import End
+from remit.http.record import load_running
+from remit.hub.doors import hook_token
+from remit.ledger.home import Home, open_home
+from remit.wiring import Service
+
+__all__ = ["check_assistant"]
+
+_MAX_WIRE: Final = 64 * 1024
+_MAX_PROFILE: Final = 1024 * 1024
+_AGAIN: Final = "Protect it again: remit protect {}"
+_HUB_AWAY: Final = "Start it: remit up --background; until then the assistant runs nothing."
+
+
+class _Patient(NamedTuple):
+    """A protection that is looked at, with what is known of its assistant and its place."""
+
+    home: Home
+    path: Path
+    planner: Planner
+    protection: Protection
+    place: Place
+    wire: Wire
+
+    @property
+    def again(self) -> str:
+        """Return how to put it right."""
+        where = f" --scope {self.protection.folder}" if self.protection.folder else ""
+        usual = self.planner.levels[0] == self.protection.level
+        level = "" if usual else f" --settings {self.protection.level}"
+        return _AGAIN.format(self.planner.name) + level + where
+
+
+def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Check]:
+    """Go through the checks of an assistant: those of each protection, then what holds for all."""
+    planner = PLANNERS[assistant]
+    with ExitStack() as held:
+        try:
+            home = held.enter_context(open_home(path, create=False))
+            protections = [one for one in Protections(home).all() if one.assistant == assistant]
+        except RemitError as error:
+            yield Check("protection", "problem", str(error), advice_for(error))
+            return
+        if not protections:
+            said = f"{planner.title} is not protected by this home"
+            yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
+            return
+        installed = version_of_program(planner.program, None)
+        for protection in protections:
+            yield from _of_protection(service, _patient(home, path, planner, protection, installed))
+        yield _checked("processes", _processes(planner, protections))
+        yield _evidence(service, planner, protections)
+
+
+def _patient(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _Patient:
+    user = user_home() or "/"
+    place = Place(
+        protection.level,
+        protection.folder,
+        user,
+        config=assistant_config(planner.variable),
+        version=installed or protection.version,
+        program=path_of_program(planner.program, None),
+    )
+    wire = wire_of(
+        home.path,
+        protection.id,
+        protection.assistant,
+        hub_url=protection.hub_url,
+        token=_wired_token(home, protection),
+    )
+    return _Patient(home, path, planner, protection, place, wire)
+
+
+def _wired_token(home: Home, protection: Protection) -> str:
+    """Return the token that the hooks of a protection show; nothing where it cannot be read."""
+    try:
+        with home.folder(FOLDER, create=False) as folder:
+            data = folder.read(wire_name(protection.id), max_bytes=_MAX_WIRE)
+        token = json.loads(data or b"{}").get("token")
+    except (RemitError, ValueError, AttributeError):
+        return ""
+    return token if isinstance(token, str) else ""
+
+
+def _of_protection(service: Service, patient: _Patient) -> Iterator[Check]:
+    yield _checked("protection", _mission(patient))
+    plan, settings = _planned(patient)
+    yield _checked("version", _version(patient, plan))
+    yield _checked("settings", settings)
+    found = registered(patient.protection, plan.changes if plan else ())
+    yield _checked("registration", _registration(patient, found))
+    hub = _hub(patient)
+    yield _checked("hub", hub)
+    yield _checked("token", _token(patient))
+    yield _checked("canary", _canary(service, patient, found, hub_answers=hub.state == "ok"))
+
+
+def _checked(name: str, looked: Looked) -> Check:
+    return Check(name, *looked)
+
+
+def _mission(patient: _Patient) -> Looked:
+    protection = patient.protection
+    where = protection.folder or "wherever it is started"
+    said = f"{protection.id}, {protection.level} settings, {where}"
+    try:
+        mission = parse_mission(protection.mission)
+    except InputError as error:
+        return Looked("problem", f"{said}: its mission cannot be used: {error}", patient.again)
+    said += f"; {len(mission.allowed_tools)} tools, {mission.max_tool_calls:,} calls a session"
+    if _has_changed(protection):
+        return Looked("warning", f"{said}; its profile was changed since", patient.again)
+    return Looked("ok", said)
+
+
+def _has_changed(protection: Protection) -> bool:
+    """Tell whether the profile says something else by now; a template does not, nor one that is gone."""
+    try:
+        with Path(protection.profile).open("rb") as file:
+            data = file.read(_MAX_PROFILE)
+    except OSError:
+        return False
+    return Path(protection.profile).is_absolute() and hashlib.sha256(data).hexdigest() != protection.profile_digest
+
+
+def _planned(patient: _Patient) -> tuple[Plan | None, Looked]:
+    """Return what would be written today, and whether anything in the settings stands against it."""
+    try:
+        plan = patient.planner.plan(patient.place, patient.wire)
+        # Asked of the assistant itself: what is left to write is what it does not trust.
+        untrusted = plan.settle() if plan.settle else ()
+    except RemitError as error:
+        return None, Looked("problem", str(error), f"Take out what is named; then: {patient.again}")
+    if untrusted:
+        return plan, Looked("problem", "hooks are not trusted, so they are skipped without a word", patient.again)
+    if plan.warnings:
+        return plan, Looked("warning", "; ".join(plan.warnings), patient.again)
+    return plan, Looked("ok", "nothing in any layer keeps hooks from running")
+
+
+def _version(patient: _Patient, plan: Plan | None) -> Looked:
+    title, version, form = patient.planner.title, patient.place.version, patient.protection.form
+    if not version:
+        return Looked("warning", f"{title} was not found in PATH", "Look whether it is installed, and which version.")
+    if plan is not None and form == "http" and plan.form == "command":
+        return Looked("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
+    return Looked("ok", f"{title} {version}, hooks by {form}")
+
+
+def _registration(patient: _Patient, found: Registered) -> Looked:
+    if found.faults:
+        return Looked("problem", "; ".join(found.faults), patient.again)
+    names = ", ".join(Path(written.path).name for written in patient.protection.files)
+    count = f"{len(found.hooks)} hooks in " if found.hooks else ""
+    return Looked("ok", f"{count}{names}: as written")
+
+
+def _hub(patient: _Patient) -> Looked:
+    running = load_running(patient.home, "hub")
+    if running is None:
+        return Looked("problem", "no Hub of this home is running", _HUB_AWAY)
+    if running.listening != patient.protection.hub_url:
+        said = f"it listens at {running.listening}, and hooks ask at {patient.protection.hub_url}"
+        return Looked("problem", said, patient.again)
+    return Looked("ok", f"it listens where hooks ask, at {running.listening}")
+
+
+def _token(patient: _Patient) -> Looked:
+    expected = load_settings(patient.home).hub_token
+    shown = patient.wire.token
+    if expected is None or not shown or not compare_digest(hook_token(expected).encode(), shown.encode()):
+        return Looked("problem", "hooks show a token that is not that of this home's Hub", patient.again)
+    if patient.protection.level == "project" and not compare_digest(
+        hook_variable(TOKEN_VARIABLE).encode(), shown.encode()
+    ):
+        advice = f"Set it where the assistant is started: export {TOKEN_VARIABLE}=$(remit token hook)"
+        return Looked("problem", f"{TOKEN_VARIABLE} is not the token of this home's Hub here", advice)
+    return Looked("ok", "hooks show the token of this home's Hub")
+
+
+def _canary(service: Service, patient: _Patient, found: Registered, *, hub_answers: bool) -> Looked:
+    """Send a call that nobody makes through each hook that is asked before one."""
+    hooks = _asking(patient, found)
+    if not hooks:
+        return Looked("problem", "no hook of ours is asked before a call", patient.again)
+    looked = [_one_canary(service, patient, hook, hub_answers=hub_answers) for hook in hooks]
+    return max(looked, key=lambda one: ("ok", "warning", "problem").index(one.state))
+
+
+def _asking(patient: _Patient, found: Registered) -> list[Hook]:
+    """Return the hooks that are asked before a call; a plugin asks as its wire file says."""
+    event = CALLING_EVENTS[patient.planner.name].lower()
+    if patient.protection.form == "plugin" and not found.faults:
+        headers = {"Authorization": f"Bearer {patient.wire.token}"}
+        return [Hook(event, patient.wire.path, {"url": patient.wire.url, "headers": headers})]
+    return [hook for hook in found.hooks if hook.event.lower() == event]
+
+
+def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers: bool) -> Looked:
+    if not hub_answers and "url" in hook.says:
+        return Looked("warning", "not tried: the Hub does not answer where the hook asks", _HUB_AWAY)
+    inside = patient.path.absolute() / FOLDER
+    folder = patient.protection.folder or str(inside)
+    canary = new_canary(patient.planner.name, folder, str(inside))
+    sent = send(hook, canary, DIALECTS[patient.planner.name], hook_variable, folder)
+    if not hub_answers and sent.answer == "blocked":
+        return Looked("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
+    if sent.answer == "blocked" and service.embedded.reader.switches().kill_switch:
+        return Looked("warning", "the kill switch is on, and the hook blocks", "Release it with: remit kill-switch off")
+    return _taken(service, patient, sent)
+
+
+def _taken(service: Service, patient: _Patient, sent: Sent) -> Looked:
+    if sent.answer != "refused":
+        said = {"let through": "a call that must be refused is let through", "blocked": "blocked without a receipt"}
+        return Looked("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", patient.again)
+    means = service.governor.means
+    session_id = refusal_in(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
+    if session_id is None:
+        advice = "Look which Hub answers there: remit doctor; then: remit ledger check"
+        return Looked("problem", f"refused, but its receipt {sent.receipt_id} is not in this ledger", advice)
+    service.governor.run(End(session_id))
+    return Looked("ok", f"refused through the hook itself, with receipt {sent.receipt_id}")
+
+
+def _processes(planner: Planner, protections: Sequence[Protection]) -> Looked:
+    """Look for assistants that run past their hooks; those of the whole machine hold there too."""
+    folders = [one.folder for one in protections]
+    found = suspects(planner.name, planner.program, running_processes(), folders)
+    is_managed = any(one.level == "managed" for one in protections)
+    past = [one for one in found if one.bypasses and not is_managed]
+    if past:
+        return Looked("problem", f"running without hooks: {_named(past)}", "End them; start them without that option.")
+    unasked = [one for one in found if not one.bypasses]
+    if unasked:
+        advice = "Hooks hold there, and nothing else asks: see that the profile says what you want."
+        return Looked("warning", f"running with nobody to ask: {_named(unasked)}", advice)
+    return Looked("ok", f"no {planner.title} runs past its hooks now")
+
+
+def _named(found: Sequence[Suspect]) -> str:
+    return ", ".join(f"{one.pid} ({one.option})" for one in found)
+
+
+def _evidence(service: Service, planner: Planner, protections: Sequence[Protection]) -> Check:
+    """Look for calls that got past their hooks since the protections were made."""
+    means = service.governor.means
+    since = min(one.made_at for one in protections)
+    governed = governed_sessions(means.reader, planner.name)
+    told = recent(means.reader, governed, planner.name, means.keys.refresh(), since)
+    if told.bypassed:
+        said = f"{len(told.bypassed)} calls were made past their hooks: {', '.join(told.bypassed[:3])}"
+        return Check(
+            "evidence", "problem", said, f"Look at them in the dashboard, then: remit reconcile {planner.name}"
+        )
+    if "bypassPermissions" in told.modes:
+        advice = "Hooks hold there, and nothing else asks: see that the profile says what you want."
+        return Check("evidence", "warning", "calls were made with permissions bypassed", advice)
+    return Check("evidence", "ok", f"{len(governed):,} sessions, and no call past its hooks", "")

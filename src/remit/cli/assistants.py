@@ -1,0 +1,82 @@
+"""Coding assistants on this machine: their version, their way to the Hub, and which folders can be given to one.
+
+Keeps this invariant: a program is asked for its version outside of the folder that is to be governed, so that nothing
+that lies there has a say in it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from remit.adapters.protection.plan import Wire
+from remit.adapters.protection.records import FOLDER, SCRIPT_NAME, wire_name
+from remit.config import user_home
+from remit.errors import FieldInvalid
+
+__all__ = ["check_folder", "path_of_program", "version_of_program", "wire_of"]
+
+_VERSION: Final = re.compile(r"\d+(?:\.\d+){1,3}")
+_PATIENCE_S: Final = 30
+_MAX_CHARACTERS: Final = 200
+
+
+def path_of_program(name: str, named: str | None) -> str:
+    """Return the path of an assistant's program: the one that is named, else the one that a shell would start."""
+    path = named or shutil.which(name) or ""
+    if Path(path).is_absolute():
+        return path
+    if named:
+        raise FieldInvalid("must be the absolute path of the program", place="--program")
+    return ""
+
+
+def version_of_program(name: str, named: str | None) -> str:
+    """Return the version of an assistant's program, or nothing where there is none."""
+    path = path_of_program(name, named)
+    if not path:
+        return ""
+    try:
+        said = subprocess.run(  # noqa: S603 - what the user starts as well
+            [path, "--version"],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        if named:
+            raise FieldInvalid("does not tell its version", place="--program") from None
+        return ""
+    found = _VERSION.search(said[:_MAX_CHARACTERS])
+    return found[0] if found else ""
+
+
+def wire_of(home: str, protection: str, assistant: str, *, hub_url: str, token: str) -> Wire:
+    """Return how hooks of a protection reach the Hub; `home` is where the home really lies."""
+    folder = Path(home, FOLDER)
+    return Wire(
+        protection=protection,
+        assistant=assistant,
+        url=f"{hub_url}/v1/hooks/{assistant}/{protection}",
+        token=token,
+        path=str(folder / wire_name(protection)),
+        # Not that of a virtual environment, which may lie in the folder that is governed.
+        python=os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
+        script=str(folder / SCRIPT_NAME),
+    )
+
+
+def check_folder(folder: str, *, named: bool) -> None:
+    """Raise unless an absolute and real path is a folder to protect.
+
+    The root and the home of the user hold everything: whoever means them names them.
+    """
+    if not Path(folder).is_dir():
+        raise FieldInvalid("is not a folder", place="--scope")
+    if not named and folder in ("/", str(Path(user_home() or "/").resolve())):
+        raise FieldInvalid(f"{folder} holds too much to be meant by accident: --scope {folder}", place="--scope")

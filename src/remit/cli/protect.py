@@ -1,0 +1,239 @@
+"""`remit protect`: a coding assistant, governed by a profile from its next start on; and `--undo`."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+from msgspec import to_builtins
+
+from remit.adapters.hooks.script import script_text
+from remit.adapters.protection.installing import install, uninstall
+from remit.adapters.protection.naming import adopted_id, protection_id
+from remit.adapters.protection.plan import Level, Place, Plan, Planner, Wire
+from remit.adapters.protection.plans.table import PLANNERS
+from remit.adapters.protection.records import Protection, Protections
+from remit.claims.mission import Mission
+from remit.cli.assistants import check_folder, path_of_program, version_of_program, wire_of
+from remit.cli.errors import reported
+from remit.cli.hub import hub_options
+from remit.cli.opening import opened_home
+from remit.cli.options import everywhere
+from remit.cli.profiles import PROFILE_FILE, Chosen, choose_profile
+from remit.cli.protect_shown import Shown, show_protected, show_undone
+from remit.cli.render import note
+from remit.cli.resources import real_path, real_scope
+from remit.cli.serving import start_with
+from remit.cli.setup import prepare
+from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
+from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
+from remit.http.record import load_running
+from remit.hub.doors import hook_token
+from remit.ledger.home import Home
+from remit.profiles.compiling import compile_profile, remarks_on
+
+__all__ = ["protect"]
+
+_LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
+
+
+class _Asked(NamedTuple):
+    """Which assistant is meant, and where."""
+
+    planner: Planner
+    place: Place
+
+
+class _Hub(NamedTuple):
+    """Where the Hub is, what hooks show to it, and whether it runs."""
+
+    url: str
+    token: str
+    runs: bool = True
+
+
+@click.command()
+@click.argument("assistant", type=click.Choice(sorted(PLANNERS)))
+@click.option("--profile", metavar="FILE", help=f"What it may do. Without it: {PROFILE_FILE} there, else a template.")
+@click.option("--scope", metavar="DIR", help="The folder that it works in. Without it: the current one.")
+@click.option("--settings", "level", type=click.Choice(_LEVELS), help="Where its hooks are written.")
+@click.option("--undo", is_flag=True, help="Take out what was written, and give back what was there before.")
+@click.option("--program", "--claude", "program", metavar="PATH", help="The assistant's program, if not in PATH.")
+@click.option("--no-start", is_flag=True, help="Do not start the Hub. Until it runs, the assistant runs nothing.")
+@click.option("--managed-dir", "managed", hidden=True, default="")
+@everywhere
+def protect(
+    *,
+    assistant: str,
+    profile: str | None,
+    scope: str | None,
+    level: Level | None,
+    undo: bool,
+    program: str | None,
+    no_start: bool,
+    managed: str,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    """Protect a coding assistant: from its next start on, Remit decides on every call that it makes.
+
+    What it may do is kept in the home, where it cannot change it; run the command again after a change of the profile.
+    local: your own settings in a folder; project: those that are shared there; user: in all your folders; managed: for
+    everyone on this machine, and nobody but root can turn it off.
+
+    \b
+    Example:
+      remit profile init
+      remit protect claude-code
+    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    with reported(as_json=as_json):
+        asked = _asked(PLANNERS[assistant], level, scope, managed)
+    if undo:
+        return _undo(asked, home, as_json=as_json)
+    with reported(as_json=as_json):
+        asked = _checked(asked, scope, program)
+        chosen = choose_profile(profile, asked.place.folder or ".")
+        mission = _mission(asked, chosen)
+    for remark in remarks_on(chosen.profile):
+        note(f"{chosen.source}, {remark}")
+    prepare(home, as_json=as_json)
+    with opened_home(home, as_json=as_json) as opened:
+        hub = _hub(opened, home, start=not no_start)
+        kept, plan = _kept(opened, asked, chosen, mission, hub)
+    return show_protected(Shown(asked.planner.title, kept, plan, chosen.path is None, hub.runs), as_json=as_json)
+
+
+def _asked(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _Asked:
+    """Return what is meant."""
+    meant = level or planner.levels[0]
+    if meant not in planner.levels:
+        raise FieldInvalid(f"{planner.title} has no such settings: {', '.join(planner.levels)}", place="--settings")
+    if meant == "managed" and not managed and os.geteuid() != 0:
+        refused = HomeUnsafe("managed settings are for root alone to write")
+        refused.add_note("Run it as root: the Hub and its home are root's too then, out of the assistant's reach.")
+        raise refused
+    known_home = user_home()
+    if known_home is None:
+        raise StateMissing("this user has no home directory: set HOME")
+    place = Place(
+        level=meant,
+        folder=_folder(scope, meant),
+        user_home=known_home,
+        config=assistant_config(planner.variable),
+        managed=managed and real_path(managed, "--managed-dir"),
+    )
+    return _Asked(planner, place)
+
+
+def _folder(scope: str | None, level: Level) -> str | None:
+    if scope is None:
+        return None if level in ("user", "managed") else real_path(".", "--scope")
+    return real_path(scope, "--scope")
+
+
+def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
+    """Return what is meant with the version of the assistant, once its folder is one to protect."""
+    place = asked.place
+    if place.folder is not None:
+        check_folder(place.folder, named=scope is not None)
+    name = asked.planner.program
+    found = place._replace(version=version_of_program(name, program), program=path_of_program(name, program))
+    return asked._replace(place=found)
+
+
+def _mission(asked: _Asked, chosen: Chosen) -> Mission:
+    """Return the mission of a profile; a folder that it names lies in the one that is protected."""
+    folder = asked.place.folder
+    if folder is not None:
+        folder = real_path(str(Path(folder, chosen.profile.folder)), "Folder")
+    return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: real_scope([text]))
+
+
+def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
+    token = hook_token(ensure_token(opened, "hub"))
+    running = load_running(opened, "hub")
+    if running is not None:
+        return _Hub(running.listening, token)
+    if not start:
+        return _Hub(load_settings(opened).hub_url, token, runs=False)
+    options = hub_options(home)
+    given = {"home": home_path(home), "host": options.host, "port": options.port}
+    return _Hub(start_with(opened, "hub", given, options.asked()).address, token)
+
+
+def _kept(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _Hub) -> tuple[Protection, Plan]:
+    """Return the protection, once it is kept and everything is written, and what was planned for it."""
+    protections = Protections(opened)
+    with protections.locked():
+        protections.put_script(script_text().encode("utf-8"))
+        name = asked.planner.name
+
+        def wired(protection: str) -> Wire:
+            return wire_of(opened.path, protection, name, hub_url=hub.url, token=hub.token)
+
+        wire = wired(protection_id(name, asked.place, opened.path))
+        plan = asked.planner.plan(asked.place, wire)
+        shared = adopted_id(name, plan) if asked.place.level == "project" else None
+        if shared is not None and _is_free(protections, shared, asked):
+            wire = wired(shared)
+            plan = asked.planner.plan(asked.place, wire)
+        known = protections.get(wire.protection)
+        protection = Protection(
+            id=wire.protection,
+            assistant=name,
+            level=asked.place.level,
+            folder=asked.place.folder,
+            mode=chosen.profile.mode,
+            mission=to_builtins(mission),
+            profile=chosen.path or chosen.source,
+            profile_digest=chosen.digest,
+            # What protects since then, protects since then: the command may be run again.
+            made_at=known.made_at if known else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            hub_url=hub.url,
+            form=plan.form,
+            version=asked.place.version,
+            guards=_guards(asked, chosen, plan, wire),
+        )
+        return install(protections, protection, plan, wire.content()), plan
+
+
+def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
+    """Tell whether an id that shared settings name is of no other place in this home."""
+    known = protections.get(protection)
+    return known is None or (known.assistant, known.folder) == (asked.planner.name, asked.place.folder)
+
+
+def _guards(asked: _Asked, chosen: Chosen, plan: Plan, wire: Wire) -> tuple[str, ...]:
+    """Return what is guarded, under the names by which a judge meets it: a link is one, and what it leads to too."""
+    here = str(Path(asked.place.folder, PROFILE_FILE)) if asked.place.folder else f"**/{PROFILE_FILE}"
+    named = (*plan.guards, here, *([chosen.path] if chosen.path else []), wire.python)
+    return tuple(dict.fromkeys(real for path in named for real in _real_names(path)))
+
+
+def _real_names(path: str) -> tuple[str, ...]:
+    if not path.startswith("/"):
+        return (path,)
+    return f"{os.path.realpath(Path(path).parent)}/{Path(path).name}", os.path.realpath(path)
+
+
+def _undo(asked: _Asked, home: str | None, *, as_json: bool) -> None:
+    with opened_home(home, as_json=as_json) as opened:
+        protections = Protections(opened)
+        with protections.locked():
+            protection = _found(protections, asked)
+            undone = uninstall(protections, protection)
+    show_undone(asked.planner.title, protection, undone, as_json=as_json)
+
+
+def _found(protections: Protections, asked: _Asked) -> Protection:
+    """Return the protection that is meant, or raise and tell which there are."""
+    level, folder = asked.place.level, asked.place.folder
+    ours = [one for one in protections.all() if one.assistant == asked.planner.name]
+    here = [one for one in ours if one.level == level and (one.folder == folder or level in ("user", "managed"))]
+    if here:
+        return here[0]
+    missing = ProtectionNotFound(f"no {level} settings of {asked.planner.title} are protected here, by this home")
+    others = [f"--settings {one.level}" + (f" --scope {one.folder}" if one.folder else "") for one in ours]
+    missing.add_note(f"There are: {'; '.join(others)}" if others else "Nothing of it is protected by this home.")
+    raise missing

@@ -1,0 +1,195 @@
+"""`remit reconcile`: has every call that an assistant has made a receipt; signed, whatever the answer is."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.text import Text
+
+from remit.adapters.diagnosis.evidence import Governed, governed_sessions
+from remit.adapters.diagnosis.reconciling import Reconciled, hold_against
+from remit.adapters.diagnosis.selection import Selected, named, of_ledger
+from remit.adapters.protection.records import Protection, Protections
+from remit.adapters.transcripts.call import Call
+from remit.adapters.transcripts.table import READERS, UNREADABLE, TranscriptReader
+from remit.claims.receipt import SignedReceipt
+from remit.cli.errors import DONE, NO, reported
+from remit.cli.opening import check_there
+from remit.cli.options import everywhere
+from remit.cli.render import Screen, note, show_data, show_facts, shown, waiting
+from remit.config import assistant_config, home_path, user_home
+from remit.errors import FieldInvalid, KillSwitchOn, SessionNotFound, StateMissing
+from remit.ledger.home import open_home
+from remit.wiring import Service, build_service
+
+__all__ = ["reconcile"]
+
+_DAY_MS: Final = 24 * 3600 * 1000
+_SHOWN: Final = 20
+_ASSISTANTS: Final = sorted({*READERS, *UNREADABLE})
+# What is in question, and what to do about it.
+_UNRECEIPTED: Final = "no receipt"
+_RUN: Final = "refused, and run"
+_ADVICE: Final = {
+    _UNRECEIPTED: "Look whether it ran past its hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
+    _RUN: "Look at what it did: the assistant did not keep to the refusal. Stop it: remit kill-switch on",
+    "transcript gone": "It was removed, or never kept: nothing tells what this session has called.",
+    "chain broken": "Keep the ledger as it is, and look at: remit ledger check",
+}
+
+
+@click.command()
+@click.argument("assistant", type=click.Choice(_ASSISTANTS), metavar="ASSISTANT")
+@click.argument("transcripts", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--days", type=click.IntRange(1, 3650), default=14, show_default=True, help="How far to look back.")
+@everywhere
+def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home: str | None, as_json: bool) -> None:
+    """Hold the transcripts of ASSISTANT against the ledger: every call that it has made needs a receipt.
+
+    Without TRANSCRIPTS, those of the sessions that the ledger knows, and all in protected folders. What was found is
+    signed. Exit code 0 if every call is covered, 1 if not.
+
+    Example: remit reconcile claude-code
+    """
+    with reported(as_json=as_json):
+        reader = _reader_of(assistant)
+        path = home_path(home)
+        check_there(path)
+        protections = _protections(path, assistant)
+        service = build_service(path)
+        try:
+            with waiting("comparing"):
+                governed = governed_sessions(service.embedded.reader, assistant)
+                selected = _selected(reader, transcripts, governed, protections, days)
+                found, receipt = _found(service, assistant, governed, selected)
+        finally:
+            service.close()
+    _show(found, receipt, as_json=as_json)
+    raise SystemExit(DONE if found.is_full else NO)
+
+
+def _reader_of(assistant: str) -> TranscriptReader:
+    if assistant in UNREADABLE:
+        refused = FieldInvalid(f"{assistant} cannot be reconciled: {UNREADABLE[assistant]}", place="ASSISTANT")
+        refused.add_note(f"Its receipts are in the ledger: remit ledger show; its hooks: remit doctor {assistant}")
+        raise refused
+    return READERS[assistant]
+
+
+def _protections(path: Path, assistant: str) -> dict[str, Protection]:
+    with open_home(path, create=False) as home:
+        return {one.id: one for one in Protections(home).all() if one.assistant == assistant}
+
+
+def _selected(
+    reader: TranscriptReader,
+    paths: Sequence[Path],
+    governed: Sequence[Governed],
+    protections: dict[str, Protection],
+    days: int,
+) -> Selected:
+    if paths:
+        return named(reader, paths, governed)
+    oldest = int(time.time() * 1000) - days * _DAY_MS
+    recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions) and _has_calls(one)]
+    selected = of_ledger(reader, _config(reader), governed, recent, protections)
+    if not selected.transcripts and not selected.missing:
+        nothing = SessionNotFound(f"no session of {reader.name} is known here yet, and no transcript")
+        nothing.add_note(f"Protect it, and use it: remit protect {reader.name}; or name a transcript.")
+        raise nothing
+    return selected
+
+
+def _has_calls(governed: Governed) -> bool:
+    """Tell whether anything was permitted: a session without that, as of a check, has left nothing to compare."""
+    return any(session.used for session in governed.sessions)
+
+
+def _config(reader: TranscriptReader) -> Path:
+    named_folder, user = assistant_config(reader.variable), user_home()
+    if not named_folder and user is None:
+        raise StateMissing(f"this user has no home directory: name the transcripts, or set {reader.variable}")
+    return Path(named_folder) if named_folder else Path(user or "") / reader.folder
+
+
+def _found(
+    service: Service, assistant: str, governed: Sequence[Governed], selected: Selected
+) -> tuple[Reconciled, SignedReceipt | None]:
+    means = service.governor.means
+    found = hold_against(means.reader, means.keys.refresh(), assistant, governed, selected)
+    try:
+        return found, service.governor.run(found.statement()).receipt
+    except KillSwitchOn:  # then no session of our own is started either; what was found is told all the same
+        note("the kill switch is on: what was found is not signed")
+        return found, None
+
+
+def _show(found: Reconciled, receipt: SignedReceipt | None, *, as_json: bool) -> None:
+    if as_json:
+        return show_data({"ok": found.is_full, **found.report(), "receipt": receipt.token if receipt else None})
+    mark, style = ("FULL COVERAGE", "green") if found.is_full else ("GAPS", "red")
+    signed = {"signed": receipt.claims.receipt_id} if receipt else {}
+    show_facts(_facts(found) | signed, mark=mark, style=style)
+    screen = Screen(highlight=False)
+    for line in _questions(found):
+        screen.print(Text(line), soft_wrap=True)
+    return None
+
+
+def _facts(found: Reconciled) -> dict[str, str]:
+    coverage = found.coverage
+    facts = {
+        "assistant": found.assistant,
+        "transcripts": f"{len(found.transcripts):,}",
+        "calls": f"{coverage.calls:,}",
+        "receipted": f"{coverage.receipted:,}, {coverage.refused:,} of them refused",
+        "results": f"{coverage.bound:,} of {coverage.run:,} bound to their decision",
+    }
+    further = {
+        "no receipt": len(coverage.unreceipted),
+        "run anyway": len(coverage.refused_but_run),
+        "never begun": coverage.not_run,
+        "earlier": coverage.before,
+        "not seen": len(coverage.permitted_not_seen),
+        "unreadable": found.unread,
+        "cut": found.cut,
+        "gone": len(found.missing),
+        "broken": len(found.broken),
+    }
+    return facts | {name: f"{count:,}{_MEANS.get(name, '')}" for name, count in further.items() if count}
+
+
+_MEANS: Final = {
+    "never begun": " without a receipt, and not run",
+    "earlier": " from before the protection",
+    "not seen": " permitted calls that no transcript tells of",
+    "unreadable": " lines of transcripts",
+    "cut": " transcripts too long to be read in full",
+    "gone": " sessions without a transcript",
+    "broken": " chains that do not verify",
+}
+
+
+def _questions(found: Reconciled) -> Iterator[str]:
+    """Yield what is in question, a line each, and under each kind what to do."""
+    kinds = {
+        _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
+        _RUN: [*map(_line, found.coverage.refused_but_run)],
+        "transcript gone": [shown(name) for name in found.missing],
+        "chain broken": list(found.broken),
+    }
+    for kind, lines in kinds.items():
+        if lines:
+            yield ""
+            yield from (f"{kind}: {line}" for line in lines[:_SHOWN])
+            if len(lines) > _SHOWN:
+                yield f"{kind}: and {len(lines) - _SHOWN:,} more (--json shows all)"
+            yield f"  {_ADVICE[kind].format(found.assistant)}"
+
+
+def _line(call: Call) -> str:
+    by = f" by subagent {call.agent}" if call.agent else ""
+    said = "begun; its end is not told" if call.outcome == "pending" else call.outcome
+    return shown(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")

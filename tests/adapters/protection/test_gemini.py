@@ -1,0 +1,81 @@
+"""The plan for Gemini CLI: what it would read, and what keeps it from running hooks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remit.adapters.protection.plan import Level
+from remit.adapters.protection.plans.gemini import Gemini
+from remit.errors import FieldInvalid
+from tests.adapters.protection.places import ID
+from tests.adapters.protection.planning import Drawing
+
+
+@pytest.fixture
+def gemini(tmp_path: Path) -> Drawing:
+    """Where Gemini CLI is planned for."""
+    return Drawing(tmp_path, Gemini())
+
+
+@pytest.mark.parametrize(
+    ("level", "path"),
+    [
+        ("local", "project/.gemini/settings.json"),
+        ("user", "user/.gemini/settings.json"),
+        ("managed", "machine/settings.json"),
+    ],
+)
+def test_hooks_are_commands_that_block_by_themselves(gemini: Drawing, level: Level, path: str) -> None:
+    hooks = json.loads(gemini.written(gemini.plan(level))[path])
+    assert set(hooks) == {"BeforeTool", "AfterTool", "SessionStart", "SessionEnd"}
+    asking = hooks["BeforeTool"]["hooks"][0]
+    assert (hooks["BeforeTool"]["matcher"], asking["type"]) == ("*", "command")
+    assert asking["command"].endswith("exit 2; }")
+
+
+def test_its_patience_is_in_milliseconds_and_longer_than_that_of_the_command(gemini: Drawing) -> None:
+    (text,) = gemini.written(gemini.plan("local")).values()
+    waits_s = json.loads(text)["BeforeTool"]["hooks"][0]["timeout"] / 1000
+    assert waits_s > float(str(gemini.wire.content()["deadline_s"]))
+
+
+def test_no_hook_has_a_name_by_which_settings_could_turn_it_off(gemini: Drawing) -> None:
+    assert '"name"' not in str(gemini.written(gemini.plan("local")))
+
+
+def test_managed_hooks_have_their_wire_beside_them(gemini: Drawing) -> None:
+    written = gemini.written(gemini.plan("managed"))
+    assert json.loads(written[f"machine/remit/{ID}.wire.json"])["url"] == gemini.wire.url
+    assert f"{gemini.root}/machine/remit/{ID}.wire.json" in written["machine/settings.json"]
+
+
+def test_the_home_of_its_settings_can_be_named(gemini: Drawing) -> None:
+    plan = gemini.plan("user", config=str(gemini.root / "elsewhere"))
+    assert set(gemini.written(plan)) == {"elsewhere/.gemini/settings.json"}
+
+
+@pytest.mark.parametrize("settings", ["user/.gemini/settings.json", "project/.gemini/settings.json"])
+def test_hooks_that_are_turned_off_are_not_written(gemini: Drawing, settings: str) -> None:
+    gemini.write(settings, '\ufeff{"hooksConfig": {"enabled": false}}')
+    with pytest.raises(FieldInvalid) as refused:
+        gemini.plan("local")
+    assert refused.value.place == "hooksConfig.enabled"
+
+
+@pytest.mark.parametrize("text", ['{"hooksConfig": {"enabled": true}}', '{"hooksConfig": []}', "{"])
+def test_other_settings_are_no_obstacle(gemini: Drawing, text: str) -> None:
+    gemini.write("project/.gemini/settings.json", text)
+    assert gemini.plan("local").changes
+
+
+def test_what_steers_gemini_is_guarded(gemini: Drawing) -> None:
+    here, anywhere = gemini.guarded(gemini.plan("local")), gemini.guarded(gemini.plan("user"))
+    assert {"project/.gemini", "user/.gemini/settings.json", "machine"} <= here
+    assert "**/.gemini" in anywhere
+
+
+def test_a_plan_for_a_folder_needs_one(gemini: Drawing) -> None:
+    with pytest.raises(FieldInvalid) as refused:
+        gemini.plan("local", folder=None)
+    assert refused.value.place == "--settings"

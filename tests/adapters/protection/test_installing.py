@@ -1,0 +1,208 @@
+"""Protecting and undoing: byte for byte, or nothing but ours; and after an error as if nothing had been."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from remit.adapters.protection.plan import Block, Change, Whole
+from remit.errors import FieldInvalid, InputError
+from tests.adapters.protection.places import ID, Scene, added, entry, plan_of
+from tests.adapters.protection.test_jsonedit import REFUSED, SHAPES
+
+OTHER = "prot-ffffffffffff"
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    """Return what lies in a folder: the content of files, and None for folders."""
+    return {
+        str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None for one in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("data", [*SHAPES.values(), b"", b" \n", None], ids=[*SHAPES.keys(), "empty", "blank", "none"])
+def test_settings_of_every_shape_are_protected_and_given_back(data: bytes | None, tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    if data is not None:
+        scene.write(data)
+    before = everything(scene.folder)
+    scene.protect()
+    assert ID in scene.settings.read_text("utf-8")
+    scene.undo()
+    assert (everything(scene.folder), scene.protections.all()) == (before, [])
+
+
+@pytest.mark.parametrize(("data", "error"), REFUSED.values(), ids=REFUSED.keys())
+def test_settings_that_are_refused_are_left_as_they_are(data: bytes, error: type[InputError], tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(data)
+    with pytest.raises(error) as refused:
+        scene.protect()
+    assert refused.value.code == error.code
+    assert refused.value.place.startswith(".claude/settings.local.json")
+    assert (scene.settings.read_bytes(), scene.protections.all()) == (data, [])
+
+
+@pytest.mark.parametrize("target", [b'{\n  "a": 1\n}', None], ids=["a link", "a link that leads nowhere"])
+def test_settings_behind_a_link_are_protected_and_given_back(target: bytes | None, tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.settings.parent.mkdir()
+    scene.settings.symlink_to("../dotfiles.json")
+    if target is not None:
+        (scene.folder / "dotfiles.json").write_bytes(target)
+    scene.protect()
+    assert scene.settings.is_symlink()
+    assert ID in (scene.folder / "dotfiles.json").read_text()
+    scene.undo()
+    assert scene.settings.is_symlink()
+    assert (scene.settings.read_bytes() if target else scene.settings.exists()) == (target or False)
+
+
+def test_protecting_twice_is_protecting_once(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(SHAPES["other hooks"])
+    scene.protect()
+    once = scene.settings.read_bytes()
+    scene.protect()
+    assert scene.settings.read_bytes() == once
+    scene.undo()
+    assert scene.settings.read_bytes() == SHAPES["other hooks"]
+
+
+def test_protecting_again_keeps_what_was_changed_between(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b'{"a": 1}')
+    scene.protect()
+    scene.settings.write_bytes(scene.settings.read_bytes().replace(b'"a": 1', b'"a": 2'))
+    again = scene.settings.read_bytes()
+    scene.protect()
+    assert scene.settings.read_bytes() == again
+    scene.undo()
+    assert scene.settings.read_bytes() == b'{"a": 2}'
+
+
+def test_of_settings_that_were_changed_since_only_ours_is_taken_out(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b'{"a": 1}')
+    scene.protect()
+    changed = json.loads(scene.settings.read_bytes())
+    changed["hooks"]["PreToolUse"].insert(0, {"hooks": ["theirs"]})
+    scene.settings.write_text(json.dumps(changed))
+    scene.undo()
+    assert json.loads(scene.settings.read_bytes()) == {"a": 1, "hooks": {"PreToolUse": [{"hooks": ["theirs"]}]}}
+
+
+def test_a_file_that_holds_nothing_but_ours_goes_even_if_it_was_written_otherwise(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.protect()
+    scene.settings.write_text(json.dumps(json.loads(scene.settings.read_bytes())))
+    scene.undo()
+    assert everything(scene.folder) == {}
+
+
+def test_undoing_tells_what_it_has_come_to(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    told = []
+    for after in (None, b'{"a": 2}', SHAPES["other members"]):
+        scene.write(SHAPES["other members"])
+        scene.protect()
+        if after is None:
+            scene.settings.unlink()
+        else:
+            scene.settings.write_bytes(after)
+        told += [one.what.split()[0:2] for one in scene.undo()]
+        assert (scene.settings.read_bytes() if scene.settings.exists() else None) == after
+    assert told == [["was", "gone"], ["changed", "since,"], ["was", "as"]]
+
+
+def test_two_protections_in_one_file_do_not_touch_each_other(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b"{}")
+    scene.protect(ID)
+    scene.protect(OTHER)
+    scene.undo(ID)
+    text = scene.settings.read_text()
+    assert (ID in text, OTHER in text) == (False, True)
+    scene.undo(OTHER)
+    assert json.loads(scene.settings.read_bytes()) == {}
+
+
+def test_a_file_of_ours_is_made_and_removed_and_one_of_others_stays(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    plan = plan_of(Whole(str(scene.folder / "plugin" / "remit.js"), f"// {ID}\n", 0o644))
+    scene.protect(plan=plan)
+    scene.protect(plan=plan)
+    scene.undo()
+    assert everything(scene.folder) == {}
+    (scene.folder / "plugin").mkdir()
+    (scene.folder / "plugin" / "remit.js").write_text("theirs")
+    with pytest.raises(FieldInvalid) as refused:
+        scene.protect(plan=plan)
+    assert (refused.value.code, scene.protections.all()) == ("field_invalid", [])
+
+
+def several(scene: Scene) -> tuple[Change, ...]:
+    folder = scene.folder
+    return (
+        added(folder / "a.json", entry()),
+        Block(str(folder / "b.toml"), "hooks", "[hooks]"),
+        Whole(str(folder / "made" / "c.js"), f"// {ID}"),
+        added(folder / "a.json", entry(where=("other",))),
+    )
+
+
+def test_what_is_left_to_change_afterwards_is_undone_with_the_rest(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    (scene.folder / "b.toml").write_text("x = 1\n")
+    before = everything(scene.folder)
+    seen = list[bytes]()
+
+    def settle() -> tuple[Change, ...]:
+        seen.append((scene.folder / "b.toml").read_bytes())
+        return (Block(str(scene.folder / "b.toml"), "trust", "[trust]"),)
+
+    for _ in range(2):
+        scene.protect(plan=plan_of(*several(scene), settle=settle))
+        text = (scene.folder / "b.toml").read_text()
+        assert (text.count("[hooks]"), text.count("[trust]")) == (1, 1)
+    assert [b"[hooks]" in one for one in seen] == [True, True]
+    assert len(json.loads((scene.folder / "a.json").read_bytes())) == 2
+    scene.undo()
+    assert everything(scene.folder) == before
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_after_an_error_all_is_as_it_was(again: bool, tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    (scene.folder / "b.toml").write_text("x = 1\n")
+    if again:
+        scene.protect(plan=plan_of(*several(scene)))
+    before, known = everything(tmp_path), scene.protections.all()
+
+    def settle() -> tuple[Change, ...]:
+        raise FieldInvalid("cannot be trusted")
+
+    with pytest.raises(FieldInvalid):
+        scene.protect(plan=plan_of(*several(scene)[1:], settle=settle))
+    after = everything(tmp_path)
+    assert scene.protections.all() == known
+    assert {name: data for name, data in after.items() if name.startswith("project")} == {
+        name: data for name, data in before.items() if name.startswith("project")
+    }
+
+
+def test_nothing_is_written_if_one_file_of_several_is_refused(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    os.mkfifo(scene.folder / "pipe")
+    with pytest.raises(FieldInvalid) as refused:
+        scene.protect(plan=plan_of(*several(scene), added(scene.folder / "pipe", entry())))
+    assert refused.value.code == "field_invalid"
+    assert (list(everything(scene.folder)), scene.protections.all()) == (["pipe"], [])
+
+
+def test_no_record_of_a_protection_shows_its_token(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    kept = scene.protect()
+    assert "secret-of-hooks" in scene.settings.read_text()
+    assert "secret-of-hooks" not in repr(kept)

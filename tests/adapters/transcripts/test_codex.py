@@ -1,0 +1,62 @@
+"""What rollouts of Codex tell of calls."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.adapters.transcripts.codex import Codex
+from tests.adapters.transcripts.written import SESSION, codex_lines
+
+READER = Codex()
+
+
+def call(name: str, kind: str = "function_call", tool: str = "exec_command") -> dict[str, str]:
+    return {"type": kind, "call_id": name, "name": tool, "arguments": "{}"}
+
+
+def output(name: str, text: str, kind: str = "function_call_output") -> dict[str, str]:
+    return {"type": kind, "call_id": name, "output": text}
+
+
+def read(tmp_path: Path, *items: dict[str, str]) -> dict[str, str]:
+    path = tmp_path / f"rollout-2026-11-15T18-10-55-{SESSION}.jsonl"
+    path.write_bytes(codex_lines(*items))
+    told = READER.read(path)
+    assert {one.session for one in told.calls} <= {SESSION}
+    return {one.id: one.outcome for one in told.calls}
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("Chunk ID: 1\nProcess exited with code 0\nOutput:\nok", "ran"),
+        ("Chunk ID: 1\nProcess exited with code 3\nOutput:\n", "ran"),
+        ("Command blocked by PreToolUse hook: Remit refused this call. Command: x", "refused_by_hook"),
+        ("unsupported call: nosuch", "not_run"),
+        ("failed to parse function arguments: missing field `cmd`", "not_run"),
+    ],
+)
+def test_an_output_says_whether_the_call_was_begun(tmp_path: Path, text: str, outcome: str) -> None:
+    assert read(tmp_path, call("call_1"), output("call_1", text)) == {"call_1": outcome}
+
+
+def test_a_patch_is_a_call_too(tmp_path: Path) -> None:
+    items = (call("call_1", "custom_tool_call", "apply_patch"), output("call_1", "Done", "custom_tool_call_output"))
+    assert read(tmp_path, *items) == {"call_1": "ran"}
+
+
+def test_planning_is_no_call(tmp_path: Path) -> None:
+    assert read(tmp_path, call("call_1", tool="update_plan"), output("call_1", "Plan updated")) == {}
+
+
+def test_a_call_without_an_output_is_pending(tmp_path: Path) -> None:
+    assert read(tmp_path, call("call_1")) == {"call_1": "pending"}
+
+
+def test_the_file_of_a_session_is_found_by_its_id(tmp_path: Path) -> None:
+    path = tmp_path / "sessions" / "2026" / "11" / "15" / f"rollout-2026-11-15T18-10-55-{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(codex_lines())
+    assert list(READER.find(tmp_path, SESSION)) == [path]
+    assert list(READER.find(tmp_path, "*")) == []
+    assert list(READER.found_in(tmp_path, "/work")) == [path]

@@ -1,0 +1,277 @@
+"""`remit protect`: from a profile to hooks that ask the Hub, and back without a trace."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import Result
+
+from remit.adapters.protection.records import Protections
+from remit.cli.errors import DONE, NO, USAGE
+from remit.ledger.home import open_home
+from tests.cli.running import piped, run
+from tests.hub.service import Hub, running
+
+NEW, OLD = "2.1.325", "2.1.197"
+SETTINGS = Path(".claude", "settings.local.json")
+PROFILE = "Mission: Count the lines\n\n## Allowed\n\n- Read files\n"
+
+
+class Desk(NamedTuple):
+    """A user's machine: a home of Remit, a project that is worked in, and an assistant of some version."""
+
+    home: Path
+    project: Path
+    program: Path
+
+    def install(self, version: str) -> None:
+        """Install Claude Code."""
+        self.program.write_text(f"#!/bin/sh\necho '{version} (Claude Code)'\n")
+        self.program.chmod(0o755)
+
+    def protect(self, *arguments: str) -> Result:
+        """Run the command without starting a Hub."""
+        return run(self.home, "protect", "claude-code", "--no-start", *arguments)
+
+    def told(self, *arguments: str) -> dict[str, Any]:
+        """Return what it says to a program."""
+        result = self.protect("--json", *arguments)
+        assert result.exit_code == DONE, result.output
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+    @property
+    def settings(self) -> Path:
+        """The settings that are written to where nothing else is said."""
+        return self.project / SETTINGS
+
+    def kept(self) -> list[str]:
+        """Return the ids of all protections."""
+        with open_home(self.home) as home:
+            return [one.id for one in Protections(home).all()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A machine with a new Claude Code."""
+    for name in ("user", "project", "bin"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.chdir(tmp_path / "project")
+    made = Desk(tmp_path / "home", tmp_path / "project", tmp_path / "bin" / "claude")
+    made.install(NEW)
+    return made
+
+
+def asked(folder: Path, tool: str, **arguments: str) -> bytes:
+    """Return what Claude Code would say before a call."""
+    said = {"session_id": "s1", "cwd": str(folder), "hook_event_name": "PreToolUse", "tool_use_id": f"toolu_{tool}"}
+    return json.dumps(said | {"tool_name": tool, "tool_input": arguments}).encode()
+
+
+def hook_of(desk: Desk, event: str = "PreToolUse") -> dict[str, Any]:
+    hook: dict[str, Any] = json.loads(desk.settings.read_bytes())["hooks"][event][0]["hooks"][0]
+    return hook
+
+
+def answered(hub: Hub, hook: dict[str, Any], said: bytes) -> dict[str, Any]:
+    """Return what an HTTP hook is answered, as the settings have it."""
+    path = hook["url"].removeprefix(hub.url)
+    answer = hub.ask("POST", path, said, certificate=None, authorization=hook["headers"]["Authorization"])
+    assert (answer.status, answer.headers["x-remit-hook"]) == (200, "1")
+    return dict(answer.json)
+
+
+def test_hooks_ask_the_hub_that_runs_and_undoing_leaves_no_trace(desk: Desk) -> None:
+    with running(desk.home) as hub:
+        told = desk.told()
+        assert (told["form"], told["level"], told["hub"]) == ("http", "local", {"url": hub.url, "running": True})
+        within = answered(hub, hook_of(desk), asked(desk.project, "Read", file_path=str(desk.project / "a")))
+        outside = answered(hub, hook_of(desk), asked(desk.project, "Write", file_path="/etc/x", content="x"))
+    assert within == {}
+    assert outside["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert desk.protect("--undo").exit_code == DONE
+    assert (list(desk.project.iterdir()), desk.kept()) == ([], [])
+
+
+def test_an_old_assistant_gets_a_command_that_asks_the_hub_and_blocks_without_it(desk: Desk) -> None:
+    desk.install(OLD)
+    said = asked(desk.project, "Write", file_path="/etc/x", content="x")
+    with running(desk.home):
+        assert desk.told()["form"] == "command"
+        command = hook_of(desk)["command"]
+        answer = subprocess.run(["/bin/sh", "-c", command], input=said, capture_output=True, check=True)
+    assert json.loads(answer.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    gone = subprocess.run(["/bin/sh", "-c", command], input=said, capture_output=True, check=False)
+    assert (gone.returncode, gone.stdout) == (2, b"")
+
+
+def test_its_own_settings_are_out_of_its_reach(desk: Desk) -> None:
+    with running(desk.home) as hub:
+        desk.told()
+        for path in (desk.settings, desk.project / "REMIT.md", desk.home / "config.json"):
+            answer = answered(hub, hook_of(desk), asked(desk.project, "Write", file_path=str(path), content="{}"))
+            assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_the_profile_of_the_folder_counts_and_else_a_template(desk: Desk) -> None:
+    assert desk.told()["profile"] == "template safe-coding"
+    (desk.project / "REMIT.md").write_text(PROFILE)
+    told = desk.told()
+    assert (told["profile"], told["mission"]["mission"]) == (str(desk.project / "REMIT.md"), "Count the lines")
+    assert str(desk.project / "REMIT.md") in told["guards"]
+    (desk.project / "other.md").write_text(PROFILE.replace("Count", "Sort"))
+    assert desk.told("--profile", "other.md")["mission"]["mission"] == "Sort the lines"
+    assert len(desk.kept()) == 1
+
+
+def test_a_profile_that_cannot_be_read_changes_nothing(desk: Desk) -> None:
+    (desk.project / "REMIT.md").write_text(PROFILE + "- Fly to the moon\n")
+    (desk.project / "bytes.md").write_bytes(b"\xff")
+    for arguments in ((), ("--profile", "bytes.md"), ("--profile", "gone.md"), ("--profile", "/")):
+        assert desk.protect(*arguments).exit_code == USAGE
+    assert not desk.settings.exists()
+
+
+def test_people_read_what_holds_and_what_does_not(desk: Desk) -> None:
+    shown = desk.protect().stdout
+    assert shown.splitlines()[0] == f"Claude Code is protected: {desk.project}"
+    assert shown.index("\nProtected\n") < shown.index("\nNot protected\n") < shown.index("\nNext\n")
+    for words in ("each session gets its own", "--bare", "remit up --background", "--undo", "remit profile init"):
+        assert words in shown
+    assert (
+        json.loads(desk.settings.read_text())["hooks"]["PreToolUse"][0]["hooks"][0]["headers"][
+            "Authorization"
+        ].removeprefix("Bearer ")
+        not in shown
+    )
+
+
+def test_levels_stand_beside_each_other_and_are_undone_one_by_one(desk: Desk) -> None:
+    for level in ("local", "project", "user"):
+        desk.told("--settings", level)
+    desk.told("--settings", "user")
+    assert len(desk.kept()) == 3
+    assert run(desk.home, "protect", "claude-code", "--undo", "--settings", "user").exit_code == DONE
+    assert {one.name for one in (desk.project / ".claude").iterdir()} == {"settings.json", "settings.local.json"}
+    assert not (desk.project.parent / "user" / ".claude").exists()
+    assert len(desk.kept()) == 2
+
+
+def test_several_folders_have_protections_of_their_own(desk: Desk) -> None:
+    other = desk.project.parent / "other"
+    other.mkdir()
+    one, two = desk.told(), desk.told("--scope", str(other))
+    assert one["protection"] != two["protection"]
+    assert (two["folder"], two["mission"]["cwd"]) == (str(other), str(other))
+    assert desk.protect("--undo", "--scope", str(other)).exit_code == DONE
+    assert desk.kept() == [one["protection"]]
+
+
+def test_wherever_it_is_started_the_folder_is_left_open(desk: Desk) -> None:
+    told = desk.told("--settings", "user")
+    assert (told["folder"], told["mission"]["cwd"], told["mission"]["resource_scope"]) == (None, None, ["."])
+
+
+def test_whoever_clones_shared_settings_keeps_their_id(desk: Desk, tmp_path: Path) -> None:
+    first = desk.told("--settings", "project")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (desk.project / ".claude").rename(clone / ".claude")
+    before = (clone / ".claude" / "settings.json").read_bytes()
+    other = Desk(tmp_path / "other home", clone, desk.program)
+    assert other.told("--settings", "project", "--scope", str(clone))["protection"] == first["protection"]
+    assert (clone / ".claude" / "settings.json").read_bytes() == before
+    # In this home the id is that of another folder.
+    assert desk.told("--settings", "project", "--scope", str(clone))["protection"] != first["protection"]
+
+
+def test_everything_is_protected_only_if_it_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = desk.project.parent / "user"
+    monkeypatch.chdir(user)
+    refused = desk.protect()
+    assert (refused.exit_code, list(user.iterdir())) == (USAGE, [])
+    assert "--scope" in refused.stderr
+    assert desk.told("--scope", str(user))["folder"] == str(user)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--scope", "gone"), ("--scope", ""), ("--program", "claude"), ("--program", "/gone/claude"), ("--settings", "x")],
+)
+def test_what_was_said_wrong_is_told_and_changes_nothing(arguments: tuple[str, str], desk: Desk) -> None:
+    assert desk.protect(*arguments).exit_code == USAGE
+    assert not desk.settings.exists()
+
+
+def test_an_assistant_that_is_not_there_gets_the_form_for_all_versions(desk: Desk) -> None:
+    desk.program.unlink()
+    told = desk.told()
+    assert (told["form"], told["version"], len(told["warnings"])) == ("command", "", 1)
+    elsewhere = desk.program.with_name("claude-beta")
+    desk._replace(program=elsewhere).install(NEW)
+    assert desk.told("--claude", str(elsewhere))["version"] == NEW
+
+
+def test_hooks_that_would_not_run_are_not_written(desk: Desk) -> None:
+    desk.settings.parent.mkdir()
+    desk.settings.write_text('{"disableAllHooks": true}')
+    refused = desk.protect()
+    assert (refused.exit_code, desk.settings.read_text()) == (USAGE, '{"disableAllHooks": true}')
+    assert "disableAllHooks" in refused.stderr
+
+
+def test_undoing_what_is_not_there_says_what_is(desk: Desk) -> None:
+    desk.told("--settings", "user")
+    refused = desk.protect("--undo")
+    assert refused.exit_code == NO
+    assert "--settings user" in refused.stderr
+    result = desk.protect("--undo", "--json")
+    assert json.loads(result.stdout)["error_code"] == "protection_not_found"
+
+
+def test_undoing_works_after_the_folder_is_gone(desk: Desk) -> None:
+    other = desk.project.parent / "other"
+    other.mkdir()
+    desk.told("--scope", str(other))
+    (other / SETTINGS).unlink()
+    (other / ".claude").rmdir()
+    other.rmdir()
+    result = json.loads(desk.protect("--undo", "--scope", str(other), "--json").stdout)
+    assert [one["what"] for one in result["files"]] == ["was gone already"]
+    assert desk.kept() == []
+
+
+def test_managed_settings_are_written_for_the_whole_machine(desk: Desk, tmp_path: Path) -> None:
+    machine = tmp_path / "machine"
+    told = desk.told("--settings", "managed", "--managed-dir", str(machine))
+    assert {Path(path).name for path in told["settings"]} == {
+        "hook.py",
+        f"{told['protection']}.wire.json",
+        "remit.json",
+    }
+    assert desk.protect("--settings", "managed", "--managed-dir", str(machine), "--undo").exit_code == DONE
+    assert not machine.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do it")
+def test_managed_settings_need_root(desk: Desk) -> None:
+    assert desk.protect("--settings", "managed").exit_code == 77
+
+
+def test_the_hub_is_started_where_it_does_not_run(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert run(desk.home, "setup", "--port", str(port)).exit_code == DONE
+    try:
+        result = piped(desk.home, "protect", "claude-code", "--json")
+        assert json.loads(result.stdout)["hub"] == {"url": f"http://127.0.0.1:{port}", "running": True}
+    finally:
+        stopped = run(desk.home, "hub", "--stop", "--json")
+    assert json.loads(stopped.stdout)["stopped"] == [f"http://127.0.0.1:{port}"]
