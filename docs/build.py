@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from remit.adapters.hooks.routes import table_of_routes as hook_routes
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub
 from remit.hub.routes import table_of_routes as hub_routes
@@ -93,7 +94,7 @@ _SERVICES: Final = (
         "The Personal Hub",
         "Of a request, a member that is not listed is left out, but for a mission, where it is refused; `null` is as\n"
         "good as absent. What the pages show is told in [dashboard.md](dashboard.md).",
-        describe_hub(hub_routes()),
+        describe_hub([*hub_routes(), *hook_routes()]),
     ),
 )
 
@@ -153,6 +154,7 @@ _WHO: Final = {
     "token bearer": "holders of the token",
     "token bearer query": "holders of the token, also by `?token=`",
     "token bearer cookie": "holders of the token, or of the dashboard's cookie",
+    "hook": "holders of the token of hooks",
 }
 
 
@@ -161,10 +163,7 @@ def _operation(operation: Mapping[str, Any], schemas: Schemas, shown: set[str]) 
     lines = [f"{operation['summary']}."]
     body = operation.get("requestBody")
     if body is not None:
-        name = _name_of(body["content"]["application/json"]["schema"])
-        shown.add(name)
-        optional = "" if body["required"] else " The body may be left out."
-        lines += ["", f"**Request.** {schemas[name]['description']}{optional}", "", *_members(schemas[name])]
+        lines += ["", *_request(body, schemas, shown)]
     answer = operation["responses"]["200"]
     media_type, content = next(iter(answer["content"].items()))
     if "schema" in content:
@@ -175,6 +174,16 @@ def _operation(operation: Mapping[str, Any], schemas: Schemas, shown: set[str]) 
         lines += ["", f"**Answer.** `{media_type}`"]
     statuses = [status for status in operation["responses"] if status != "200"]
     return [*lines, "", f"**[Errors](#errors).** {', '.join(statuses)}"]
+
+
+def _request(body: Mapping[str, Any], schemas: Schemas, shown: set[str]) -> list[str]:
+    schema = body["content"]["application/json"]["schema"]
+    if "$ref" not in schema:
+        return ["**Request.** Any object: what an assistant tells its hooks, in its own words."]
+    name = _name_of(schema)
+    shown.add(name)
+    optional = "" if body["required"] else " The body may be left out."
+    return [f"**Request.** {schemas[name]['description']}{optional}", "", *_members(schemas[name])]
 
 
 def _members(schema: Mapping[str, Any]) -> list[str]:

@@ -293,7 +293,7 @@ def _check_chunks(scope: _Scope) -> None:
         raise HttpMalformed("this answer needs HTTP 1.1")
 
 
-def _failed(found: Found | None, body: Any, error: Exception) -> _Reply:
+def _failed(found: Found | None, body: object, error: Exception) -> _Reply:
     """Return what a client is told of a failure: by a status, or by the words of a route that knows only one."""
     route = found.route.path if found else _NOWHERE
     if found is None or found.route.failing is None or isinstance(error, OriginRefused):

@@ -59,7 +59,8 @@ class GuardEngine:
     """Refuses what would change what governs the agent.
 
     `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
-    relative one stands for any folder. `private` are folders of Remit itself. While nothing is guarded, other agents may be started.
+    relative one stands for any folder. `private` are folders of Remit itself. While nothing is guarded, other agents
+    may be started.
     """
 
     name = _NAME
