@@ -226,7 +226,8 @@ def test_the_passport_is_judged_first(place: Place) -> None:
     ("text", "permits"),
     [
         ("echo x > .claude/settings.json", False), ("echo x > e/.claude/settings.json", False),
-        ("rm -rf .claude", False), ("rm e/.claude/settings.json", False), ("mv e/.claude f", False), ("echo x > deep/REMIT.md", False),
+        ("rm -rf .claude", False), ("rm e/.claude/settings.json", False), ("mv e/.claude f", False),
+        ("echo x > deep/REMIT.md", False),
         ("claude -p x", False), ("echo x > src/a.py", True), ("echo x > settings.json", True), ("cat REMIT.md", True),
         ("echo x > .claude-notes", True), ("echo x > .claude/notes.md", True),
     ],
