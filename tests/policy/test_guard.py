@@ -9,7 +9,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.call import Effect
 from remit.policy.decide import Decision
 from remit.policy.files import SeenFiles, TextFiles
-from remit.policy.guard import GuardEngine
+from remit.policy.guard import GuardEngine, Own
 from remit.policy.native import NativeEngine
 from tests.policy.judging import action, case, judged, mission
 
@@ -31,11 +31,12 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("x")
         self.guarded = tuple(str(self.root / name) for name in GUARDED)
+        self.own = Own()
 
     def judge(self, tool: str, arguments: dict[str, JSON], *, everything: bool = False) -> Decision:
         """Return the decision on a call within the project."""
         app = str(self.root / "app")
-        guard = GuardEngine(lambda: self.guarded, (str(self.root / "home/.remit"),))
+        guard = GuardEngine(lambda: self.guarded, (str(self.root / "home/.remit"),), self.own)
         return judged(
             tool,
             arguments,
@@ -235,3 +236,18 @@ def test_the_passport_is_judged_first(place: Place) -> None:
 def test_what_is_guarded_everywhere_is_guarded_in_every_folder(place: Place, text: str, permits: bool) -> None:
     place.guarded = ("**/.claude/settings.json", "**/REMIT.md")
     assert place.run(text, everything=text.startswith("claude")).permits is permits
+
+
+@pytest.mark.parametrize(
+    ("text", "permits"),
+    [
+        ("kill 4711", False), ("kill -9 4711", False), ("kill -s TERM 4711", False), ("kill -- -4711", False),
+        ("for p in 1 4711; do kill $p; done", False), ("echo 4711 | xargs kill", False), ("env kill 4711", False),
+        ("kill -9 -1", False), ("pkill -f 8765", False), ("pkill python", False), ("killall python3", False),
+        ("pkill '('", False), ("pkill remit", False), ("kill 4712", True), ("kill %1", True), ("kill -1 4712", True),
+        ("sleep 9 & kill $!", True), ("pkill -f vite", True), ("pkill -9 node", True), ("echo 4711", True),
+    ],
+)  # fmt: skip
+def test_the_process_that_judges_is_not_stopped(place: Place, text: str, permits: bool) -> None:
+    place.own = Own(frozenset({4711}), "/usr/bin/python3 -m remit hub --port 8765")
+    assert place.run(text).permits is permits

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from remit.policy.call import Action, Effect, Launched
 from remit.policy.engines import Case, Finding, Remedy
 
-__all__ = ["GuardEngine"]
+__all__ = ["GuardEngine", "Own"]
 
 _NAME: Final = "guard"
 _CODE: Final = "governance_guarded"
@@ -35,6 +35,8 @@ _RUN_BY_WORD: Final = frozenset("npm pnpm yarn bun uv pipx poetry pdm hatch mise
 # Most command lines name none of them, which one look tells.
 _ANY_AGENT: Final = re.compile("|".join(sorted(_AGENTS)))
 _STOPPERS: Final = frozenset("pkill killall systemctl service launchctl".split())
+_BY_PATTERN: Final = frozenset("pkill killall".split())
+_EVERYONE: Final = "-1"
 _GOVERNOR: Final = "remit"
 _HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these files outside the assistant.")
 _PRIVATE: Final = Remedy((), "No passport helps here: a person looks at Remit's own files outside the assistant.")
@@ -55,20 +57,31 @@ class _Guards(NamedTuple):
     anywhere: tuple[str, ...] = ()
 
 
+class Own(NamedTuple):
+    """The process that judges: its numbers, and the line that it was started by."""
+
+    numbers: frozenset[int] = frozenset()
+    line: str = ""
+
+
+_NOBODY: Final = Own()
+
+
 class GuardEngine:
     """Refuses what would change what governs the agent.
 
     `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
-    relative one stands for any folder. `private` are folders of Remit itself. While nothing is guarded, other agents
-    may be started.
+    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process. While nothing is
+    guarded, other agents may be started, and this one stopped.
     """
 
     name = _NAME
     # So a decision stays right when other calls have used some of it up.
     sees_budgets = False
 
-    def __init__(self, guarded: Callable[[], Sequence[str]], private: Sequence[str] = ()) -> None:
+    def __init__(self, guarded: Callable[[], Sequence[str]], private: Sequence[str] = (), own: Own = _NOBODY) -> None:
         self._guarded = guarded
+        self._own = own
         self._private = _guards(tuple(private))
 
     def judge(self, case: Case) -> Finding:
@@ -81,7 +94,7 @@ class GuardEngine:
                     return _refused(effect, "belongs to Remit itself", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
                     return _refused(effect, "puts this agent under Remit, or holds what does", _HANDS_OFF)
-        agent = _started(action.commands or ()) if guards.paths or guards.anywhere else ""
+        agent = _started(action.commands or (), self._own) if guards.paths or guards.anywhere else ""
         if agent:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
@@ -177,17 +190,39 @@ def _reaches_private(guards: _Guards, effect: Effect) -> bool:
     )
 
 
-def _started(commands: Iterable[Launched]) -> str:
+def _started(commands: Iterable[Launched], own: Own) -> str:
     """Return the agent that a command line would start, or the program of Remit that it would start or stop."""
     for launched in commands:
+        if _stops(launched.words, own):
+            return _GOVERNOR
         if not _ANY_AGENT.search(" ".join(launched.words)):
             continue
         found = next((word for word in _suspects(launched) if _package(word) in _PACKAGES), "")
         if found:
             return found
-        if launched.words[:1] and launched.words[0] in _STOPPERS and any(_GOVERNOR in word for word in launched.words):
-            return _GOVERNOR
     return ""
+
+
+def _stops(words: tuple[str, ...], own: Own) -> bool:
+    """Tell whether a program would stop Remit, as far as its words say: by name, by number, or by a pattern."""
+    name, given = words[0] if words else "", words[1:]
+    if name == "kill":
+        numbers = {abs(int(word)) for word in given if word.removeprefix("-").isdecimal()}
+        return bool(numbers & own.numbers) or given[1:][-1:] == (_EVERYONE,)
+    if name not in _STOPPERS:
+        return False
+    by_pattern = name in _BY_PATTERN and any(_matches(word, own.line) for word in given)
+    return by_pattern or any(_GOVERNOR in word for word in given)
+
+
+def _matches(word: str, line: str) -> bool:
+    """Tell whether a word of `pkill` picks the line of a process; one that cannot be read may pick anything."""
+    if word.startswith("-") or not line:
+        return False
+    try:
+        return re.search(word, line) is not None
+    except re.error:
+        return True
 
 
 def _suspects(launched: Launched) -> Iterator[str]:

@@ -4,7 +4,9 @@ A service is warmed up before it is handed out: the tables of tools and programs
 what the others do.
 """
 
+import os
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from remit.policy.cedar import CedarEngine
 from remit.policy.decide import DEADLINE_S, judge
 from remit.policy.engines import Engine, Standing, Watched
 from remit.policy.files import Files, SeenFiles, TextFiles, load_policies
-from remit.policy.guard import GuardEngine
+from remit.policy.guard import GuardEngine, Own
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 
@@ -63,7 +65,8 @@ def build_service(
     embedded = open_embedded(home, observer=observer)
     opened = open_home(home)
     protections = Protections(opened)
-    guard = GuardEngine(protections.guarded, (opened.path,))
+    own = Own(frozenset((os.getpid(), os.getppid())) - {0, 1}, " ".join(sys.orig_argv))
+    guard = GuardEngine(protections.guarded, (opened.path,), own)
     files, clock = SeenFiles(user_home), SystemClock()
     means = _means(embedded.ledger, embedded.keys, files, clock, judging=(guard, *further), observing=further)
     return Service(Governor(embedded.ledger, means), embedded, protections, opened)

@@ -195,14 +195,32 @@ def test_a_session_that_ends_is_followed_by_a_new_one_and_limits_hold_within_one
 
 def test_a_protection_for_everywhere_takes_the_folder_that_the_assistant_starts_in(tmp_path: Path) -> None:
     with staged(tmp_path, protection(None)) as scene:
+        scene.told("SessionStart", source="startup")
         assert read(scene) == {}
-        assert "outside" in deny_reason(scene.asked("Read", {"file_path": "/etc/passwd"}))
+        assert read(scene, agent_id="a1", agent_type="Explore") == {}
+        assert "outside" in deny_reason(scene.asked("Read", {"file_path": "/etc/passwd"}, cwd="/etc"))
 
 
-@pytest.mark.parametrize("folder", ["/", str(Path.home()), "relative", ""])
+def test_a_protection_for_everywhere_holds_what_lies_behind_a_link(tmp_path: Path) -> None:
+    with staged(tmp_path, protection(None)) as scene:
+        (tmp_path / "link").symlink_to(scene.folder)
+        scene.told("SessionStart", source="startup", cwd=str(tmp_path / "link"))
+        assert read(scene) == {}
+
+
+def test_under_a_protection_for_everywhere_a_session_whose_start_was_not_seen_may_nothing(tmp_path: Path) -> None:
+    with staged(tmp_path, protection(None)) as scene:
+        assert "start was not seen" in deny_reason(read(scene))
+        scene.told("SessionStart", source="startup")
+        assert "start was not seen" in deny_reason(read(scene))
+        assert len(scene.receipts()) == 2
+
+
+@pytest.mark.parametrize("folder", ["/", str(Path.home()), str(Path.home().parent), "relative", ""])
 def test_a_protection_for_everywhere_is_not_for_a_folder_that_holds_everything(tmp_path: Path, folder: str) -> None:
     with staged(tmp_path, protection(None)) as scene:
-        assert "folder of its own" in deny_reason(read(scene, cwd=folder))
+        scene.told("SessionStart", source="startup", cwd=folder)
+        assert "holds everything" in deny_reason(read(scene))
 
 
 def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> None:

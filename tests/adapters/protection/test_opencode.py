@@ -105,8 +105,8 @@ def test_no_call_runs_when_the_answer_is_late(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wired",
     [
-        {"url": "http://192.0.2.1:80/x"},
-        {"url": "https://127.0.0.1:80/x"},
+        {"url": "http://0.0.0.0:PORT/x"},
+        {"url": "https://127.0.0.1:PORT/x"},
         {"url": "no address"},
         {"token": "a\r\nX: y"},
         {"token": ""},
@@ -116,7 +116,10 @@ def test_no_call_runs_when_the_answer_is_late(tmp_path: Path) -> None:
 )
 def test_no_call_runs_by_a_wire_file_that_is_damaged(wired: dict[str, object], tmp_path: Path) -> None:
     with hub_that(ANSWERS["permit"]) as (port, heard):
-        assert drive(install(tmp_path, port, **wired))["ran"] is False
+        there = {
+            name: said.replace("PORT", str(port)) if isinstance(said, str) else said for name, said in wired.items()
+        }
+        assert drive(install(tmp_path, port, **there))["ran"] is False
     assert heard == []
 
 

@@ -5,6 +5,7 @@ lets some of them run the call; whatever goes wrong denies; and what an assistan
 never what lies in the folder that it works in.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -17,7 +18,7 @@ from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.hooks.notice import Dialect, Notice
 from remit.adapters.protection.records import Protection
 from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
-from remit.claims.mission import Mission, parse_mission
+from remit.claims.mission import EVERYTHING, Mission, parse_mission
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import (
@@ -49,6 +50,10 @@ _SOURCE: Final = "cli"
 _STARTERS: Final = ("Agent", "Task", "task", "Workflow", "spawn_agent", "delegate_to_agent", "invoke_agent")
 _MAX_ID: Final = 200
 _PROFILE: Final = "REMIT.md"
+_UNPLACED: Final = (
+    "Remit refused this call: this assistant may work in the folder that it is started in, and its start was not seen, "
+    "or was in a folder that holds everything. Start it anew, in a folder of its own, while the Hub runs."
+)
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 _PLAIN: Final = "/:@#+,"
 
@@ -103,7 +108,9 @@ class HookDesk:
         ask.span.decided(session_id, answer.receipt.claims.verdict)
         if answer.permits:
             return _plain(dialect.permitted(notice, allow=protection.mode == "allow", told=""))
-        return _plain(dialect.denied(notice.event, _refusal(dialect, answer)))
+        passport = self._governor.means.passports.get(session_id)
+        placed = protection.folder or (passport and passport.mission.cwd)
+        return _plain(dialect.denied(notice.event, _refusal(dialect, answer) if placed else _UNPLACED))
 
     def _found(self, parameters: Mapping[str, str]) -> tuple[Dialect, Protection]:
         """Return the dialect and the protection that a path names."""
@@ -127,7 +134,7 @@ def _actor(dialect: Dialect, protection: Protection, notice: Notice, user_home: 
     key = sha256_hex(canonicalize([dialect.name, protection.id, lead]))[:32]
     mission = parse_mission(protection.mission)
     if protection.folder is None:
-        mission = structs.replace(mission, cwd=_folder(notice, user_home))
+        mission = _placed(mission, notice, user_home)
     told = {
         "type": _SOURCE,
         "app": dialect.name,
@@ -138,12 +145,26 @@ def _actor(dialect: Dialect, protection: Protection, notice: Notice, user_home: 
     return Actor(Reporter(f"hook:{key}", json.encode(told).decode(), mission), agent, notice.agent_type, _STARTERS)
 
 
-def _folder(notice: Notice, user_home: str | None) -> str:
-    """Return the folder that an assistant was started in, where its protection holds wherever that is."""
-    folder = PurePath(notice.cwd or "")
-    if not folder.is_absolute() or PurePath(user_home or "/").is_relative_to(folder):
-        raise FieldInvalid("start the assistant in a folder of its own: this one holds too much", place="$.cwd")
-    return str(folder)
+def _placed(mission: Mission, notice: Notice, user_home: str | None) -> Mission:
+    """Return a mission that holds wherever an assistant is started, for the folder where that was.
+
+    Only its start tells: later, an assistant says where it works itself, and may say anything. A session whose start
+    was not seen may touch nothing.
+    """
+    if notice.kind != "session_started":
+        return structs.replace(mission, resource_scope=())
+    folder = os.path.realpath(notice.cwd or "")
+    if not (notice.cwd or "").startswith("/") or PurePath(user_home or "/").is_relative_to(folder):
+        return structs.replace(mission, resource_scope=())
+    scope = tuple(_absolute(entry, folder) for entry in mission.resource_scope)
+    return structs.replace(mission, cwd=folder, resource_scope=scope)
+
+
+def _absolute(entry: str, folder: str) -> str:
+    """Return an entry of a scope as it is meant in a folder: a delegate's is held against it by its text."""
+    if entry.startswith("/") or ":" in entry or entry == EVERYTHING:
+        return entry
+    return os.path.normpath(f"{folder}/{entry}")
 
 
 def _call(notice: Notice) -> ToolCall:
