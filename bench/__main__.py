@@ -21,6 +21,7 @@ FULL: Final = {
     "bench.claims": (),
     "bench.policy": (),
     "bench.governor": ("--receipts", "100000", "--soak", "20000"),
+    "bench.hooks": (),
     "bench.proxy": (),
     "bench.hub": (),
 }
@@ -28,6 +29,7 @@ QUICK: Final = {
     "bench.claims": (),
     "bench.policy": (),
     "bench.governor": ("--receipts", "2000", "--soak", "2000"),
+    "bench.hooks": ("--quick",),
     "bench.proxy": ("--quick",),
     "bench.hub": ("--quick",),
 }

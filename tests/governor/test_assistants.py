@@ -5,7 +5,7 @@ import pytest
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import RequestConflict
-from remit.governor.assistants import Actor, Finish, Govern, Governed
+from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
 from remit.governor.revoke import KillSwitch, RevokeSession
 from remit.governor.sources import Reporter, StartFor
@@ -215,3 +215,37 @@ def test_calls_without_names_get_their_outcomes_in_order(service: Service) -> No
 def test_the_outcome_of_a_call_without_a_name_goes_to_the_one_that_was_permitted(service: Service) -> None:
     governed(service, "", call=FORBIDDEN)
     assert concluded(service, "", call=FORBIDDEN).receipt.claims.internal_denial_code == "denied_but_run"
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_beginning_again_revives_no_session_that_is_over(service: Service, remembered: bool) -> None:
+    first = service.run(Begin(LEAD.reporter))
+    assert service.run(Begin(LEAD.reporter)) == first
+    service.run(RevokeSession(first))
+    if not remembered:
+        service.governor.means.sources.clear()
+    assert service.run(Begin(LEAD.reporter)) == first
+    assert not governed(service, "toolu_1").answer.permits
+
+
+def test_beginning_after_its_time_revives_no_session(service: Service) -> None:
+    first = service.run(Begin(LEAD.reporter))
+    service.clock.pass_s(MISSION.max_duration_s + 1)
+    assert service.run(Begin(LEAD.reporter)) == first
+
+
+def test_beginning_after_the_end_starts_a_new_session(service: Service) -> None:
+    first = service.run(Begin(LEAD.reporter))
+    service.run(Finish(LEAD))
+    assert service.run(Begin(LEAD.reporter)) != first
+
+
+@pytest.mark.parametrize("actor", [LEAD, AGENT])
+def test_what_was_run_otherwise_than_it_was_decided_on_is_a_finding(service: Service, actor: Actor) -> None:
+    session_id, answer = governed(service, "toolu_1", actor)
+    outcomes = [concluded(service, "toolu_1", actor, read("/etc/passwd")) for _ in range(2)]
+    assert {outcome.receipt.claims.receipt_id for outcome in outcomes} == {outcomes[0].receipt.claims.receipt_id}
+    claims = outcomes[0].receipt.claims
+    assert (outcomes[0].is_finding, claims.internal_denial_code, claims.target) == (True, "run_unasked", "/etc/passwd")
+    assert service.reader.result_of(answer.receipt.claims.receipt_id) is None
+    assert service.session(session_id).violation == 1

@@ -26,7 +26,7 @@ from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 from remit.policy.call import ToolCall
 
-__all__ = ["Actor", "Finish", "Govern", "Governed", "child_of", "lead_of"]
+__all__ = ["Actor", "Begin", "Finish", "Govern", "Governed", "child_of", "lead_of"]
 
 _OVER: Final[tuple[SessionState, ...]] = ("ended",)
 # How often a subagent can come back after it has ended.
@@ -162,6 +162,20 @@ def child_of(transaction: Transaction, lead: str, agent: str) -> str:
             break
         child = known.child if transaction.session(known.child) else child
     return child
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start the session of an assistant where there is none, or the last one was ended; else leave it as it is."""
+
+    reporter: Reporter
+
+    def steps(self, means: Means) -> Steps[str]:
+        """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""
+        name = yield from lead_of(means, self.reporter)
+        if (yield from Look(name).steps(means)).session.state in _OVER:
+            name = (yield from StartFor(self.reporter).steps(means)).session.id
+        return name
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What became of a call that an assistant has made: its outcome, bound to its decision.
 
-A call that was run without being asked for is a finding of its own, signed into the same chain. Which decision an
-outcome belongs to is told by the name of the call; where an assistant has none, by what was called, in order.
+A call that was run without being asked for, or otherwise than it was decided on, is a finding of its own, signed into
+the same chain. Which decision an outcome belongs to is told by the name of the call; where an assistant has none, by
+what was called, in order.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,10 @@ from remit.policy.redaction import redacted
 __all__ = ["Conclude", "Concluded"]
 
 _UNASKED: Final = "run_unasked"
-_REASON: Final = "the call was run, and nobody had asked whether it may be: hooks were skipped, or came too late"
+_REASONS: Final = {
+    False: "the call was run, and nobody had asked whether it may be: hooks were skipped, or came too late",
+    True: "what was run is not what had been decided on under this name: something has changed the call in between",
+}
 # Where an assistant does not name its calls, the one that a result belongs to is looked for among so many.
 _MAX_OPEN_CALLS: Final = 100
 
@@ -48,6 +52,8 @@ class _Place(NamedTuple):
 
     session_id: str
     decision: str
+    # Another call was decided on under this name.
+    changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Conclude:
     def steps(self, means: Means) -> Steps[Concluded]:
         """Find the decision, and record the outcome, or the finding."""
         place = yield from self._placed(means)
-        if place.decision:
+        if place.decision and not place.changed:
             try:
                 recorded = yield from RecordResult(place.session_id, place.decision, self.result).steps(means)
             except ReceiptNotFound:  # the finding itself: it was told twice
@@ -71,7 +77,7 @@ class Conclude:
                 return Concluded(place.session_id, means.receipt(kept.token), is_finding=True)
             return Concluded(place.session_id, recorded.receipt, recorded.receipt.claims.verdict != "compliant")
         name = place.session_id or (yield from lead_of(means, self.actor.reporter))
-        return (yield from self._found(means, name))
+        return (yield from self._found(means, name, changed=place.changed))
 
     def _placed(self, means: Means) -> Steps[_Place]:
         lead: str = yield Commit(lambda transaction: last_of(transaction, self.actor.reporter.key))
@@ -84,7 +90,8 @@ class Conclude:
         for name in places:
             decision: str = yield from self._decision_in(means, name)
             if decision:
-                return _Place(name, decision)
+                kept = yield Aside(partial(means.reader.receipt, decision))
+                return _Place(name, decision, changed=kept is not None and self._differs(means, kept))
         return _Place(places[0], "")
 
     def _decision_in(self, means: Means, name: str) -> Steps[str]:
@@ -96,20 +103,36 @@ class Conclude:
         found_there: str = yield Aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
         return found_there
 
-    def _found(self, means: Means, name: str) -> Steps[Concluded]:
+    def _differs(self, means: Means, kept: Kept) -> bool:
+        """Tell whether a decision is on another call than the one that was run."""
+        claims = means.receipt(kept.token).claims
+        return (claims.tool, claims.arguments_hash) != (
+            named_tool(self.call.tool_name),
+            sha256_hex(canonicalize(self.call.arguments)),
+        )
+
+    def _found(self, means: Means, name: str, *, changed: bool) -> Steps[Concluded]:
         """Sign that the call was run without being asked for."""
         looked = yield from Look(name).steps(means)
-        asked = Evaluate(name, self.call, self.call_id)
+        # The name itself stands for what was decided on, if something was.
+        asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         standing = yield Commit(lambda transaction: standing_in(transaction, found(transaction, name)))
         decision: Decision = yield Aside(partial(judged, means, asked, looked.passport.mission, standing), fair_to=name)
         form = canonicalize(self.call.arguments)
         pending: Pending | Kept = yield Commit(
-            lambda transaction: self._append(means, transaction, asked, decision, form)
+            lambda transaction: self._append(means, transaction, asked, decision, form, reason=_REASONS[changed])
         )
         return Concluded(name, receipt_of(means, pending), is_finding=True)
 
     def _append(
-        self, means: Means, transaction: Transaction, asked: Evaluate, decision: Decision, form: bytes
+        self,
+        means: Means,
+        transaction: Transaction,
+        asked: Evaluate,
+        decision: Decision,
+        form: bytes,
+        *,
+        reason: str,
     ) -> Pending | Kept:
         once = asked.once(form)
         before = transaction.repeated(asked.session_id, once.key) if once else None
@@ -125,8 +148,8 @@ class Conclude:
             resource_family=action.resource_family,
             side_effect_class=action.side_effect_class,
             verdict=verdict,
-            reason=_REASON,
-            policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny", reason=_REASON),),
+            reason=reason,
+            policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny", reason=reason),),
             budget_remaining=budget_remaining(session),
             timestamp=moment_of(session, now),
             public_denial_reason=public,

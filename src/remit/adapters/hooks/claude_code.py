@@ -7,7 +7,7 @@ say that a failure blocks.
 from collections.abc import Mapping
 from typing import Final
 
-from remit.adapters.hooks.members import member, opt_text, text
+from remit.adapters.hooks.members import member, opt_text, said, text
 from remit.adapters.hooks.notice import Notice, NoticeKind
 from remit.claims.strictjson import JSON
 
@@ -36,7 +36,7 @@ class ClaudeCode:
 
     def event_of(self, payload: Mapping[str, JSON]) -> str:
         """Return the event that a payload names."""
-        return opt_text(payload, "hook_event_name")
+        return said(payload, "hook_event_name")
 
     def read(self, payload: Mapping[str, JSON]) -> Notice:
         """Return what a payload says."""

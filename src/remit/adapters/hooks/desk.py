@@ -30,12 +30,12 @@ from remit.errors import (
     RequestConflict,
     TokenError,
 )
-from remit.governor.assistants import Actor, Finish, Govern
+from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.conclude import Conclude
 from remit.governor.evaluate import Answer
 from remit.governor.governor import Governor
 from remit.governor.outcomes import outcome_of
-from remit.governor.sources import Reporter, StartFor
+from remit.governor.sources import Reporter
 from remit.http.routes import Ask, Plain
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
@@ -94,7 +94,7 @@ class HookDesk:
                 envelope = _envelope(dialect, notice)
                 await self._governor.arun(Conclude(actor, _call(notice), notice.call_id, envelope, _digest(notice)))
             case "session_started":
-                await self._governor.arun(StartFor(actor.reporter))
+                await self._governor.arun(Begin(actor.reporter))
             case "session_ended" | "agent_ended":
                 await self._governor.arun(Finish(actor))
         told = _told(dialect, actor.reporter.mission) if notice.kind in ("session_started", "agent_started") else ""

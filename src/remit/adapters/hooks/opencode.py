@@ -7,7 +7,7 @@ tells the session that all of its line began with.
 from collections.abc import Mapping
 from typing import Final
 
-from remit.adapters.hooks.members import member, opt_text, text
+from remit.adapters.hooks.members import member, opt_text, said, text
 from remit.adapters.hooks.notice import Notice, NoticeKind
 from remit.claims.strictjson import JSON
 
@@ -38,7 +38,7 @@ class Opencode:
 
     def event_of(self, payload: Mapping[str, JSON]) -> str:
         """Return the event that a payload names."""
-        return opt_text(payload, "event")
+        return said(payload, "event")
 
     def read(self, payload: Mapping[str, JSON]) -> Notice:
         """Return what a payload says."""
