@@ -2,12 +2,18 @@
 
 import json
 import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit.cli.errors import DONE, USAGE
+from remit.cli.profiles import choose_profile
+from remit.errors import FieldInvalid
 from remit.profiles.templates import TEMPLATES, template
 from tests.cli.running import run
 
@@ -79,6 +85,39 @@ def test_a_link_is_written_through_only_when_forced(place: Path) -> None:
     assert Path("../elsewhere.md").read_text(encoding="utf-8") == template("safe-coding")
 
 
+def test_force_replaces_files_and_nothing_else(place: Path) -> None:
+    os.mkfifo("pipe")
+    Path("link").symlink_to("pipe")
+    Path("folder").mkdir()
+    for path in ("pipe", "link", "folder"):
+        refused(place, "profile", "init", "--force", "--path", path)
+    assert stat.S_ISFIFO(Path("pipe").lstat().st_mode)
+    assert {path.name for path in Path().iterdir()} == {"folder", "link", "pipe"}
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond a few bytes, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_leaves_what_was_there(place: Path) -> None:
+    with full_disk():
+        refused(place, "profile", "init")
+    file = Path("REMIT.md")
+    assert list(Path().iterdir()) == []
+    file.write_text("mine", encoding="utf-8")
+    with full_disk():
+        refused(place, "profile", "init", "--force")
+    assert list(Path().iterdir()) == [file]
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
 @pytest.mark.parametrize("path", ["nowhere/REMIT.md", ".", "\0", "~nobody-of-this-name/x"])
 def test_a_place_that_cannot_be_written_is_refused(place: Path, path: str) -> None:
     refused(place, "profile", "init", "--path", path)
@@ -113,6 +152,30 @@ def test_a_profile_is_for_the_folder_that_it_names_beside_the_file(
     result = run(place, "profile", "check", "../shared.md", "--json")
     scope = json.loads(result.stdout)["mission"]["resource_scope"]
     assert scope == [f"{top}/project/src", f"{top}/a", f"{top}/project/b"]
+
+
+def test_a_link_that_leads_out_of_the_folder_is_no_folder(place: Path) -> None:
+    Path("src").symlink_to("..")
+    Path("REMIT.md").write_text("Mission: x\nFolder: ./src\n", encoding="utf-8")
+    assert refused(place, "profile", "check").startswith("Folder: ")
+
+
+@pytest.mark.usefixtures("place")
+def test_a_template_stands_in_for_no_file_that_is_there() -> None:
+    assert choose_profile(None, ".").path is None
+    for target in ("nowhere.md", "REMIT.md"):
+        Path("REMIT.md").symlink_to(target)
+        with pytest.raises(FieldInvalid) as caught:
+            choose_profile(None, ".")
+        assert (caught.value.code, caught.value.place) == ("field_invalid", "REMIT.md")
+        Path("REMIT.md").unlink()
+
+
+@pytest.mark.usefixtures("place")
+def test_a_profile_may_be_named_from_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "P.md").write_text(MINE, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert choose_profile("~/P.md", ".").path == str(tmp_path / "P.md")
 
 
 def test_a_link_to_a_profile_is_taken_where_it_lies(place: Path) -> None:

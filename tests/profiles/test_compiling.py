@@ -129,6 +129,18 @@ def test_blocked_edits_leave_no_command_that_changes_files() -> None:
     assert ran(mission, "echo x > a").code == "side_effect_not_allowed"
 
 
+def test_blocked_edits_do_not_bound_a_script_and_the_remark_says_so() -> None:
+    profile = parse_profile(written(["Run developer commands"], ["Edit files"]))
+    assert ran(compile_profile(profile, FOLDER, "agent:one"), "python3 x.py").permits
+    assert ["script" in remark for remark in remarks_on(profile)] == [True]
+
+
+def test_a_script_is_refused_where_other_things_may_not_be_changed_either() -> None:
+    profile = parse_profile(written(["Run developer commands"], ["Edit files", "Let tools change other things"]))
+    assert ran(compile_profile(profile, FOLDER, "agent:one"), "python3 x.py").code == "side_effect_not_allowed"
+    assert ["script" in remark for remark in remarks_on(profile)] == [False]
+
+
 def test_paths_start_at_the_folder_and_are_taken_by_their_text() -> None:
     mission = compiled(["Use ../shared/./a", "Use /opt/x/", "Use docs/*.md"])
     assert mission.resource_scope == (FOLDER, "/srv/shared/a", "/opt/x", f"{FOLDER}/docs/*.md")
@@ -210,6 +222,11 @@ def test_what_other_lines_widen_is_told() -> None:
     assert len(remarks(["Run commands that only read", "Edit files"], [])) == 1
     assert len(remarks(["Reach example.org", "Send to example.net"], [])) == 1
     assert remarks(["Run commands that only read", "Reach example.org"], []) == []
+
+
+def test_skills_are_allowed_with_a_remark() -> None:
+    assert [remark.partition(":")[0] for remark in remarks(["Read files", "Use skills"], [])] == ["line 11"]
+    assert len(remarks(["Read files", "Use skills"], ["Use skills"])) == 1
 
 
 def test_a_profile_that_allows_nothing_says_so() -> None:

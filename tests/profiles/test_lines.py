@@ -32,6 +32,19 @@ def test_a_line_that_goes_on_belongs_to_the_item_before_it() -> None:
     ]
 
 
+def test_an_item_says_where_it_goes_on() -> None:
+    assert [line.goes_on_at for line in parse_lines("- a\n- b\n  c\n  d\n\ne")] == [0, 3, 0]
+
+
+def test_code_within_a_line_opens_no_block() -> None:
+    assert kinds("```Run x``` is bad\n\n- a\n\n``` `x\n\n- b") == [
+        ("text", "```Run x``` is bad", 1),
+        ("item", "a", 3),
+        ("text", "``` `x", 5),
+        ("item", "b", 7),
+    ]
+
+
 def test_comments_and_code_count_for_nothing() -> None:
     text = "- a <!-- one --> b <!-- two -->\n<!--\n- c\n-->\n```\n- d\n<!--\n```\n- e\n~~~ x\n- f\n```\n~~~\n- g"
     assert kinds(text) == [("item", "a  b", 1), ("item", "e", 9), ("item", "g", 14)]

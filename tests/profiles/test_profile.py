@@ -38,7 +38,7 @@ def test_what_is_not_said_has_its_default() -> None:
 
 
 def test_text_beside_the_rules_is_for_people() -> None:
-    text = written(["Read files\n\nWe read a lot here.\n\n> - Run git push\n\n```text\n- Edit files\n```"])
+    text = written(["Read files\n\nWe read a lot here.\n\n> Much of it is old.\n\n```text\n- Edit files\n```"])
     assert [
         phrase.name for phrase in parse_profile(text + "\n## Notes\n\nAsk Ann: she knows.\n- Whatever\n").allowed
     ] == ["read-files"]
@@ -91,11 +91,25 @@ def test_text_that_looks_like_a_heading_is_an_error(hidden: str) -> None:
         ("Mission: x\n## Blocked\n- Read ./secrets", 3),
         ("Mission: x\n## Blocked\n- Reach example.org", 3),
         ("Mission: x\n## Blocked\n- Send to example.org", 3),
-        ("Mission: x\n## Allowed\n- Read files\nBlocked:", 3),
+        ("Mission: x\n## Allowed\n- Read files\nBlocked:", 4),
+        ("Mission: x\n## Allowed\n- Run npm\n  run lint", 4),
+        ("Mission: x\n## Blocked\n- Run git push\nThis is dangerous.", 4),
+        ("Mission: x\n## Limits\n- At most 5 hours\nAt most 5 tool calls", 4),
+        ("Mission: x\n## Allowed\nSome words\nRun git push", 4),
     ],
 )
 def test_each_error_names_its_line(text: str, line: int) -> None:
     assert refusal(text).place == f"line {line}"
+
+
+@pytest.mark.parametrize("folder", ["..", "../..", "src/../../x", "/srv", "~", "~/x", "`/srv`"])
+def test_a_folder_outside_of_that_of_the_file_is_refused(folder: str) -> None:
+    assert refusal(f"Mission: x\nFolder: {folder}").place == "line 2"
+
+
+@pytest.mark.parametrize("folder", [".", "./src", "src/../lib", "./..odd"])
+def test_a_folder_inside_that_of_the_file_is_taken(folder: str) -> None:
+    assert parse_profile(f"Mission: x\nFolder: {folder}").folder == folder
 
 
 def test_only_a_heading_of_the_first_level_is_a_title() -> None:

@@ -69,6 +69,7 @@ def test_safe_coding_changes_tests_and_commits_inside_the_folder(folder: Path) -
         "safe-coding", folder, "Edit", file_path=f"{folder}/src/a.py", old_string="1", new_string="2"
     ).permits
     assert decided("safe-coding", folder, "Agent", prompt="x", description="y").permits
+    assert decided("safe-coding", folder, "Skill", skill="x").code == "tool_not_allowed"
     lines = ("pytest -q", "git commit -m x", "npm test", "make", "rm src/a.py", "ls | sort > names", "ruff check .")
     assert all(commands("safe-coding", folder, *lines).values())
 
@@ -107,7 +108,7 @@ def test_locked_down_reads_files_and_does_nothing_else(folder: Path) -> None:
 def test_lines_that_a_template_offers_can_be_taken(folder: Path) -> None:
     text = template("safe-coding")
     offered = [line[2:].partition("   ")[0] for line in text.splitlines() if line.startswith("- ") and "   " in line]
-    assert len(offered) == 5
+    assert len(offered) == 7
     added = text.replace("- Read files\n", "- Read files\n" + "".join(f"- {line}\n" for line in offered))
     assert (
         compile_profile(parse_profile(added), str(folder), "agent:one").resource_scope[-1] == "https://api.example.org"

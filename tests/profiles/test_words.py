@@ -7,6 +7,7 @@ from remit.profiles.phrases import known_phrases
 from remit.profiles.words import describe_mission, lasting
 from tests.profiles.writing import compiled
 
+UNBOUNDED = "What code does that a command runs, such as a script or a test, is not known: only a sandbox bounds it."
 FIXED = {name: known for name, known in known_phrases().items() if not known.kind}
 
 
@@ -28,16 +29,37 @@ def test_values_places_and_limits_are_told() -> None:
     assert describe_mission(compiled(allowed, ["Run git push"])) == [
         "It is asked to: Fix the tests",
         "It may fetch pages from the hosts that it may reach.",
-        "It may run: npm run lint.",
+        "It may run: “npm run lint”.",
         "It may use the tools of: github.",
         "It may use: BashOutput, KillShell, TaskOutput, TaskStop, read_bash, list_bash, stop_bash, Foo.",
-        "It may not run: git push.",
+        "It may not run: “git push”.",
         "It may touch: /srv/project, /opt/x, and what lies in it.",
         "It may reach: https://example.org.",
         "What it does may change files, change other things, such as tasks and processes, send data.",
+        UNBOUNDED,
         "It may make 500 tool calls in 8 hours.",
         "Everything else is refused.",
     ]
+
+
+@pytest.mark.parametrize("allowed", ["Run developer commands", "Run tests", "Run python3"])
+def test_code_that_may_run_is_told_not_to_be_bounded(allowed: str) -> None:
+    assert UNBOUNDED in describe_mission(compiled([allowed, "Plan"]))
+    assert UNBOUNDED in describe_mission(compiled([allowed, "Plan"], ["Edit files"]))
+    assert UNBOUNDED not in describe_mission(compiled([allowed], ["Let tools change other things"]))
+
+
+def test_where_no_code_may_run_nothing_is_said_about_it() -> None:
+    assert UNBOUNDED not in describe_mission(compiled(["Read files", "Run commands that only read", "Plan"]))
+
+
+def test_side_effects_are_refused_as_far_as_they_are_known() -> None:
+    said = describe_mission(compiled(["Read files", "Plan"], ["Edit files"]))
+    assert "Refused is every call that is known to change files, send data." in said
+
+
+def test_two_programs_are_told_apart() -> None:
+    assert "It may run: “make”, “cmake”." in describe_mission(compiled(["Run make", "Run cmake"]))
 
 
 def test_a_mission_of_any_origin_is_told() -> None:

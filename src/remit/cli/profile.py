@@ -1,12 +1,13 @@
 """`remit profile`: a profile to begin with, and what a profile comes to.
 
 A profile is for the folder that it names, started at the place of the file; a link is taken where it lies. Keeps this
-invariant: a file that is there is not overwritten without `--force`, and then whole or not at all.
+invariant: a file that is there is not overwritten without `--force`, and nothing but a file ever is; what is written is
+whole, or not there.
 """
 
 import os
 import secrets
-from contextlib import suppress
+import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,9 +17,9 @@ from msgspec import to_builtins
 from remit.claims.mission import Mission
 from remit.cli.errors import reported
 from remit.cli.options import everywhere
-from remit.cli.profiles import PROFILE_FILE, choose_profile
+from remit.cli.profiles import PROFILE_FILE, choose_profile, folder_of
 from remit.cli.render import note, show_data, show_facts
-from remit.cli.resources import real_path, real_scope
+from remit.cli.resources import real_scope
 from remit.config import user_path
 from remit.errors import FieldInvalid, InputError
 from remit.profiles.compiling import compile_profile, remarks_on
@@ -58,7 +59,7 @@ def profile() -> None:
     help="What to begin with.",
 )
 @click.option("--path", default=PROFILE_FILE, show_default=True, metavar="FILE", help="The file to write.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @everywhere
 def _init_command(*, name: str, path: str, force: bool, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
     """Write a profile: a file in plain words that says what an assistant may do.
@@ -77,11 +78,10 @@ def _init_command(*, name: str, path: str, force: bool, home: str | None, as_jso
 
 def _write(file: Path, content: bytes, *, force: bool) -> None:
     try:
-        if not force:
-            with file.open("xb") as new:
-                new.write(content)
-            return
-        _replace(Path(os.path.realpath(file)), content)
+        if force:
+            _replace(Path(os.path.realpath(file)), content)
+        else:
+            _create(file, content)
     except FileExistsError:
         refused = FieldInvalid(f"there is a {file.name} already", place="--path")
         refused.add_note("Look at it, and overwrite it with --force, or write another file with --path.")
@@ -90,17 +90,38 @@ def _write(file: Path, content: bytes, *, force: bool) -> None:
         raise FieldInvalid("is a file that cannot be written", place="--path") from None
 
 
-def _replace(file: Path, content: bytes) -> None:
-    unfinished = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+def _create(file: Path, content: bytes) -> None:
+    new = file.open("xb")
     try:
-        with unfinished.open("xb") as new:
+        with new:
             new.write(content)
-        with suppress(FileNotFoundError):
-            unfinished.chmod(file.stat().st_mode & 0o777)
+    except OSError:
+        file.unlink()
+        raise
+
+
+def _replace(file: Path, content: bytes) -> None:
+    mode = _mode_of(file)
+    unfinished = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    _create(unfinished, content)
+    try:
+        if mode is not None:
+            unfinished.chmod(mode)
         unfinished.replace(file)
-    finally:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
+    except OSError:
+        unfinished.unlink()
+        raise
+
+
+def _mode_of(file: Path) -> int | None:
+    """Return the mode of a file, None for one that is not there, or raise for a folder, a pipe or a device."""
+    try:
+        mode = file.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise FieldInvalid("is not a file, and nothing else is replaced", place="--path")
+    return mode & 0o777
 
 
 @profile.command("check")
@@ -134,7 +155,7 @@ def load_profile(path: str) -> Loaded:
         raise missing
     said = choose_profile(named, ".").profile
     beside = os.path.dirname(os.path.abspath(named))  # noqa: PTH100, PTH120 - a link is taken where it lies
-    return Loaded(said, real_path(os.path.join(beside, user_path(said.folder)), "Folder"))  # noqa: PTH118 - dots stay
+    return Loaded(said, folder_of(said, beside))
 
 
 def mission_of(loaded: Loaded, agent_id: str = AGENT_ID) -> Mission:

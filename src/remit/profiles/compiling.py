@@ -22,6 +22,7 @@ Resolve: TypeAlias = Callable[[str], Sequence[str]]
 
 # A passport is a token of 16 KiB, in which every three bytes take four characters.
 _MAX_BYTES: Final = 11_000
+_UNBOUNDED: Final = "; what a script does that it runs is not known, and not held to that"
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
@@ -138,19 +139,24 @@ def remarks_on(profile: Profile) -> list[str]:
         f"line {one.line}: “{one.words}” is not allowed, because “{blocked.words}” is blocked"
         for one, blocked in _blockers(profile).items()
     ]
-    for one in _allowed(profile):
-        missing = [side for side in one.known.effects if side not in effects]
-        if missing:
-            shown = " and ".join(_SIDES[side] for side in missing)
-            remarks.append(f"line {one.line}: “{one.words}” goes only as far as it need not {shown}, which is blocked")
-        spoiled = one.known.spoiled
-        if spoiled and spoiled.by in effects:
-            remarks.append(
-                f"line {one.line}: “{one.words}”: {spoiled.then}, because other lines let it {_SIDES[spoiled.by]}"
-            )
+    remarks += [
+        f"line {one.line}: “{one.words}”{remark}" for one in _allowed(profile) for remark in _remarks(one, effects)
+    ]
     if not _allowed(profile):
         remarks.append("nothing is allowed: every call is refused")
     return remarks
+
+
+def _remarks(phrase: Phrase, effects: Sequence[SideEffectClass]) -> Iterator[str]:
+    known = phrase.known
+    missing = " and ".join(_SIDES[side] for side in known.effects if side not in effects)
+    if missing:
+        unbounded = _UNBOUNDED if known.runs_code and "state_change" in effects else ""
+        yield f" goes only as far as it is not known to {missing}, which is blocked{unbounded}"
+    if known.spoiled and known.spoiled.by in effects:
+        yield f": {known.spoiled.then}, because other lines let it {_SIDES[known.spoiled.by]}"
+    if known.caution:
+        yield f": {known.caution}"
 
 
 _SIDES: Final[Mapping[SideEffectClass, str]] = {

@@ -1,8 +1,8 @@
 """From the bytes of a profile to its lines, and from lines to what they are: headings, items, text.
 
 Markdown is read as a person sees it rendered: comments and code count for nothing, a line that goes on belongs to the
-item before it. Keeps this invariant: what a reader could see otherwise than we do is refused: characters that are not
-seen, and headings in a form that would leave their items under the heading before.
+item before it, which says where that is. Keeps this invariant: what a reader could see otherwise than we do is
+refused: characters that are not seen, and headings in a form that would leave their items under the heading before.
 """
 
 import re
@@ -22,7 +22,8 @@ _UNSEEN: Final = re.compile(
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
 _UNDERLINE: Final = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(.*)")
-_FENCE: Final = re.compile(r"\s*(`{3,}|~{3,})(.*)")
+# Code within a line may begin with three backticks too: then there are more of them after it.
+_FENCE: Final = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
 _DECORATION: Final = re.compile(r"<[^<>]*>|[*_:#>`\s]+")
 
@@ -40,6 +41,8 @@ class Line(NamedTuple):
     number: int
     # Of a heading: how many marks it has.
     level: int = 0
+    # Of an item or text: the line where it goes on, if it does.
+    goes_on_at: int = 0
 
 
 def decode_profile(data: bytes) -> str:
@@ -81,7 +84,7 @@ def _take(found: list[Line], words: str, number: int, *, goes_on: bool) -> None:
         return
     last = found[-1]
     between = "\n" if last.kind == "text" else " "
-    found[-1] = last._replace(words=f"{last.words}{between}{words}")
+    found[-1] = last._replace(words=f"{last.words}{between}{words}", goes_on_at=last.goes_on_at or number)
 
 
 def _refuse_underline(line: str, number: int, *, goes_on: bool) -> None:

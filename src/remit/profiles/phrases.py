@@ -17,11 +17,13 @@ from remit.claims.shapes import SideEffectClass
 from remit.errors import FieldInvalid, quote
 from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
 
-__all__ = ["KnownPhrase", "Phrase", "Spoiled", "known_phrases", "parse_phrase"]
+__all__ = ["KnownPhrase", "Phrase", "Spoiled", "known_phrases", "parse_phrase", "resembles_phrase"]
 
 # How alike two texts are before one is taken for a slip of the other.
 _NEAR: Final = 0.6
 _SAME: Final = 0.85
+# Longer text is no slip of a phrase without a value, and takes long to compare.
+_MAX_SLIP: Final = 60
 
 
 class Spoiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +50,8 @@ class KnownPhrase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     bars: tuple[SideEffectClass, ...] = ()
     covers: tuple[str, ...] = ()
     spoiled: Spoiled | None = None
+    caution: str = ""
+    runs_code: bool = False
     unblockable: str = ""
     unallowable: str = ""
     unlike: tuple[str, ...] = ()
@@ -127,6 +131,23 @@ def parse_phrase(text: str, line: int) -> Phrase:
             value = said[len(beginning) :].strip()
             return Phrase(name, _value(name, value, said, line), line)
     raise _unknown(said, line)
+
+
+def resembles_phrase(text: str) -> bool:
+    """Tell whether a text is a phrase, or so nearly one that it can be meant as one.
+
+    Where a phrase can be blocked its beginning is enough, whatever comes after it: a rule that is lost there is missed
+    most.
+    """
+    said = _plain(text)
+    if len(said) <= _MAX_SLIP and _nearest(said, _SAME, values=False):
+        return True
+    for name, beginning in _beginnings():
+        if said.casefold().startswith(beginning):
+            known, value = known_phrases()[name], said[len(beginning) :].strip()
+            meant = value and value.casefold().split()[0] not in known.unlike
+            return bool(meant and (not known.unblockable or KINDS[known.kind].read(value) is not None))
+    return False
 
 
 def _plain(text: str) -> str:

@@ -4,16 +4,17 @@ Keeps this invariant: a line that could be meant as a rule is one or is an error
 quotes, comments and code beside the rules are for people, and are not read. What it comes to is for `compiling.py`.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from remit.claims.mission import MAX_DURATION_S
-from remit.claims.strictjson import MAX_INTEGER
 from remit.errors import FieldInvalid, quote
+from remit.profiles.limits import parse_limit
 from remit.profiles.lines import Line, parse_lines, plain_words
 from remit.profiles.phrases import Phrase, parse_phrase
+from remit.profiles.unmarked import refuse_unmarked
 from remit.profiles.values import KINDS
 
 __all__ = ["HEADINGS", "SETTINGS", "Mode", "Profile", "parse_profile"]
@@ -27,12 +28,6 @@ _MAX_MISSION: Final = 4096
 _MAX_PHRASES: Final = 200
 _LIKE: Final = 0.7
 _SETTING: Final = re.compile(r"[*_]{0,2}([A-Za-z]{2,20})[*_]{0,2}[ \t]*:[*_]{0,2}(?:[ \t]+(.*)|)", re.DOTALL)
-_LIMIT: Final = re.compile(
-    r"(?:at most|up to|no more than)? ?(?P<number>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,18})"
-    r" (?P<unit>(?:tool )?calls?|seconds?|minutes?|hours?|days?)\.?",
-    re.IGNORECASE,
-)
-_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
 class Profile(NamedTuple):
@@ -159,39 +154,36 @@ def _folder(setting: _Setting) -> str:
     folder = KINDS["path"].read(setting.value)
     if folder is None or set("*?") & set(folder):
         raise _refused(f"“Folder” takes {KINDS['path'].wanted}, and not {quote(setting.value)}", setting.line)
+    if f"{posixpath.normpath(folder)}/".startswith(("/", "~", "../")):
+        raise _refused(
+            f"{quote(folder)} leads out of the folder of this file: put the file there, and name further folders with "
+            "“Use” under Allowed",
+            setting.line,
+        )
     return folder
+
+
+def _items(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield the items of a list of rules; what lies between them must be text that cannot be meant as one."""
+    for line in lines:
+        refuse_unmarked(line)
+        if line.kind == "item":
+            yield line
 
 
 def _limits(lines: Sequence[Line]) -> dict[str, int]:
     limits: dict[str, int] = {}
-    for line in (line for line in lines if line.kind == "item"):
-        member, value = _limit(line)
+    for line in _items(lines):
+        member, value = parse_limit(line.words, line.number)
         if member in limits:
             raise _refused("is a limit of this kind for the second time", line.number)
         limits[member] = value
     return limits
 
 
-def _limit(line: Line) -> tuple[str, int]:
-    said = _LIMIT.fullmatch(" ".join(line.words.split()))
-    if said is None:
-        raise _refused(
-            f"{quote(line.words)} is no limit: write “At most 500 tool calls” or “At most 8 hours”", line.number
-        )
-    number, unit = int(said["number"].replace(",", "")), said["unit"].casefold().rstrip("s")
-    member, value, most = (
-        ("max_duration_s", number * _SECONDS[unit], MAX_DURATION_S)
-        if unit in _SECONDS
-        else ("max_tool_calls", number, MAX_INTEGER)
-    )
-    if not 1 <= value <= most:
-        raise _refused("is less than one, or more than a passport can hold", line.number)
-    return member, value
-
-
 def _phrases(lines: Sequence[Line], barred: Literal["unallowable", "unblockable"]) -> tuple[Phrase, ...]:
     phrases: dict[tuple[str, str], Phrase] = {}
-    for line in (line for line in lines if line.kind == "item"):
+    for line in _items(lines):
         phrase = parse_phrase(line.words, line.number)
         why: str = getattr(phrase.known, barred)
         if why:

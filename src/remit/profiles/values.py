@@ -1,7 +1,8 @@
 """The values in phrases: programs, paths, hosts, servers and tools, each read by one rule.
 
 Keeps this invariant: a value that is taken means one thing and no pattern: it holds no wildcard for tools or hosts but
-a leading `*.`, and nothing that a shell, a list of tools or a URL would read another way.
+a leading `*.`, and nothing that a shell, a list of tools or a URL would read another way. Outside of quotes it is one
+value and no sentence: what lists or explains is refused.
 """
 
 import re
@@ -26,6 +27,14 @@ _WORD: Final = r"[A-Za-z0-9_@%+=:,./-]+"
 _PROGRAM: Final = re.compile(rf"(?!-)[A-Za-z0-9_@%+:,./~-]+(?: {_WORD})*")
 _PATH_LIKE: Final = re.compile(r"[/~.]|[^/\s]+/")
 _UPWARD: Final = re.compile(r"(?:\A|/)\.\.?(?:/|\Z)")
+# What makes a list or a sentence of a value that stands without quotes.
+_SENTENCE: Final = re.compile(
+    r",|[:;!](?:\s|\Z)|\w\.{2,}(?:\s|\Z)|\s[-+/=:](?=\s)"
+    r"|\s(?:and|as|because|but|except|for|if|or|since|then|unless|when)(?:\s|\Z)",
+    re.IGNORECASE,
+)
+# The names of programs, and of what they are told to do, are written small; a path or an option may be anything.
+_CAPITAL: Final = re.compile(r"(?![^\s]*/)[^\s]*[A-Z]|\S+ [A-Z][A-Za-z]*(?:\s|\Z)")
 
 
 class Kind(NamedTuple):
@@ -48,12 +57,13 @@ def server_entries(server: str) -> tuple[str, ...]:
 
 def _program(text: str) -> str | None:
     words = " ".join(_unquoted(text).split())
-    return words if _PROGRAM.fullmatch(words) else None
+    odd = not _is_quoted(text) and (_SENTENCE.search(words) or _CAPITAL.match(words))
+    return None if odd or not _PROGRAM.fullmatch(words) else words
 
 
 def _path(text: str) -> str | None:
     path = _unquoted(text)
-    plain = path == text and _PATH_LIKE.match(path) is None
+    plain = path == text and (_PATH_LIKE.match(path) is None or _SENTENCE.search(path) is not None)
     odd = not path or path != path.strip() or plain or "\\" in path or "$" in path or "://" in path
     return None if odd or path.startswith(("//", "-")) else path
 
@@ -92,14 +102,17 @@ def _server(text: str) -> str | None:
 
 def _tool(text: str) -> str | None:
     tool = _unquoted(text)
-    return tool if _TOOL.fullmatch(tool) else None
+    sentence = not _is_quoted(text) and _SENTENCE.search(tool)
+    return None if sentence or not _TOOL.fullmatch(tool) else tool
 
 
 def _unquoted(text: str) -> str:
     """Return a value without the backticks or quotes around it, which say that it is meant as it stands."""
-    inner = text[1:-1]
-    quoted = text[:1] in QUOTES and text[-1:] == text[:1] and text[0] not in inner
-    return inner if quoted else text
+    return text[1:-1] if _is_quoted(text) else text
+
+
+def _is_quoted(text: str) -> bool:
+    return len(text) > 1 and text[0] in QUOTES and text[-1] == text[0] and text[0] not in text[1:-1]
 
 
 def _short(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
@@ -107,10 +120,14 @@ def _short(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "program": Kind(_short(_program), "a program and the words it begins with, as in “npm run lint”"),
-    "path": Kind(_short(_path), "a path that begins with /, ~/, ./ or ../, or stands in backticks"),
+    "program": Kind(
+        _short(_program),
+        "one program and the words its command begins with, in small letters, as in “npm run lint”: "
+        "write one line for each, and nothing else in it; in backticks it is meant as it stands",
+    ),
+    "path": Kind(_short(_path), "one path that begins with /, ~/, ./ or ../, or stands in backticks"),
     "site": Kind(_short(_site), "a host or the beginning of a URL, as in example.org or https://example.org/docs"),
     "address": Kind(_short(_address), "a host, with a port or without, as in example.org:22"),
     "server": Kind(_short(_server), "the name of an MCP server"),
-    "tool": Kind(_short(_tool), "the exact name of a tool"),
+    "tool": Kind(_short(_tool), "the exact name of one tool"),
 }

@@ -1,7 +1,12 @@
-"""A mission in plain words: what an agent may, may not, where, how far and how long."""
+"""A mission in plain words: what an agent may, may not, where, how far and how long.
+
+Keeps this invariant: it promises no more than is judged, which is what a call is known to do, and not what code does
+that it runs.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.claims.mission import EVERYTHING, Mission
@@ -30,6 +35,7 @@ def describe_mission(mission: Mission) -> list[str]:
         *_forbidden(mission),
         *_places(mission),
         *_effects(mission),
+        *_unbounded(mission),
         f"It may make {_counted(mission.max_tool_calls, 'tool call')} in {lasting(mission.max_duration_s)}.",
         "Everything else is refused.",
     ]
@@ -80,7 +86,11 @@ def _by_name(entries: Sequence[str], verb: str) -> Iterator[str]:
     servers = [found[1] for entry in entries if (found := _SERVER.fullmatch(entry))]
     counted = {entry for server in servers for entry in server_entries(server)}
     others = [entry for entry in entries if not _PROGRAM.fullmatch(entry) and entry not in counted]
-    for words, named in (("run: ", programs), ("use the tools of: ", servers), ("use: ", others)):
+    for words, named in (
+        ("run: ", [f"“{program}”" for program in programs]),
+        ("use the tools of: ", servers),
+        ("use: ", others),
+    ):
         if named:
             yield f"It {verb} {words}{_listed(named)}."
 
@@ -109,7 +119,20 @@ def _folders(entries: Iterable[str]) -> Iterator[str]:
 
 
 def _effects(mission: Mission) -> Iterator[str]:
-    for words, kept in (("may", True), ("may never", False)):
+    for words, kept in (("What it does may", True), ("Refused is every call that is known to", False)):
         sides = [said for side, said in _SIDES.items() if (side in mission.allowed_side_effect_classes) is kept]
         if sides:
-            yield f"What it does {words} {', '.join(sides)}."
+            yield f"{words} {', '.join(sides)}."
+
+
+def _unbounded(mission: Mission) -> Iterator[str]:
+    """Yield what holds where a command may be one that runs code: this has the side effect of changing other things."""
+    looking = known_phrases()["look-with-commands"].allowed_entries
+    shells = known_phrases()["run-commands"].tools
+    runs = any(
+        _PROGRAM.fullmatch(entry) or any(fnmatchcase(tool, entry) for tool in shells)
+        for entry in mission.allowed_tools
+        if entry not in looking
+    )
+    if runs and "state_change" in mission.allowed_side_effect_classes:
+        yield "What code does that a command runs, such as a script or a test, is not known: only a sandbox bounds it."

@@ -1,0 +1,52 @@
+"""The limits of a profile: how many calls, how long.
+
+Keeps this invariant: a limit is a whole number of a known unit that a passport can hold, or an error with its line.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from remit.claims.mission import MAX_DURATION_S
+from remit.claims.strictjson import MAX_INTEGER
+from remit.errors import FieldInvalid, quote
+
+__all__ = ["Limit", "parse_limit", "resembles_limit"]
+
+_LIMIT: Final = re.compile(
+    r"(?:at most|up to|no more than)? ?(?P<number>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,18})"
+    r" (?P<unit>(?:tool )?calls?|seconds?|minutes?|hours?|days?)\.?",
+    re.IGNORECASE,
+)
+_BEGUN: Final = re.compile(r"(?:at most|up to|no more than)\s", re.IGNORECASE)
+_SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+
+
+class Limit(NamedTuple):
+    """One limit: the member of a profile that it sets, and its value."""
+
+    member: str
+    value: int
+
+
+def parse_limit(words: str, line: int) -> Limit:
+    """Return the limit that a line says, or raise with its number."""
+    said = _LIMIT.fullmatch(" ".join(words.split()))
+    if said is None:
+        raise FieldInvalid(
+            f"{quote(words)} is no limit: write “At most 500 tool calls” or “At most 8 hours”", place=f"line {line}"
+        )
+    number, unit = int(said["number"].replace(",", "")), said["unit"].casefold().rstrip("s")
+    limit, most = (
+        (Limit("max_duration_s", number * _SECONDS[unit]), MAX_DURATION_S)
+        if unit in _SECONDS
+        else (Limit("max_tool_calls", number), MAX_INTEGER)
+    )
+    if not 1 <= limit.value <= most:
+        raise FieldInvalid("is less than one, or more than a passport can hold", place=f"line {line}")
+    return limit
+
+
+def resembles_limit(text: str) -> bool:
+    """Tell whether a text is a limit, or begins like one."""
+    words = " ".join(text.split())
+    return bool(_BEGUN.match(words) or _LIMIT.fullmatch(words))
