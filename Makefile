@@ -1,10 +1,10 @@
-# Few words: up, down, test, test-faults, lint, bench, docs, demo. Each prepares its own virtual environment.
+# Few words: up, down, test, test-faults, test-agents, lint, bench, docs, demo. Each prepares its own environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: up down demo test test-faults lint bench docs lock clean
+.PHONY: up down demo test test-faults test-agents lint bench docs lock clean
 .DEFAULT_GOAL := up
 
 # Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
@@ -38,6 +38,10 @@ test: $(READY)
 test-faults: $(READY)
 	$(BIN)/python -m pytest tests/faults tests/proxy/test_stopping.py --full -n auto
 	$(BIN)/python -m pytest tests/governor/test_machine.py --hypothesis-profile=thorough -n auto
+
+# Real coding assistants, against a scripted model; npm installs them into a cache, hundreds of megabytes.
+test-agents: $(READY)
+	$(BIN)/python -m pytest tests/agents -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .
