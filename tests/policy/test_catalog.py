@@ -15,7 +15,9 @@ from tests.policy.judging import action
 CATALOG = files("remit.policy").joinpath("catalog")
 TABLES = {file.name: tomllib.loads(file.read_text(encoding="utf-8")) for file in CATALOG.iterdir()}
 ENTRIES: list[tuple[str, dict[str, Any]]] = [entry for table in TABLES.values() for entry in table.items()]
-MEMBERS = {"also", "servers", "action_class", "resource_family", "side_effect_class", "args", "target", "method"}
+MEMBERS = {
+    "also", "servers", "action_class", "resource_family", "side_effect_class", "args", "required", "target", "method",
+}  # fmt: skip
 TEXT_ROLES = {"data", "query"}
 # Every other role, with a value that must leave a mark.
 TELLING = {

@@ -233,6 +233,21 @@ def test_what_only_reads_like_something_forbidden_is_not(text: str) -> None:
     assert judged("Bash", {"command": text}, under=under).permits
 
 
+@pytest.mark.parametrize(
+    ("text", "word"), [("alias ll='ls -l'", "ll="), ("PATH=$PATH:./x jest", "PATH"), ("eval $X", "eval")]
+)
+def test_a_program_that_nobody_knows_is_refused_by_naming_the_doubt_first(text: str, word: str) -> None:
+    decision = judged("Bash", {"command": text}, under=mission(forbidden_tools=("Bash(git push)",), **EVERYTHING))
+    assert decision.code == "tool_forbidden"
+    assert -1 < decision.reason.find(word) < decision.reason.find("git push")
+
+
+@pytest.mark.parametrize("text", ["printf -- '%s' a", 'printf "$X"', "ulimit -z", "wait --all"])
+def test_a_doubt_that_starts_no_program_is_none_about_programs(text: str) -> None:
+    under = mission(forbidden_tools=("Bash(git push)",), **EVERYTHING)
+    assert judged("Bash", {"command": text}, under=under).permits
+
+
 @pytest.mark.parametrize("text", ["npx eslint .", "npx eslint@9 .", "env X=1 npx foo", "uv run pytest"])
 def test_a_program_that_only_starts_others_can_be_forbidden(text: str) -> None:
     under = mission(forbidden_tools=("Bash(npx)", "Bash(uv run)"), **EVERYTHING)
@@ -297,7 +312,7 @@ REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
     ("Bash", {"command": "ssh a.example ls"}, {"resource_scope": ()}, STANDING),
     ("WebFetch", {"url": "https://a.example/b", "prompt": "p"}, {}, STANDING),
     ("send_email", {"to": "a@b.example", "body": "x"}, {"allowed_side_effect_classes": ("none",)}, STANDING),
-    ("Read", {}, {}, Standing("grant:00000001", Budget(0, -7))),
+    ("Read", READ, {}, Standing("grant:00000001", Budget(0, -7))),
     ("Bash", {"command": "pytest -q | tail -3"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
     ("Bash", {"command": "npm run build && python -m build"}, {"allowed_tools": ("*(ls)",)}, STANDING),
     ("Bash", {"command": "./run.sh a; node b.js; kill 1"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),

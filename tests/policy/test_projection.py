@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.claims.strictjson import JSON
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Annotations
 from tests.policy.judging import action, doubted, judged, touched
 
@@ -145,6 +146,31 @@ def test_a_patch_touches_every_file_it_names() -> None:
 )
 def test_a_diff_touches_every_file_it_names(text: str, effect: str) -> None:
     assert effect in touched(action("apply_patch", {"patch": text}))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "missing"),
+    [
+        ("Read", {}, "file_path"), ("Read", {"file_path": None}, "file_path"), ("Read", {"limit": 3}, "file_path"),
+        ("Bash", {}, "command"), ("Bash", {"description": "x"}, "command"), ("Edit", {"old_string": "a"}, "file_path"),
+    ],
+)  # fmt: skip
+def test_a_known_tool_that_is_told_nothing_to_work_on_is_a_doubt(
+    tool: str, arguments: dict[str, JSON], missing: str
+) -> None:
+    decision = judged(tool, arguments)
+    assert (decision.code, doubted(decision)) == ("target_unknown", {missing})
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Glob", {}), ("Grep", {"pattern": "x"}), ("LS", {}), ("Bash", {"command": ""}), ("Read", {"filename": "a"}),
+        ("MultiEdit", {"edits": [{"file_path": "a"}]}),
+    ],
+)  # fmt: skip
+def test_what_may_be_left_out_is_not_missing(tool: str, arguments: dict[str, JSON]) -> None:
+    assert judged(tool, arguments).permits
 
 
 def test_a_patch_without_a_file_is_a_doubt() -> None:

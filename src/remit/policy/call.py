@@ -90,6 +90,8 @@ class Launched(NamedTuple):
     carriers: tuple[tuple[str, ...], ...] = ()
     # It only starts another program, which is judged by itself.
     carrier: bool = False
+    # What its words name to be run, as far as its table tells: files, modules, packages.
+    runs: tuple[str, ...] = ()
 
 
 class Action(NamedTuple):

@@ -27,6 +27,8 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     side_effect_class: SideEffectClass
     # The role of each argument, by its place: `file_path`, `edits[].path`, `options.output`.
     args: dict[str, str] = {}
+    # Without an argument that names what it works on, nobody knows what that is.
+    required: bool = False
     # The argument that a receipt names as the target.
     target: str = ""
     # The argument that holds an HTTP method.

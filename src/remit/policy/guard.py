@@ -6,13 +6,13 @@ read; and Remit and other assistants are not started. Only what a call shows is 
 can do anything, and what a build does beneath a folder is not held against what lies there.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from remit.policy.call import Action, Effect, Launched
+from remit.policy.agents import started_agent
+from remit.policy.call import Action, Effect
 from remit.policy.engines import Case, Finding, Remedy
 
 __all__ = ["GuardEngine", "Own"]
@@ -22,22 +22,8 @@ _CODE: Final = "governance_guarded"
 _PERMITTED: Final = Finding(_NAME, "", "nothing that governs the agent is touched")
 _SHOWN: Final = 300
 _CHANGES: Final = {"read": "read", "write": "change", "delete": "delete"}
-# Programs that govern agents, or are agents that would not be governed by this session.
-_AGENTS: Final = frozenset("remit claude codex gemini opencode copilot cursor-agent aider qwen".split())
-_PACKAGES: Final = _AGENTS | frozenset((
-    "@anthropic-ai/claude-code", "@openai/codex", "@google/gemini-cli", "opencode-ai", "@github/copilot",
-    "@qwen-code/qwen-code", "aider-chat",
-))  # fmt: skip
-# Programs that run a package, and the words by which others do.
-_RUNNERS: Final = frozenset("npx bunx pnpx uvx".split())
-_RUN_WORDS: Final = frozenset("exec x dlx run tool --".split())
-_RUN_BY_WORD: Final = frozenset("npm pnpm yarn bun uv pipx poetry pdm hatch mise".split())
-# Most command lines name none of them, which one look tells.
-_ANY_AGENT: Final = re.compile("|".join(sorted(_AGENTS)))
-_STOPPERS: Final = frozenset("pkill killall systemctl service launchctl".split())
-_BY_PATTERN: Final = frozenset("pkill killall".split())
-_EVERYONE: Final = "-1"
-_GOVERNOR: Final = "remit"
+# What steers an agent in a folder that is guarded as a whole, where a glob picks names at any depth.
+_STEERING: Final = ("settings.json", "settings.local.json", "hooks", "hooks.json", "config", "config.toml")
 _HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these files outside the assistant.")
 _PRIVATE: Final = Remedy((), "No passport helps here: a person looks at Remit's own files outside the assistant.")
 _START_OUTSIDE: Final = Remedy(
@@ -88,13 +74,14 @@ class GuardEngine:
         """Return the first effect or program that is refused, or that nothing is."""
         action = case.action
         guards = _guards(tuple(self._guarded()))
-        for effect in action.effects:
-            if effect.verb in _CHANGES:
+        for given in action.effects:
+            if given.verb in _CHANGES:
+                effect = given._replace(resource=given.resource.casefold(), picks=given.picks.casefold())
                 if _reaches_private(self._private, effect):
-                    return _refused(effect, "belongs to Remit itself", _PRIVATE)
+                    return _refused(given, "belongs to Remit itself", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
-                    return _refused(effect, "puts this agent under Remit, or holds what does", _HANDS_OFF)
-        agent = _started(action.commands or (), self._own) if guards.paths or guards.anywhere else ""
+                    return _refused(given, "puts this agent under Remit, or holds what does", _HANDS_OFF)
+        agent = started_agent(action.commands or (), *self._own) if guards.paths or guards.anywhere else ""
         if agent:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
@@ -109,13 +96,15 @@ def _refused(effect: Effect, why: str, remedy: Remedy) -> Finding:
 @lru_cache(maxsize=8)
 def _guards(paths: tuple[str, ...]) -> _Guards:
     above: dict[str, list[tuple[str, ...]]] = {}
-    anywhere = tuple(path[2:] for path in paths if path.startswith("**/"))
-    paths = tuple(path for path in paths if path.startswith("/"))
-    for path in paths:
+    # Not every file system tells capital letters from small ones.
+    folded = tuple(path.casefold() for path in paths)
+    absolute = tuple(path for path in folded if path.startswith("/"))
+    for path in absolute:
         names = path.strip("/").split("/")
         for depth in range(len(names)):
             above.setdefault("/" + "/".join(names[:depth]), []).append(tuple(names[depth:]))
-    return _Guards(frozenset(paths), {folder: tuple(below) for folder, below in above.items()}, anywhere)
+    anywhere = tuple(path[2:] for path in folded if path.startswith("**/"))
+    return _Guards(frozenset(absolute), {folder: tuple(below) for folder, below in above.items()}, anywhere)
 
 
 def _lies_within(path: str, paths: frozenset[str]) -> bool:
@@ -130,8 +119,12 @@ def _lies_within(path: str, paths: frozenset[str]) -> bool:
 def _is_anywhere(ends: tuple[str, ...], effect: Effect) -> bool:
     """Tell whether a path is, or lies in, what is guarded in every folder; or is a folder of it that is deleted."""
     path = f"{effect.resource}/"
-    within = any(f"{end}/" in path for end in ends)
-    return within or (effect.verb == "delete" and any(_holds(path, end) for end in ends))
+    if any(f"{end}/" in path for end in ends) or (effect.verb == "delete" and any(_holds(path, end) for end in ends)):
+        return True
+    # Files of a kind, or all of them, are picked in the course of everyday work; a name is picked on purpose.
+    if effect.picks.removeprefix("**/")[:1] in ("", "*"):
+        return False
+    return any(_picked(effect.picks, tuple(end[1:].split("/"))) for end in ends)
 
 
 def _holds(path: str, end: str) -> bool:
@@ -158,9 +151,10 @@ def _reaches(guards: _Guards, effect: Effect, action: Action) -> bool:
 def _replaces(effect: Effect, action: Action) -> bool:
     """Tell whether a write puts something in the place of a folder, instead of working in the one that is there."""
     return not action.by_text and not any(
-        other.beneath and (other.verb, other.resource, other.source) == (effect.verb, effect.resource, effect.source)
+        other.beneath and (other.verb, other.source) == (effect.verb, effect.source)
+        and other.resource.casefold() == effect.resource
         for other in action.effects
-    )
+    )  # fmt: skip
 
 
 def _picked(picks: str, names: tuple[str, ...]) -> bool:
@@ -168,7 +162,16 @@ def _picked(picks: str, names: tuple[str, ...]) -> bool:
     if picks == "**":
         return True
     deep, slash, name = picks.rpartition("/")
-    return any(fnmatchcase(each, name) for each in (names if slash and deep else names[:1]))
+    if slash and deep:
+        return any(fnmatchcase(each, name) for each in (*names, *(_STEERING if _is_folder(names[-1]) else ())))
+    # A wildcard of the shell leaves out hidden names.
+    hidden = name[:1] in ("*", "?") and names[0].startswith(".")
+    return not hidden and fnmatchcase(names[0], name)
+
+
+def _is_folder(name: str) -> bool:
+    """Tell whether a name reads like that of a folder, and not of a file with an ending."""
+    return "." not in name[1:]
 
 
 def _reaches_private(guards: _Guards, effect: Effect) -> bool:
@@ -180,79 +183,5 @@ def _reaches_private(guards: _Guards, effect: Effect) -> bool:
         return False
     if effect.verb == "delete" and not (effect.beneath and effect.picks):
         return True
-    if not effect.picks:
-        return False
-    # At any depth there may be a file of that name in it. A wildcard of the shell leaves out hidden names.
-    hidden = effect.verb == "read" and effect.picks[:1] in "*?"
-    return "/" in effect.picks or any(
-        _picked(effect.picks, names) and not (hidden and effect.picks != "**" and names[0].startswith("."))
-        for names in below
-    )
-
-
-def _started(commands: Iterable[Launched], own: Own) -> str:
-    """Return the agent that a command line would start, or the program of Remit that it would start or stop."""
-    for launched in commands:
-        if _stops(launched.words, own):
-            return _GOVERNOR
-        if not _ANY_AGENT.search(" ".join(launched.words)):
-            continue
-        found = next((word for word in _suspects(launched) if _package(word) in _PACKAGES), "")
-        if found:
-            return found
-    return ""
-
-
-def _stops(words: tuple[str, ...], own: Own) -> bool:
-    """Tell whether a program would stop Remit, as far as its words say: by name, by number, or by a pattern."""
-    name, given = words[0] if words else "", words[1:]
-    if name == "kill":
-        numbers = {abs(int(word)) for word in given if word.removeprefix("-").isdecimal()}
-        return bool(numbers & own.numbers) or given[1:][-1:] == (_EVERYONE,)
-    if name not in _STOPPERS:
-        return False
-    by_pattern = name in _BY_PATTERN and any(_matches(word, own.line) for word in given)
-    return by_pattern or any(_GOVERNOR in word for word in given)
-
-
-def _matches(word: str, line: str) -> bool:
-    """Tell whether a word of `pkill` picks the line of a process; one that cannot be read may pick anything."""
-    if word.startswith("-") or not line:
-        return False
-    try:
-        return re.search(word, line) is not None
-    except re.error:
-        return True
-
-
-def _suspects(launched: Launched) -> Iterator[str]:
-    """Yield the words of a program that may name what is started: its own name, a package, a module."""
-    words = launched.words
-    if not words:
-        return
-    name = words[0].rpartition("/")[2]
-    yield name
-    if not launched.plain:
-        # What it does with its words is not known.
-        yield from (word.rpartition("/")[2] for word in words[1:])
-    if words[1:2] == ("-m",):
-        yield from words[2:3]
-    elif name in _RUNNERS or (name in _RUN_BY_WORD and words[1:2] and words[1] in _RUN_WORDS):
-        yield from _packages(words[1:])
-
-
-def _packages(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield the words that may name the package to run: the first that is no option, and values of those before."""
-    after_option = False
-    for word in words:
-        yield word.partition("=")[2] if word.startswith("-") else word
-        if not (word.startswith("-") or after_option or word in _RUN_WORDS):
-            return
-        after_option = word.startswith("-") and "=" not in word
-
-
-def _package(word: str) -> str:
-    """Return a package's name without what may follow: `@scope/name@1.2`, `name==1.2`, `name[extra]`, `name.module`."""
-    before, at, _ = word.rpartition("@")
-    name = before if at and before else word
-    return name if name.startswith("@") else name.partition("==")[0].partition("[")[0].partition(".")[0]
+    # At any depth there may be a file of that name in it.
+    return bool(effect.picks) and ("/" in effect.picks or any(_picked(effect.picks, names) for names in below))

@@ -116,7 +116,7 @@ def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
         removed = Change("forbidden_tools", "remove", naming)
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {tool[:_SHOWN]!r}", removed)
     if mission.forbidden_tools and action.commands is not None:
-        yield from _forbidden_programs(mission, tool, action.commands)
+        yield from _forbidden_programs(mission, action, action.commands)
     if names_tool(mission.allowed_tools, tool) is not None:
         return
     # Only what was signed may say where a relative path starts.
@@ -131,15 +131,18 @@ def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
         yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
 
 
-def _forbidden_programs(mission: Mission, tool: str, commands: Iterable[Launched]) -> Iterator[_Refusal]:
-    forbidden = named_programs(mission.forbidden_tools, tool, None)
+def _forbidden_programs(mission: Mission, action: Action, commands: Iterable[Launched]) -> Iterator[_Refusal]:
+    forbidden = named_programs(mission.forbidden_tools, action.tool, None)
     found = tuple(forbidding(forbidden, commands)) if forbidden else ()
     if found:
         removed = Change("forbidden_tools", "remove", tuple(dict.fromkeys(named.entry for named, _ in found)))
-        first, launched = found[0]
+        first, launched = next((pair for pair in found if pair[1].words), found[0])
         runs = "runs" if launched.words and not launched.more else "may run"
         said = " ".join(first.words)
-        yield _Refusal("tool_forbidden", f"it {runs} {said[:_SHOWN]!r}, which the passport forbids", removed)
+        reason = f"it {runs} {said[:_SHOWN]!r}, which the passport forbids"
+        # Where nobody knows what is run, no program is to blame.
+        doubt = None if launched.words else next((doubt for doubt in action.doubts if doubt.unbounded), None)
+        yield _Refusal("tool_forbidden", f"{_doubted(doubt).reason}; so {reason}" if doubt else reason, removed)
 
 
 def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> Iterator[_Refusal]:

@@ -33,6 +33,8 @@ _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_comm
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 # Roles of text that is run.
 _RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
+# Roles of arguments that say what a tool works on.
+_NAMING_ROLES: Final = _RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
 _MAX_INNER_JSON: Final = 65_536
 _MAX_INNER_DEPTH: Final = 4
@@ -151,6 +153,8 @@ class _Reading:
                 break
         self._enter(arguments)
         self._check_text(arguments)
+        if self.tool is not None and self.tool.required:
+            self._check_required(arguments)
         for argument in arguments:
             if argument.role not in _DIRECTORY_ROLES:
                 for base in self.bases:
@@ -199,6 +203,12 @@ class _Reading:
                 text = argument.value if not argument.role and not is_command_name(argument.name) else None
                 if argument.name and isinstance(text, str) and text.strip():
                     self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
+
+    def _check_required(self, arguments: list[Argument]) -> None:
+        """Doubt a call that names nothing to work on, under any name."""
+        if not any(argument.role in _NAMING_ROLES or (argument.name and not argument.role) for argument in arguments):
+            named = next((place for place, role in self.roles.items() if role in _NAMING_ROLES), "")
+            self.trace.doubt(named, "it is missing")
 
     def target(self, effects: tuple[Effect, ...]) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""

@@ -24,6 +24,7 @@ VERBS: Final[dict[str, tuple[Verb, ...]]] = {
     "edit": ("read", "write"),
     "delete": ("delete",),
     "move": ("read", "delete"),
+    "clear": ("delete", "write"),
 }
 _GLOB: Final = re.compile(r"[*?\[]")
 # Devices that hold nothing and lead nowhere.
@@ -44,6 +45,8 @@ class Trace:
         self.launches = Launches()
         # The program that is being judged touches whatever is beneath a directory that it is given.
         self.spreads = False
+        # Wildcards pick hidden names too.
+        self.hidden = False
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
@@ -71,10 +74,10 @@ class Trace:
         elif effect.verb in ("setenv", "escalate"):
             self.side_effects.add("state_change" if effect.verb == "escalate" else "none")
 
-    def doubt(self, word: str, reason: str, *, unbounded: bool = False) -> None:
-        """Note that something cannot be determined."""
+    def doubt(self, word: str, reason: str, *, unbounded: bool = False, starts: bool = True) -> None:
+        """Note that something cannot be determined; `starts` where that may be a program."""
         self._doubts[Doubt("target_unknown", word[:120], reason, unbounded)] = None
-        if unbounded:
+        if unbounded and starts:
             self.launches.doubt()
 
     def unparsed(self, word: str, reason: str) -> None:
@@ -129,7 +132,7 @@ class Trace:
             self._touch_matches(role, look.path, names, fixed, source)
 
     def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
-        picks = _picks(names[fixed:])
+        picks = _picks(names[fixed:], hidden=self.hidden)
         self.touch_beneath(role, folder, source, picks)
         if ".." in names[:fixed]:
             # Some tools cut `..` from the text before they look for links: both places must do.
@@ -204,9 +207,9 @@ class Trace:
             self.add(Effect("send" if sends else "contact", url.text, source))
 
 
-def _picks(names: list[str]) -> str:
+def _picks(names: list[str], *, hidden: bool) -> str:
     """Return what a glob picks beneath its fixed part, as `Effect` says; brackets are not read alike everywhere."""
     last = names[-1]
     if last in ("", "**") or "[" in last:
         return "**"
-    return last if len(names) == 1 else f"**/{last}"
+    return last if len(names) == 1 and not hidden else f"**/{last}"

@@ -107,7 +107,7 @@ def test_a_script_that_runs_what_it_finds_or_is_not_understood_is_a_doubt(script
         ("sed -ne 'w /etc/x' a", {"read /work/app/a", "write /etc/x"}),
         ("sed --expression='w /etc/x' a", {"read /work/app/a", "write /etc/x"}),
         ("sed -i p a", {"read /work/app/a", "write /work/app/a"}),
-        ("sed -i.bak p a", {"read /work/app/a", "write /work/app/a"}),
+        ("sed -i.bak p a", {"read /work/app/a", "write /work/app/a", "write /work/app/a.bak"}),
         ("sed p -i a", {"read /work/app/a", "write /work/app/a"}),
         ("sed --in-place p a", {"read /work/app/a", "write /work/app/a"}),
         ("sed -Ei p /etc/x", {"read /etc/x", "write /etc/x"}),

@@ -23,7 +23,8 @@ __all__ = ["BUILTINS"]
 _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G -L -N -O -S".split())
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())
-_SHOPT: Final = frozenset("globstar dotglob".split())
+_HIDDEN_TOO: Final = "dotglob"
+_SHOPT: Final = frozenset(("globstar", _HIDDEN_TOO))
 
 
 def _nothing(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -87,6 +88,7 @@ def _shopt(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     for field in fields:
         if field.kind != "exact" or not (field.text in ("-s", "-u", "-q", "-p") or field.text in _SHOPT):
             run.trace.doubt(field.source, "a setting of the shell that changes how commands are read", unbounded=True)
+        run.trace.hidden |= field.text == _HIDDEN_TOO
     return after(world)
 
 
@@ -170,7 +172,8 @@ def _flagged(letters: str) -> "Builtin":
     def builtin(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         for field in fields:
             if field.kind != "exact" or not known.match(field.text) or _refuses(field.text, letters):
-                run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
+                reason = "this use of a builtin is not known here"
+                run.trace.doubt(field.source, reason, unbounded=True, starts=False)
         return after(world)
 
     return builtin

@@ -35,8 +35,6 @@ _READS: Final = frozenset(("<", "<>", "<&"))
 _KEEP_CONTENT: Final = frozenset(
     "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
-# They touch whatever is in a directory, and not what belongs together as a project.
-_SPREADERS: Final = frozenset("chmod chown chgrp setfacl tar gtar bsdtar unzip 7z cpio rsync patch".split())
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
 _GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
@@ -290,7 +288,7 @@ class Commands(Notes):
         invocation = Invocation(self, world, known)
         verb = rest[0].text if rest else ""
         patches = base == "git" and verb in ("apply", "am")
-        self._keeping, self.trace.spreads = base in _KEEP_CONTENT, base in _SPREADERS or patches
+        self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before, outer, self._read = self.changes.snapshot(), self._read, set()
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
@@ -323,6 +321,7 @@ class Commands(Notes):
         """Note that a file of the project is run, and every argument that reads like a path."""
         look = self.file("read", name, world.cwd)
         if look is not None:
+            self.trace.launches.runs(look.path)
             self.changes.run(look.path, name.source)
         self.note_code()
         self.arguments_of_code(rest, world.cwd)

@@ -50,6 +50,8 @@ def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None
 
 def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Note that a variable is set for a program; None stands for a value that is not known."""
+    # Setting it lets wildcards pick hidden names.
+    run.trace.hidden |= name == "GLOBIGNORE"
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
             run.trace.touch("read", directory, cwd, source)

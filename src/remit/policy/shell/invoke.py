@@ -9,8 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.files import Look, without_dots
+from msgspec import structs
+
+from remit.policy.files import Look
 from remit.policy.paths import join
+from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.roles import note_package, play, run_text
@@ -37,6 +40,12 @@ class Invocation:
         self.output = Output()
         # Whether data leaves with what is contacted.
         self.sends = False
+        # It only looks, whatever it would do without the option that says so.
+        self.looks = False
+        # What the old file gets behind its name when it is written anew.
+        self.suffix = ""
+        # Behind `--` there are only paths.
+        self.dashed = False
         # What a script given as text sees as its parameters.
         self.positional: Sequence[Field] | None = ()
 
@@ -51,12 +60,21 @@ class Invocation:
             arguments = parse_arguments(program, fields)
             self.program = program
             # Where `--` stands among them, which one comes first is not certain.
-            dashed = any(field.text == "--" for field in fields)
-            self.positional = None if dashed else arguments.operands[1:]
+            self.dashed = any(field.text == "--" for field in fields)
+            self.positional = None if self.dashed else arguments.operands[1:]
+            self.looks = self._only_looks(program, arguments, fields)
+            self.trace.spreads = program.spreads and not self.looks
             self.sends = program.sends or arguments.has(program.sends_if)
             self._check_words(program, arguments, fields)
             self._options(program, arguments)
             self._rest(program, arguments)
+
+    @staticmethod
+    def _only_looks(program: Program, arguments: Arguments, fields: Sequence[Field]) -> bool:
+        """Tell whether an option keeps it from changing anything; some programs take no options behind a file."""
+        if not arguments.has(program.looks_if) or arguments.unknown:
+            return False
+        return parse_arguments(structs.replace(program, posix=True), fields).has(program.looks_if)
 
     def _check_words(self, program: Program, arguments: Arguments, fields: Sequence[Field]) -> None:
         """Doubt words whose meaning is not known, and what is missing."""
@@ -102,6 +120,7 @@ class Invocation:
     def _subcommand(self, program: Program, arguments: Arguments) -> None:
         if not arguments.operands:
             if program.default:
+                self._touches(program, arguments)
                 self.judge(program.sub[program.default], ())
             elif not arguments.options:
                 self._facts(program, arguments)
@@ -126,8 +145,8 @@ class Invocation:
             else:
                 play(self, role, field)
             coded = coded or role == "code"
-        if program.into and len(given) > 1:
-            self._land(given)
+        if given and program.into and (len(given) > 1 or arguments.has(program.into_by)):
+            land(self, program, arguments, given)
         if tool:
             self._tool(program, command)
         elif command:
@@ -159,6 +178,7 @@ class Invocation:
 
     def _tool(self, program: Program, words: Sequence[Field]) -> None:
         """Note a tool of the project's packages: by its own table where there is one."""
+        self.trace.launches.runs(words[0].text)
         name = re.sub(r"(?<=.)@[^/]*\Z", "", words[0].text).rpartition("/")[2]
         if words[0].kind == "exact" and known_program(name) is not None:
             self.run.command(
@@ -181,52 +201,11 @@ class Invocation:
             return
         run_text(self, program.stdin, Field(given.text, "exact", program.name))
 
-    def _land(self, given: Sequence[tuple[str, Field]]) -> None:
-        """Note the files that land in a directory: a link of that name would lead them elsewhere."""
-        *sources, (_, target) = given
-        if target.kind != "exact":
-            return
-        look = self.trace.files.look(join(self.cwd or "/", target.text))
-        for _, source in sources:
-            if source.kind != "exact":
-                if look.is_directory:
-                    self.trace.touch_beneath("write", look.path, source.source)
-                continue
-            name = source.text.rstrip("/").rpartition("/")[2]
-            lands = look.is_directory and name not in ("", ".", "..")
-            if lands:
-                self.trace.touch("write", f"{look.path}/{name}", None, source.source)
-            self._unfold(source, f"{look.path}/{name}" if lands else look.path)
-            if look.is_directory:
-                # A link below the target would lead what is written elsewhere.
-                self.trace.follow_links(f"{look.path}/{name}" if lands else look.path, source.source, role="write")
-            self.run.changes.alias(f"{look.path}/{name}" if lands else look.path, self._stands_for(source))
-
-    def _unfold(self, source: Field, landing: str) -> None:
-        """Note that a folder brings what it holds; one that is not there yet may be made by the same script."""
-        look = self.trace.files.look(join(self.cwd or "/", source.text))
-        if self.trace.files.sees and (look.is_directory or not look.exists):
-            self.trace.touch_beneath("write", landing, source.source)
-
-    def _stands_for(self, source: Field) -> str | None:
-        """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
-        path = join(self.cwd or "/", source.text)
-        look = self.trace.files.look(path)
-        survey = self.trace.survey(look.path) if look.is_directory else None
-        plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
-        made = any(name.startswith(path + "/") for name in self.run.changes.aliases)
-        return path if plain and not made and not self.run.changes.crosses(path, upwards=False) else None
-
     def _facts(self, program: Program, arguments: Arguments) -> None:
         trace = self.trace
         if program.privilege:
             self.run.escalate(program.name)
-        also = [effect for name, effects in program.touches_if.items() if arguments.has((name,)) for effect in effects]
-        for effect in (*program.touches, *also):
-            role, _, path = effect.partition(" ")
-            look = trace.touch(role, self._home(path), self.cwd, program.name)
-            if look is not None and effect in also:
-                self._download(arguments, look.path)
+        self._touches(program, arguments)
         local = (
             program.unless_local
             and arguments.operands
@@ -246,6 +225,17 @@ class Invocation:
         if follows:
             self._follow(program, arguments)
 
+    def _touches(self, program: Program, arguments: Arguments) -> None:
+        also = [effect for name, effects in program.touches_if.items() if arguments.has((name,)) for effect in effects]
+        for effect in (*program.touches, *also):
+            role, _, path = effect.partition(" ")
+            look = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
+            if look is not None and effect in also and role == "write":
+                self._download(arguments, look.path)
+
+    def _role(self, role: str) -> str:
+        return "read" if self.looks else role
+
     def _download(self, arguments: Arguments, folder: str) -> None:
         """Note the files that are named like the last part of the URLs."""
         for field in arguments.operands:
@@ -262,7 +252,7 @@ class Invocation:
         files = [
             field
             for role, field in roles(program, arguments)
-            if role in ("read", "edit", "move") and field.kind == "exact"
+            if role.rpartition(":")[2] in ("read", "edit", "move") and field.kind == "exact"
         ]
         for field in files or [Field(".", "exact", program.name)]:
             look = self.trace.files.look(join(self.cwd or "/", field.text))
@@ -271,6 +261,7 @@ class Invocation:
 
     def _module(self, program: Program, field: Field, rest: Sequence[Field]) -> None:
         """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
+        self.trace.launches.runs(field.text)
         sub = program.sub_modules.get(field.text) if field.kind == "exact" else None
         if sub is not None:
             self.judge(sub, rest)
@@ -281,7 +272,11 @@ class Invocation:
 
     def file(self, role: str, field: Field) -> Look | None:
         """Note that a file is touched."""
-        return self.run.file(role, field, self.cwd)
+        look = self.run.file(self._role(role), field, self.cwd)
+        if self.suffix and role in ("write", "edit") and (look is None or not look.is_directory):
+            text = backup_name(field.text, self.suffix) if field.kind in ("exact", "pattern") else field.text
+            self.run.file("write", field._replace(text=text, picks=f"**/*{self.suffix}"), self.cwd)
+        return look
 
     def exists(self, text: str) -> bool:
         """Tell whether a file of that name is there."""

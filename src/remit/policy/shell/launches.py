@@ -26,6 +26,7 @@ _NAMELESS: Final = Launched()
 _MAX_WORDS: Final = 16
 # Longer than any entry of a passport.
 _MAX_WORD: Final = 256
+_MAX_PATH: Final = 4096
 
 _Carriers: TypeAlias = tuple[tuple[str, ...], ...]
 
@@ -33,7 +34,7 @@ _Carriers: TypeAlias = tuple[tuple[str, ...], ...]
 class _Started:
     """A program, and what turned out while its words were judged."""
 
-    __slots__ = ("carriers", "carries", "doubtful", "name", "outer", "rest", "subs")
+    __slots__ = ("carriers", "carries", "doubtful", "name", "outer", "rest", "runs", "subs")
 
     def __init__(self, name: str, rest: Sequence[Field], carriers: _Carriers, outer: "_Started | None") -> None:
         self.name = name
@@ -41,6 +42,7 @@ class _Started:
         self.carriers = carriers
         self.outer = outer
         self.subs: tuple[str, ...] = ()
+        self.runs: tuple[str, ...] = ()
         # Something about it is not known: an option may change what it runs.
         self.doubtful = False
         # What it starts was judged.
@@ -61,7 +63,7 @@ class _Started:
             return _NAMELESS
         plain = (self.name, *self.subs) if not self.doubtful else ()
         carrier = self.carries and " ".join(plain) in _CARRIERS
-        return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier)
+        return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs)
 
     def carriers_of(self, name: Field | None) -> _Carriers:
         """Return the words before a program that this one starts, after those of what started this one."""
@@ -113,6 +115,11 @@ class Launches:
         """Note which of its commands the program is given."""
         if self._current is not None:
             self._current.subs += (word,)
+
+    def runs(self, text: str) -> None:
+        """Note what the program is told to run: a file, a module, a package."""
+        if self._current is not None:
+            self._current.runs += (text[:_MAX_PATH],)
 
     def enter(self, name: Field | None = None) -> _State:
         """Go into what the current program starts, one named program or a script; return what `leave` needs."""

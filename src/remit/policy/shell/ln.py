@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.paths import join
+from remit.policy.shell.landing import backup_name
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.world import Field
 
@@ -33,6 +34,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
     *sources, last = [*arguments.operands, folder] if folder else (arguments.operands or (Field("", "exact", "ln"),))
     if not sources:
         sources, last = [last], Field(".", "exact", "ln")
+    suffix = names.get("-S") or names.get("--suffix")
     place = invocation.file("write", last)
     inside = place is not None and place.is_directory
     for source in sources:
@@ -50,6 +52,8 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
         link = f"{place.path}/{name}" if inside else place.path
         if inside:
             invocation.trace.touch("write", link, None, last.source)
+        if suffix:
+            invocation.run.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
         if symbolic and not source.text.startswith("/"):
             # A relative link starts at the directory it stands in.
             target = join(link.rpartition("/")[0] or "/", source.text)

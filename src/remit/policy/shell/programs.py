@@ -66,6 +66,13 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     privilege: bool = False
     # Files land in the last operand under their own names, where that is a directory.
     into: bool = False
+    # Options that name the directory in which they land, and those with which the last operand is never one.
+    into_by: tuple[str, ...] = ()
+    not_into: tuple[str, ...] = ()
+    # It touches whatever is in a directory, and not what belongs together as a project.
+    spreads: bool = False
+    # Options with which it only looks; they count before the first operand.
+    looks_if: tuple[str, ...] = ()
     # Judged by another program's table.
     program: str = ""
     # Refused unless one of these options is given.
@@ -227,6 +234,16 @@ class _Sorter:
             self.options.append((name, "", None))
         else:
             self.unknown.append(field)
+            self._shortened(field, name, attached)
+
+    def _shortened(self, field: Field, name: str, attached: Field | None) -> None:
+        """Sort the beginning of a long option as that option too: many programs take it for one."""
+        flags = () if self.program.flags == "any" else self.program.flags
+        meant = [known for known in (*self.program.options, *flags) if name[3:] and known.startswith(name)]
+        if len(meant) == 1 and meant[0] in self.program.options:
+            self._valued(field, meant[0], attached)
+        elif len(meant) == 1:
+            self.options.append((meant[0], "", attached))
 
     def _abbreviates(self, name: str) -> bool:
         """Tell whether a long option may be the beginning of one that matters."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from remit.policy.shell.environment import judge_variable
+from remit.policy.shell.git import git_key, listed, pathspec, restored, revision
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.variables import SHELL_SETTINGS
 from remit.policy.shell.world import Field, as_value
@@ -21,16 +22,6 @@ __all__ = ["ROLES", "Player", "note_package", "play", "run_text"]
 
 Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
-# Configuration of git that cannot make it run anything.
-_GIT_KEYS: Final = re.compile(
-    r"(?:user\.(?:name|email|signingkey)|init\.defaultbranch|pull\.(?:rebase|ff)|push\.(?:default|autosetupremote)|fetch\.prune"
-    r"|core\.(?:autocrlf|eol|filemode|ignorecase|quotepath|safecrlf|longpaths|abbrev|bare|precomposeunicode|symlinks)"
-    r"|merge\.(?:conflictstyle|ff|stat)|rebase\.(?:autostash|autosquash)|color\.[a-z.]+|commit\.(?:gpgsign|verbose)"
-    r"|tag\.gpgsign|diff\.(?:renames|colormoved|algorithm|mnemonicprefix)|branch\.[^\s=]+\.(?:merge|rebase|remote|description)"
-    r"|rerere\.enabled|advice\.[a-z]+|log\.[a-z]+|status\.[a-z]+|column\.ui|help\.autocorrect|gc\.(?:auto|autodetach|pruneexpire|reflogexpire)|format\.pretty"
-    r"|remote\.[^\s=]+\.(?:fetch|prune|push)|safe\.directory|worktree\.[a-z]+)\Z",
-    re.IGNORECASE,
-)
 _MAX_MATCHED: Final = 512
 _PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?")
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
@@ -71,8 +62,10 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     elif field.kind != "exact" or field.text.startswith("/dev/"):
         invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
     else:
+        invocation.trace.launches.runs(field.text)
         look = invocation.file("read", field)
         if look is not None:
+            invocation.trace.launches.runs(look.path)
             invocation.run.changes.run(look.path, field.source)
     invocation.run.note_code()
 
@@ -130,30 +123,6 @@ def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
         play(invocation, wanted[name], field._replace(text=value))
 
 
-def _revision(invocation: "Invocation", form: str, field: Field) -> None:
-    """A revision is data; a word that reads like a path, or exists as one, is read."""
-    if field.kind == "unknown":
-        invocation.trace.doubt(field.source, "it may be a path")
-        return
-    text = field.text
-    upward = text.startswith(("/", "~", "../", "./")) or "/../" in text or text == ".."
-    if field.kind != "exact" or upward or invocation.exists(text):
-        invocation.file("read", field)
-
-
-def _restored(invocation: "Invocation", form: str, field: Field) -> None:
-    """A revision, or a path that is overwritten with what it was in one."""
-    _revision(invocation, form, field)
-    if field.kind == "exact" and (field.text.startswith(".") or invocation.exists(field.text)):
-        # Its content comes out of the repository, not from the script.
-        invocation.trace.touch("write", field.text, invocation.cwd, field.source)
-
-
-def _git_key(invocation: "Invocation", form: str, field: Field) -> None:
-    if field.kind != "exact" or not _GIT_KEYS.match(field.text):
-        invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
-
-
 def _name(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a part of a file name, which must not lead to another directory."""
     if field.kind != "exact" or "/" in field.text:
@@ -165,9 +134,38 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
         invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
     else:
-        look = invocation.file("write", field._replace(text=f"{field.text}-"))
-        if look is not None:
-            invocation.run.changes.filled.add(look.path.rpartition("/")[0])
+        invocation.file("write", field._replace(text=f"{field.text}*", kind="pattern"))
+
+
+def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note what the old file gets behind its name when it is written anew."""
+    if field.kind != "exact" or not field.text or "/" in field.text:
+        reason = f"{invocation.program.name} may put the old file elsewhere"
+        invocation.trace.doubt(field.source, reason, unbounded=True)
+    if field.kind == "exact":
+        invocation.suffix = field.text
+
+
+def _packed(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file that is packed or unpacked: what comes out has the name without its ending."""
+    invocation.file(form, field)
+    matches = invocation.trace.files.expand(invocation.cwd or "/", field.text) if field.kind == "pattern" else None
+    for text in (field.text,) if field.kind == "exact" else matches or ():
+        name, dot, _ = text.rpartition(".")
+        if dot and name.rpartition("/")[2]:
+            invocation.file("write", field._replace(text=name, kind="exact"))
+
+
+def _script(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file of code in a little language: the text of one would be judged, but nobody looks into files."""
+    invocation.file("read", field)
+    _opaque(invocation, form, field)
+
+
+def _started(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a program of the project's packages that is started by its name."""
+    invocation.trace.launches.runs(field.text)
+    revision(invocation, form, field)
 
 
 def _source(invocation: "Invocation", form: str, field: Field) -> None:
@@ -307,11 +305,12 @@ ROLES: Final[dict[str, Player]] = {
     "data": _data,
     "data@read": _at_file,
     "env": _env,
-    "git_key": _git_key,
+    "git_key": git_key,
     "go_package": _go_package,
     "host": _host,
     "hostpath": _hostpath,
     "keyed": _keyed,
+    "listed": listed,
     "make_word": _make_word,
     "match": _match,
     "module": _data,
@@ -319,13 +318,18 @@ ROLES: Final[dict[str, Player]] = {
     "name": _name,
     "opaque": _opaque,
     "package": note_package,
+    "packed": _packed,
     "paths": _paths,
+    "pathspec": pathspec,
     "prefix": _prefix,
     "remote": _remote,
-    "restored": _restored,
-    "revision": _revision,
+    "restored": restored,
+    "revision": revision,
+    "script": _script,
     "shell_setting": _setting,
     "source": _source,
+    "started": _started,
+    "suffix": _suffix,
     "test": _test,
     "url": _url,
 }

@@ -155,6 +155,8 @@ def _let(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 
 def _printf(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    if fields and fields[0].kind == "exact" and fields[0].text == "--":
+        return after(world, output=Output(_printed(fields[1:])))
     first = fields[0] if fields else Field("", "exact", "printf")
     if first.kind == "exact" and first.text == "-v" and len(fields) > 1:
         name = fields[1]
@@ -162,7 +164,7 @@ def _printf(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             run.trace.doubt(name.source, "a variable whose name is not known before it runs", unbounded=True)
         return after(world.with_variable(name.text, Mystery("any", "", "printf")))
     if (first.kind == "unknown" and not first.text) or first.text.startswith("-"):
-        run.trace.doubt(first.source, "it may be an option of printf", unbounded=True)
+        run.trace.doubt(first.source, "it may be an option of printf", unbounded=True, starts=False)
     return after(world, output=Output(_printed(fields)))
 
 

@@ -1,0 +1,76 @@
+"""Where copies and new names land: which files they write, what a folder brings, and what they stand for from then on.
+
+A file lands in a directory under its own name. A directory that is named by an option is one whatever is there; with
+other options the target is never one, and what is copied takes its place.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remit.policy.files import without_dots
+from remit.policy.paths import join
+from remit.policy.shell.programs import Arguments, Program
+from remit.policy.shell.world import Field
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["backup_name", "land"]
+
+
+def land(invocation: "Invocation", program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
+    """Note the files that land: a link of that name would lead them elsewhere."""
+    *sources, target = [field for _, field in given]
+    named = [value for name, _, value in arguments.options if name in program.into_by and value is not None]
+    if named:
+        sources, target = [*sources, target], named[-1]
+    if target.kind != "exact":
+        return
+    folder = invocation.trace.files.look(join(invocation.cwd or "/", target.text))
+    inside = bool(named) or (folder.is_directory and not arguments.has(program.not_into))
+    for source in sources:
+        if source.kind != "exact":
+            if inside:
+                invocation.trace.touch_beneath("write", folder.path, source.source)
+            continue
+        name = source.text.rstrip("/").rpartition("/")[2]
+        lands = inside and name not in ("", ".", "..")
+        _land_at(invocation, source, f"{folder.path}/{name}" if lands else folder.path, lands=lands)
+
+
+def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool) -> None:
+    trace = invocation.trace
+    if lands:
+        trace.touch("write", path, None, source.source)
+        if invocation.suffix:
+            trace.touch("write", backup_name(path, invocation.suffix), None, source.source)
+    _unfold(invocation, source, path)
+    if lands or trace.files.look(path).is_directory:
+        # A link below the target would lead what is written elsewhere.
+        trace.follow_links(path, source.source, role="write")
+    invocation.run.changes.alias(path, _stands_for(invocation, source))
+
+
+def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
+    """Note that a folder brings what it holds; one that is not there yet may be made by the same script."""
+    files = invocation.trace.files
+    look = files.look(join(invocation.cwd or "/", source.text))
+    if files.sees and (look.is_directory or not look.exists):
+        invocation.trace.touch_beneath("write", landing, source.source)
+
+
+def _stands_for(invocation: "Invocation", source: Field) -> str | None:
+    """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
+    path = join(invocation.cwd or "/", source.text)
+    look = invocation.trace.files.look(path)
+    survey = invocation.trace.survey(look.path) if look.is_directory else None
+    plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
+    changes = invocation.run.changes
+    made = any(name.startswith(path + "/") for name in changes.aliases)
+    return path if plain and not made and not changes.crosses(path, upwards=False) else None
+
+
+def backup_name(text: str, suffix: str) -> str:
+    """Return the name that the old file gets: with the suffix, or what a suffix with stars makes of it."""
+    folder, slash, name = text.rpartition("/")
+    return folder + slash + (suffix.replace("*", name) if "*" in suffix else name + suffix)
