@@ -44,8 +44,8 @@ def test_a_command_tells_by_a_header_that_it_is_not_the_hub_that_answers(old_wor
 
 def test_no_calls_run_when_the_hub_does_not_answer_in_time(world: Governed) -> None:
     world.protect()
-    world.hurry()
     world.stop()
+    world.hurry()
     with socket.create_server(("127.0.0.1", world.hub.port)):
         assert play(world, script=Script([[bash("echo 1 > shell")]])).made == set()
 

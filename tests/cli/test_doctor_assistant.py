@@ -1,6 +1,9 @@
 """`remit doctor ASSISTANT`: a protection that works passes, and each thing that breaks it is found; signed."""
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ NAMES = [
     "hub",
     "token",
     "canary",
+    "others",
     "processes",
     "evidence",
     "signed",
@@ -174,19 +178,55 @@ def test_a_command_in_the_name_of_a_protection_is_not_run(protected: Protected, 
     assert not (protected.folder / "ran").exists()
 
 
-def test_what_others_have_added_to_the_settings_does_not_matter(protected: Protected, scene: Scene) -> None:
+def test_settings_that_others_have_changed_are_a_warning_until_it_is_protected_again(
+    protected: Protected, scene: Scene
+) -> None:
     protected.protect()
     protected.edit(lambda settings: settings.update(model="opus"))
+    assert states(protected.checks(), "registration", "canary") == ["warning", "ok"]
+    protected.protect()
     assert states(protected.checks(), "registration", "canary") == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("name", ["settings.json", "settings.local.json"])
-def test_hooks_that_are_turned_off_are_a_problem(protected: Protected, scene: Scene, name: str) -> None:
+def hooks_elsewhere(settings: dict[str, Any]) -> None:
+    settings["hooks_off"] = settings.pop("hooks")
+
+
+def dropped_as_a_whole(settings: dict[str, Any]) -> None:
+    settings["permissions"] = 5
+
+
+@pytest.mark.parametrize("change", [hooks_elsewhere, dropped_as_a_whole])
+def test_settings_that_the_assistant_does_not_take_are_a_problem(
+    protected: Protected, scene: Scene, change: Callable[[dict[str, Any]], None]
+) -> None:
     protected.protect()
-    path = protected.folder / ".claude" / name
-    settings = json.loads(path.read_bytes()) if path.exists() else {}
-    path.write_text(json.dumps({**settings, "disableAllHooks": True}), encoding="utf-8")
+    protected.edit(change)
+    assert protected.checks(STATE)["registration"]["state"] == "problem"
+
+
+def test_hooks_of_others_that_can_change_a_call_are_a_warning(protected: Protected, scene: Scene) -> None:
+    protected.protect()
+    theirs = {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}]}}
+    path = protected.folder / ".claude" / "settings.json"
+    path.write_text(json.dumps(theirs), encoding="utf-8")
+    assert states(protected.checks(), "others", "registration") == ["warning", "ok"]
+
+
+def test_hooks_that_are_turned_off_are_a_problem(protected: Protected, scene: Scene) -> None:
+    protected.protect()
+    protected.edit(lambda settings: settings.update(disableAllHooks=True))
     assert protected.checks(STATE)["settings"]["state"] == "problem"
+
+
+def test_a_program_that_does_not_tell_its_version_gets_hooks_that_all_versions_block_by(
+    protected: Protected, scene: Scene
+) -> None:
+    protected.protect(HTTP)
+    protected.program.write_text("#!/bin/sh\necho 9.9.9\n", encoding="ascii")
+    assert protected.checks(STATE)["version"]["state"] == "problem"
+    run(protected.home, "protect", "claude-code", "--scope", str(protected.folder), "--no-start")
+    assert states(protected.checks(), "version", "canary") == ["warning", "ok"]
 
 
 def test_a_version_that_lets_calls_run_when_a_hook_fails_is_a_problem(protected: Protected, scene: Scene) -> None:
@@ -195,10 +235,21 @@ def test_a_version_that_lets_calls_run_when_a_hook_fails_is_a_problem(protected:
     assert protected.checks(STATE)["version"]["state"] == "problem"
 
 
-def test_a_token_that_is_new_since_is_a_problem(protected: Protected, scene: Scene) -> None:
-    protected.protect()
-    run(protected.home, "token", "hub", "--rotate")
-    assert protected.checks(STATE)["token"]["state"] == "problem"
+@pytest.mark.parametrize("version", [HTTP, COMMAND])
+def test_a_token_that_is_new_since_is_a_problem_that_the_hub_is_told_about_first(
+    protected: Protected, scene: Scene, version: str
+) -> None:
+    protected.protect(version)
+    new = run(protected.home, "token", "hub", "--rotate").stdout.strip()
+    for _ in range(2):
+        token = protected.checks(STATE)["token"]
+        assert (token["state"], f"kill -HUP {scene.hub.pid}; then" in token["advice"]) == ("problem", True)
+        protected.protect(version)
+    os.kill(scene.hub.pid, signal.SIGHUP)
+    deadline = time.monotonic() + 10
+    while scene.hub.ask("GET", "/v1/status", x_service_hub_token=new).status != 200:
+        assert time.monotonic() < deadline
+    assert states(protected.checks(), "token", "canary") == ["ok", "ok"]
 
 
 def test_shared_settings_need_the_token_in_the_environment(

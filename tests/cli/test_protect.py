@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import Result
 
+import remit
 from remit.adapters.protection.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
+from remit.cli.protect_reach import steering
 from remit.ledger.home import open_home
 from tests.cli.running import piped, run
 from tests.hub.service import Hub, running
@@ -179,6 +181,79 @@ def test_wherever_it_is_started_the_folder_is_left_open(desk: Desk) -> None:
     assert (told["folder"], told["mission"]["cwd"], told["mission"]["resource_scope"]) == (None, None, ["."])
 
 
+def test_a_profile_that_lies_around_is_not_taken_for_all_folders(desk: Desk, tmp_path: Path) -> None:
+    (desk.project / "REMIT.md").write_text(PROFILE)
+    machine = ("--managed-dir", str(tmp_path / "machine"))
+    for level in (("--settings", "user"), ("--settings", "managed", *machine)):
+        assert desk.told(*level)["profile"] == "template safe-coding"
+        assert desk.told(*level, "--profile", "REMIT.md")["mission"]["mission"] == "Count the lines"
+
+
+def test_a_profile_cannot_widen_the_folder_that_is_protected(desk: Desk) -> None:
+    (desk.project / "inner").mkdir()
+    (desk.project / "link").symlink_to("/etc")
+    for folder, code in (("./inner", DONE), ("./link", USAGE), ("../project", USAGE), ("/", USAGE)):
+        (desk.project / "REMIT.md").write_text(f"Folder: {folder}\n{PROFILE}")
+        assert desk.protect().exit_code == code
+
+
+def test_every_place_and_host_of_a_profile_is_shown(desk: Desk) -> None:
+    sites = [f"site{number}.example" for number in range(20)]
+    lines = "".join(f"- Reach {site}\n" for site in sites)
+    (desk.project / "REMIT.md").write_text(f"{PROFILE}- Use /opt/data\n{lines}")
+    shown = desk.protect().stdout
+    assert all(words in shown for words in ("/opt/data", *sites))
+
+
+def test_a_changed_mission_reaches_sessions_that_run(desk: Desk) -> None:
+    said = asked(desk.project, "Read", file_path=str(desk.project / "a"))
+    with running(desk.home) as hub:
+        assert desk.told()["ended_sessions"] == 0
+        assert answered(hub, hook_of(desk), said) == {}
+        assert desk.told()["ended_sessions"] == 0
+        (desk.project / "REMIT.md").write_text(PROFILE.replace("Read files", "Start subagents"))
+        assert desk.told()["ended_sessions"] == 1
+        again = answered(hub, hook_of(desk), said.replace(b"toolu_Read", b"toolu_again"))
+    assert again["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_what_git_runs_by_itself_is_guarded_and_remit_where_it_lies_in_the_folder(desk: Desk) -> None:
+    guards = desk.told()["guards"]
+    assert {str(desk.project / ".git" / name) for name in ("config", "hooks", "info")} <= set(guards)
+    assert "**/.git/hooks" in desk.told("--settings", "user")["guards"]
+    package = str(Path(remit.__file__).parent)
+    assert package not in guards
+    assert package in steering(str(Path(package).parent))
+
+
+def test_settings_of_a_user_are_undone_in_the_folder_that_is_named(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usual = desk.told("--settings", "user")["protection"]
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
+    assert desk.protect("--settings", "user", "--undo").exit_code == NO
+    other = desk.told("--settings", "user")["protection"]
+    assert sorted(desk.kept()) == sorted((usual, other))
+    assert desk.protect("--settings", "user", "--undo").exit_code == DONE
+    assert desk.kept() == [usual]
+
+
+def test_a_damaged_record_is_named_and_another_one_can_be_undone(desk: Desk) -> None:
+    damaged = desk.told("--settings", "user")["protection"]
+    desk.told()
+    (desk.home / "protections" / f"{damaged}.json").write_text("{")
+    undone = desk.protect("--undo")
+    assert (undone.exit_code, damaged in undone.stderr) == (DONE, True)
+    assert desk.told("--settings", "user")["protection"] == damaged
+    assert desk.kept() == [damaged]
+
+
+def test_hosts_that_no_proxy_is_used_for_are_kept(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "corp.example")
+    desk.told()
+    assert json.loads(desk.settings.read_bytes())["env"]["NO_PROXY"] == "corp.example,127.0.0.1,localhost"
+
+
 def test_whoever_clones_shared_settings_keeps_their_id(desk: Desk, tmp_path: Path) -> None:
     first = desk.told("--settings", "project")
     clone = tmp_path / "clone"
@@ -187,6 +262,8 @@ def test_whoever_clones_shared_settings_keeps_their_id(desk: Desk, tmp_path: Pat
     before = (clone / ".claude" / "settings.json").read_bytes()
     other = Desk(tmp_path / "other home", clone, desk.program)
     assert other.told("--settings", "project", "--scope", str(clone))["protection"] == first["protection"]
+    assert (clone / ".claude" / "settings.json").read_bytes() == before
+    assert other.protect("--settings", "project", "--scope", str(clone), "--undo").exit_code == DONE
     assert (clone / ".claude" / "settings.json").read_bytes() == before
     # In this home the id is that of another folder.
     assert desk.told("--settings", "project", "--scope", str(clone))["protection"] != first["protection"]

@@ -1,12 +1,16 @@
 """`remit reconcile`: transcripts held against the ledger, the answer signed."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import apsw
 import pytest
 
 from remit.adapters.protection.records import Protections
+from remit.adapters.transcripts.lines import MAX_LINE
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
@@ -22,6 +26,7 @@ from tests.cli.running import run
 from tests.governor.world import mission
 
 LATER: Final = "2099-01-01T00:00:00.000Z"
+SINCE_IT_WAS_PROTECTED: Final = "2026-01-02T00:00:00.000Z"
 
 
 class World:
@@ -82,6 +87,13 @@ def told(*names: str, session: str = SESSION, **changes: str) -> ClaudeTranscrip
     for name in names:
         transcript.runs(name, at=LATER)
     return transcript
+
+
+def age(world: World, days: int) -> None:
+    """Let the ledger have heard of its sessions this long ago."""
+    connection = apsw.Connection(str(world.home / "ledger.db"))
+    connection.execute("UPDATE sessions SET seen_wall_ms = seen_wall_ms - ?", (days * 24 * 3600 * 1000,))
+    connection.close()
 
 
 def names_of(calls: list[dict[str, str]]) -> list[str]:
@@ -164,6 +176,84 @@ def test_a_transcript_that_is_gone_is_a_gap(world: World) -> None:
     assert world.reconciled(code=NO)["missing"] == [SESSION]
 
 
+@pytest.mark.parametrize("tool", ["Bash", "WebFetch"])
+def test_a_session_that_ran_past_its_hooks_before_or_after_it_was_heard_of_is_found_out(
+    world: World, tool: str
+) -> None:
+    bare = ClaudeTranscript(cwd=str(world.project))
+    bare.runs("c0", at=SINCE_IT_WAS_PROTECTED)
+    world.governs("c1", tool=tool)
+    bare.fails("c1", "hook", tool)
+    bare.runs("c9", at=LATER)
+    world.keeps(bare)
+    assert names_of(world.reconciled(code=NO)["unreceipted"]) == ["c0", "c9"]
+    assert names_of(world.reconciled(str(next(world.config.rglob("*.jsonl"))), code=NO)["unreceipted"]) == ["c0", "c9"]
+
+
+def test_a_session_with_nothing_but_refusals_is_covered(world: World) -> None:
+    world.governs("c1", tool="WebFetch")
+    transcript = ClaudeTranscript()
+    transcript.fails("c1", "hook", "WebFetch")
+    world.keeps(transcript)
+    answer = world.reconciled()
+    assert (answer["calls"], answer["refused"], answer["missing"]) == (1, 1, [])
+
+
+def test_a_session_of_long_ago_that_goes_on_past_its_hooks_is_found_out(world: World) -> None:
+    world.governs("c1")
+    age(world, days=30)
+    world.keeps(told("c1", "c9", cwd=str(world.project)))
+    assert names_of(world.reconciled("--days", "1", code=NO)["unreceipted"]) == ["c9"]
+
+
+def test_a_file_past_its_hooks_that_names_a_session_of_others_is_found_out(world: World) -> None:
+    world.governs("c1")
+    world.keeps(told("c1"))
+    world.keeps(told("c9", cwd=str(world.project)), "another.jsonl")
+    assert names_of(world.reconciled(code=NO)["unreceipted"]) == ["c9"]
+
+
+def test_subagents_of_a_session_past_its_hooks_are_looked_at(world: World) -> None:
+    world.governs("c1")
+    world.keeps(told("c1"))
+    bare = SESSION.replace("0e87", "bbbb")
+    subagent = told("c9", session=bare, agent="a1", cwd=str(world.project))
+    world.keeps(subagent, f"{bare}/subagents/agent-a1.jsonl")
+    assert names_of(world.reconciled(code=NO)["unreceipted"]) == ["c9"]
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def unreadable_lines(path: Path) -> None:
+    path.write_bytes(b"{broken\n")
+
+
+def a_line_without_an_end(path: Path) -> None:
+    path.write_bytes(b'{"a":"' + b"x" * MAX_LINE)
+
+
+@pytest.mark.parametrize("name", [SESSION, SESSION.replace("0e87", "bbbb")], ids=["known", "not known"])
+@pytest.mark.parametrize("damage", [no_file, a_folder, unreadable_lines, a_line_without_an_end])
+def test_a_transcript_that_cannot_be_read_is_a_gap_and_stops_nothing(
+    world: World, name: str, damage: Callable[[Path], None]
+) -> None:
+    other = SESSION.replace("0e87", "cccc")
+    world.governs("c1", session=other)
+    world.keeps(told("c1", session=other), f"{other}.jsonl")
+    world.governs("c2", tool="WebFetch")
+    damage(world.keeps(told("c2"), f"{name}.jsonl"))
+    answer = world.reconciled(code=NO)
+    assert (answer["receipted"], sum(one["bad_lines"] for one in answer["transcripts"])) == (1, 1)
+
+
 def test_a_session_in_which_nothing_was_permitted_needs_no_transcript(world: World) -> None:
     world.governs("c1")
     world.keeps(told("c1"))
@@ -182,8 +272,6 @@ def test_lines_that_cannot_be_read_leave_a_gap(world: World) -> None:
 def test_a_receipt_that_was_taken_out_of_the_ledger_is_a_broken_chain(
     world: World, seq: int, uncovered: list[str]
 ) -> None:
-    import apsw
-
     world.governs("c1", "c2", "c3")
     world.keeps(told("c1", "c2", "c3"))
     world.governs("c4", session="another")

@@ -6,7 +6,7 @@ hook that stands in the settings, and must come back refused with a receipt that
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hmac import compare_digest
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 
 from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
 from remit.adapters.diagnosis.evidence import governed_sessions, recent, refusal_in
-from remit.adapters.diagnosis.processes import Suspect, running_processes, suspects
-from remit.adapters.diagnosis.registration import Hook, Registered, registered
+from remit.adapters.diagnosis.others import hooks_of_others
+from remit.adapters.diagnosis.processes import Effect, Suspect, running_processes, suspects
+from remit.adapters.diagnosis.registration import Registered, excepts_hub, registered
+from remit.adapters.diagnosis.settings import Hook
 from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.protection.plan import Place, Plan, Planner, Wire
 from remit.adapters.protection.plans.claude_code import TOKEN_VARIABLE
@@ -25,10 +27,11 @@ from remit.claims.mission import parse_mission
 from remit.cli.assistants import path_of_program, version_of_program, wire_of
 from remit.cli.checkup import Check, Looked
 from remit.cli.errors import advice_for
+from remit.cli.hub_reaching import reach_hub
 from remit.config import assistant_config, hook_variable, load_settings, user_home
-from remit.errors import InputError, RemitError
+from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
 from remit.governor.sessions import End
-from remit.http.record import load_running
+from remit.http.record import Running, load_running
 from remit.hub.doors import hook_token
 from remit.ledger.home import Home, open_home
 from remit.wiring import Service
@@ -38,6 +41,21 @@ __all__ = ["check_assistant"]
 _MAX_WIRE: Final = 64 * 1024
 _MAX_PROFILE: Final = 1024 * 1024
 _AGAIN: Final = "Protect it again: remit protect {}"
+_PATIENCE_S: Final = 5.0
+_UNASKED: Final = "Hooks hold there, and nothing else asks: see that the profile says what you want."
+# What is said of assistants that run, the worst first.
+_EFFECTS: Final[Mapping[Effect, Looked]] = {
+    "bypassing": Looked("problem", "running without hooks", "End them; start them without that option or variable."),
+    "misleading": Looked(
+        "problem",
+        "running with a proxy, which is asked in the place of the Hub",
+        "End them; start them with NO_PROXY=127.0.0.1, or without that variable.",
+    ),
+    "steering": Looked(
+        "warning", "running with settings of their own", "Look whether these turn hooks off: the doctor does not."
+    ),
+    "unasking": Looked("warning", "running with nobody to ask", _UNASKED),
+}
 _HUB_AWAY: Final = "Start it: remit up --background; until then the assistant runs nothing."
 
 
@@ -66,30 +84,37 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
     with ExitStack() as held:
         try:
             home = held.enter_context(open_home(path, create=False))
-            protections = [one for one in Protections(home).all() if one.assistant == assistant]
+            damaged = list[RemitError]()
+            protections = [one for one in Protections(home).all(damaged=damaged.append) if one.assistant == assistant]
         except RemitError as error:
             yield Check("protection", "problem", str(error), advice_for(error))
             return
+        yield from (Check("protection", "problem", str(error), advice_for(error)) for error in damaged)
         if not protections:
             said = f"{planner.title} is not protected by this home"
             yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
             return
         installed = version_of_program(planner.program, None)
-        for protection in protections:
-            yield from _of_protection(service, _patient(home, path, planner, protection, installed))
+        patients = [_patient(home, path, planner, protection, installed) for protection in protections]
+        ours = list[Hook]()
+        for patient in patients:
+            found = yield from _of_protection(service, patient)
+            ours += found.hooks
+        yield _checked("others", _others(planner, patients, ours))
         yield _checked("processes", _processes(planner, protections))
         yield _evidence(service, planner, protections)
 
 
 def _patient(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _Patient:
-    user = user_home() or "/"
+    program = path_of_program(planner.program, None)
     place = Place(
         protection.level,
         protection.folder,
-        user,
+        user_home() or "/",
         config=assistant_config(planner.variable),
-        version=installed or protection.version,
-        program=path_of_program(planner.program, None),
+        # What was there once says nothing of a program that does not tell.
+        version=installed if program else protection.version,
+        program=program,
     )
     wire = wire_of(
         home.path,
@@ -112,7 +137,8 @@ def _wired_token(home: Home, protection: Protection) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _of_protection(service: Service, patient: _Patient) -> Iterator[Check]:
+def _of_protection(service: Service, patient: _Patient) -> Generator[Check, None, Registered]:
+    """Go through the checks of one protection; return what was found in its files."""
     yield _checked("protection", _mission(patient))
     plan, settings = _planned(patient)
     yield _checked("version", _version(patient, plan))
@@ -123,6 +149,7 @@ def _of_protection(service: Service, patient: _Patient) -> Iterator[Check]:
     yield _checked("hub", hub)
     yield _checked("token", _token(patient))
     yield _checked("canary", _canary(service, patient, found, hub_answers=hub.state == "ok"))
+    return found
 
 
 def _checked(name: str, looked: Looked) -> Check:
@@ -170,8 +197,12 @@ def _planned(patient: _Patient) -> tuple[Plan | None, Looked]:
 
 def _version(patient: _Patient, plan: Plan | None) -> Looked:
     title, version, form = patient.planner.title, patient.place.version, patient.protection.form
+    if not version and form == "http" and patient.place.program:
+        said = f"{title} does not tell its version, and some let calls run when a hook over HTTP fails"
+        return Looked("problem", said, patient.again)
     if not version:
-        return Looked("warning", f"{title} was not found in PATH", "Look whether it is installed, and which version.")
+        said = f"{title} was not found in PATH, or does not tell its version"
+        return Looked("warning", said, "Look whether it is installed, and which version.")
     if plan is not None and form == "http" and plan.form == "command":
         return Looked("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
     return Looked("ok", f"{title} {version}, hooks by {form}")
@@ -180,8 +211,12 @@ def _version(patient: _Patient, plan: Plan | None) -> Looked:
 def _registration(patient: _Patient, found: Registered) -> Looked:
     if found.faults:
         return Looked("problem", "; ".join(found.faults), patient.again)
-    names = ", ".join(Path(written.path).name for written in patient.protection.files)
     count = f"{len(found.hooks)} hooks in " if found.hooks else ""
+    if found.changed:
+        said = f"{count}{', '.join(found.changed)}: our part as written, but others have changed the file since"
+        advice = f"Look at it: one mistake in it, and the assistant drops it all. If it is right: {patient.again}"
+        return Looked("warning", said, advice)
+    names = ", ".join(Path(written.path).name for written in patient.protection.files)
     return Looked("ok", f"{count}{names}: as written")
 
 
@@ -198,6 +233,10 @@ def _hub(patient: _Patient) -> Looked:
 def _token(patient: _Patient) -> Looked:
     expected = load_settings(patient.home).hub_token
     shown = patient.wire.token
+    running = load_running(patient.home, "hub")
+    if running is not None and not _takes_token(patient.home, running):
+        advice = f"Let it read the new one: kill -HUP {running.pid}; then: {patient.again}"
+        return Looked("problem", "the Hub that runs has another token than this home by now", advice)
     if expected is None or not shown or not compare_digest(hook_token(expected).encode(), shown.encode()):
         return Looked("problem", "hooks show a token that is not that of this home's Hub", patient.again)
     if patient.protection.level == "project" and not compare_digest(
@@ -206,6 +245,18 @@ def _token(patient: _Patient) -> Looked:
         advice = f"Set it where the assistant is started: export {TOKEN_VARIABLE}=$(remit token hook)"
         return Looked("problem", f"{TOKEN_VARIABLE} is not the token of this home's Hub here", advice)
     return Looked("ok", "hooks show the token of this home's Hub")
+
+
+def _takes_token(home: Home, running: Running) -> bool:
+    """Tell whether a Hub opens for the token of its home; one that does not answer says nothing of it."""
+    try:
+        with reach_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
+            hub.status()
+    except ServiceRefused as error:
+        return error.error_code != HubTokenRequired.code
+    except RemitError:
+        return True
+    return True
 
 
 def _canary(service: Service, patient: _Patient, found: Registered, *, hub_answers: bool) -> Looked:
@@ -253,18 +304,27 @@ def _taken(service: Service, patient: _Patient, sent: Sent) -> Looked:
     return Looked("ok", f"refused through the hook itself, with receipt {sent.receipt_id}")
 
 
+def _others(planner: Planner, patients: Sequence[_Patient], ours: Sequence[Hook]) -> Looked:
+    """Look for hooks of others that are asked before a call too."""
+    found = hooks_of_others(planner.name, [patient.place for patient in patients], ours)
+    if not found:
+        return Looked("ok", "no hook of others can change a call once it was decided on")
+    where = ", ".join(dict.fromkeys("/".join(Path(hook.path).parts[-2:]) for hook in found))
+    said = f"{len(found)} hooks of others can change a call once it was decided on: {where}"
+    return Looked("warning", said, "Look at what they do, and take out what you do not need.")
+
+
 def _processes(planner: Planner, protections: Sequence[Protection]) -> Looked:
     """Look for assistants that run past their hooks; those of the whole machine hold there too."""
+    over_http = any(one.form == "http" and not excepts_hub(one) for one in protections)
     folders = [one.folder for one in protections]
-    found = suspects(planner.name, planner.program, running_processes(), folders)
-    is_managed = any(one.level == "managed" for one in protections)
-    past = [one for one in found if one.bypasses and not is_managed]
-    if past:
-        return Looked("problem", f"running without hooks: {_named(past)}", "End them; start them without that option.")
-    unasked = [one for one in found if not one.bypasses]
-    if unasked:
-        advice = "Hooks hold there, and nothing else asks: see that the profile says what you want."
-        return Looked("warning", f"running with nobody to ask: {_named(unasked)}", advice)
+    found = suspects(planner.name, planner.program, running_processes(), folders, over_http=over_http)
+    if any(one.level == "managed" for one in protections):
+        found = [one for one in found if one.effect != "bypassing"]
+    for effect, looked in _EFFECTS.items():
+        such = [one for one in found if one.effect == effect]
+        if such:
+            return looked._replace(said=f"{looked.said}: {_named(such)}")
     return Looked("ok", f"no {planner.title} runs past its hooks now")
 
 
@@ -284,6 +344,5 @@ def _evidence(service: Service, planner: Planner, protections: Sequence[Protecti
             "evidence", "problem", said, f"Look at them in the dashboard, then: remit reconcile {planner.name}"
         )
     if "bypassPermissions" in told.modes:
-        advice = "Hooks hold there, and nothing else asks: see that the profile says what you want."
-        return Check("evidence", "warning", "calls were made with permissions bypassed", advice)
+        return Check("evidence", "warning", "calls were made with permissions bypassed", _UNASKED)
     return Check("evidence", "ok", f"{len(governed):,} sessions, and no call past its hooks", "")

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,15 @@ from remit.errors import FieldInvalid
 
 __all__ = ["check_folder", "path_of_program", "version_of_program", "wire_of"]
 
-_VERSION: Final = re.compile(r"\d+(?:\.\d+){1,3}")
+_NUMBERS: Final = r"(\d+(?:\.\d+){1,3})(?:[-+][0-9A-Za-z.+-]{1,64})?"
+# A line as each program tells its version in. What says it otherwise may be anything in its place.
+_VERSIONS: Final[Mapping[str, re.Pattern[str]]] = {
+    "claude": re.compile(rf"^{_NUMBERS} \(Claude Code\)\s*$", re.MULTILINE),
+    "codex": re.compile(rf"^codex-cli {_NUMBERS}\s*$", re.MULTILINE),
+    "copilot": re.compile(rf"^GitHub Copilot CLI {_NUMBERS}\.?\s*$", re.MULTILINE),
+    "gemini": re.compile(rf"\A\s*{_NUMBERS}\s*\Z"),
+    "opencode": re.compile(rf"\A\s*{_NUMBERS}\s*\Z"),
+}
 _PATIENCE_S: Final = 30
 _MAX_CHARACTERS: Final = 200
 
@@ -35,7 +44,7 @@ def path_of_program(name: str, named: str | None) -> str:
 
 
 def version_of_program(name: str, named: str | None) -> str:
-    """Return the version of an assistant's program, or nothing where there is none."""
+    """Return the version of an assistant's program; nothing where there is none, or where it tells it otherwise."""
     path = path_of_program(name, named)
     if not path:
         return ""
@@ -52,8 +61,8 @@ def version_of_program(name: str, named: str | None) -> str:
         if named:
             raise FieldInvalid("does not tell its version", place="--program") from None
         return ""
-    found = _VERSION.search(said[:_MAX_CHARACTERS])
-    return found[0] if found else ""
+    found = _VERSIONS[name].search(said[:_MAX_CHARACTERS])
+    return found[1] if found else ""
 
 
 def wire_of(home: str, protection: str, assistant: str, *, hub_url: str, token: str) -> Wire:

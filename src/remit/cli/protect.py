@@ -9,24 +9,26 @@ import click
 from msgspec import to_builtins
 
 from remit.adapters.hooks.script import script_text
-from remit.adapters.protection.installing import install, uninstall
+from remit.adapters.protection.installing import install, intact, uninstall
 from remit.adapters.protection.naming import adopted_id, protection_id
 from remit.adapters.protection.plan import Level, Place, Plan, Planner, Wire
 from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import Protection, Protections
 from remit.claims.mission import Mission
+from remit.claims.shapes import encode
 from remit.cli.assistants import check_folder, path_of_program, version_of_program, wire_of
 from remit.cli.errors import reported
 from remit.cli.hub import hub_options
 from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
-from remit.cli.profiles import PROFILE_FILE, Chosen, choose_profile
+from remit.cli.profiles import PROFILE_FILE, Chosen, choose_profile, folder_of
+from remit.cli.protect_reach import end_sessions, steering
 from remit.cli.protect_shown import Shown, show_protected, show_undone
 from remit.cli.render import note
 from remit.cli.resources import real_path, real_scope
 from remit.cli.serving import start_with
 from remit.cli.setup import prepare
-from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
+from remit.config import assistant_config, ensure_token, home_path, load_settings, unproxied_hosts, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
 from remit.http.record import load_running
 from remit.hub.doors import hook_token
@@ -43,6 +45,14 @@ class _Asked(NamedTuple):
 
     planner: Planner
     place: Place
+
+
+class _Done(NamedTuple):
+    """A protection that is kept, what was planned for it, and whether sessions may run under another mission still."""
+
+    kept: Protection
+    plan: Plan
+    is_other_mission: bool
 
 
 class _Hub(NamedTuple):
@@ -93,15 +103,17 @@ def protect(
         return _undo(asked, home, as_json=as_json)
     with reported(as_json=as_json):
         asked = _checked(asked, scope, program)
-        chosen = choose_profile(profile, asked.place.folder or ".")
+        chosen = choose_profile(profile, asked.place.folder)
         mission = _mission(asked, chosen)
     for remark in remarks_on(chosen.profile):
         note(f"{chosen.source}, {remark}")
     prepare(home, as_json=as_json)
     with opened_home(home, as_json=as_json) as opened:
         hub = _hub(opened, home, start=not no_start)
-        kept, plan = _kept(opened, asked, chosen, mission, hub)
-    return show_protected(Shown(asked.planner.title, kept, plan, chosen.path is None, hub.runs), as_json=as_json)
+        done = _done(opened, asked, chosen, mission, hub)
+    ended = end_sessions(home, done.kept, as_json=as_json) if done.is_other_mission else 0
+    told = Shown(asked.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
+    return show_protected(told, as_json=as_json)
 
 
 def _asked(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _Asked:
@@ -122,6 +134,7 @@ def _asked(planner: Planner, level: Level | None, scope: str | None, managed: st
         user_home=known_home,
         config=assistant_config(planner.variable),
         managed=managed and real_path(managed, "--managed-dir"),
+        unproxied=unproxied_hosts(),
     )
     return _Asked(planner, place)
 
@@ -144,9 +157,8 @@ def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
 
 def _mission(asked: _Asked, chosen: Chosen) -> Mission:
     """Return the mission of a profile; a folder that it names lies in the one that is protected."""
-    folder = asked.place.folder
-    if folder is not None:
-        folder = real_path(str(Path(folder, chosen.profile.folder)), "Folder")
+    start = asked.place.folder
+    folder = None if start is None else folder_of(chosen.profile, start)
     return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: real_scope([text]))
 
 
@@ -162,8 +174,8 @@ def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
     return _Hub(start_with(opened, "hub", given, options.asked()).address, token)
 
 
-def _kept(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _Hub) -> tuple[Protection, Plan]:
-    """Return the protection, once it is kept and everything is written, and what was planned for it."""
+def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _Hub) -> _Done:
+    """Return the protection, once it is kept and everything is written."""
     protections = Protections(opened)
     with protections.locked():
         protections.put_script(script_text().encode("utf-8"))
@@ -172,13 +184,13 @@ def _kept(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
         def wired(protection: str) -> Wire:
             return wire_of(opened.path, protection, name, hub_url=hub.url, token=hub.token)
 
-        wire = wired(protection_id(name, asked.place, opened.path))
-        plan = asked.planner.plan(asked.place, wire)
+        own = wired(protection_id(name, asked.place, opened.path))
+        wire, plan = own, asked.planner.plan(asked.place, own)
         shared = adopted_id(name, plan) if asked.place.level == "project" else None
         if shared is not None and _is_free(protections, shared, asked):
             wire = wired(shared)
             plan = asked.planner.plan(asked.place, wire)
-        known = protections.get(wire.protection)
+        known = intact(protections, wire.protection)
         protection = Protection(
             id=wire.protection,
             assistant=name,
@@ -195,19 +207,25 @@ def _kept(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
             version=asked.place.version,
             guards=_guards(asked, chosen, plan, wire),
         )
-        return install(protections, protection, plan, wire.content()), plan
+        adopted = wire.protection != own.protection
+        kept = install(protections, protection, plan, wire.content(), adopted=adopted)
+    return _Done(kept, plan, is_other_mission=known is not None and encode(known.mission) != encode(kept.mission))
 
 
 def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
     """Tell whether an id that shared settings name is of no other place in this home."""
-    known = protections.get(protection)
-    return known is None or (known.assistant, known.folder) == (asked.planner.name, asked.place.folder)
+    known = intact(protections, protection)
+    return (
+        not protections.holds(protection)
+        if known is None
+        else (known.assistant, known.folder) == (asked.planner.name, asked.place.folder)
+    )
 
 
 def _guards(asked: _Asked, chosen: Chosen, plan: Plan, wire: Wire) -> tuple[str, ...]:
     """Return what is guarded, under the names by which a judge meets it: a link is one, and what it leads to too."""
     here = str(Path(asked.place.folder, PROFILE_FILE)) if asked.place.folder else f"**/{PROFILE_FILE}"
-    named = (*plan.guards, here, *([chosen.path] if chosen.path else []), wire.python)
+    named = (*plan.guards, here, *([chosen.path] if chosen.path else []), wire.python, *steering(asked.place.folder))
     return tuple(dict.fromkeys(real for path in named for real in _real_names(path)))
 
 
@@ -221,19 +239,28 @@ def _undo(asked: _Asked, home: str | None, *, as_json: bool) -> None:
     with opened_home(home, as_json=as_json) as opened:
         protections = Protections(opened)
         with protections.locked():
-            protection = _found(protections, asked)
+            protection = _found(protections, asked, protection_id(asked.planner.name, asked.place, opened.path))
             undone = uninstall(protections, protection)
     show_undone(asked.planner.title, protection, undone, as_json=as_json)
 
 
-def _found(protections: Protections, asked: _Asked) -> Protection:
+def _found(protections: Protections, asked: _Asked, own: str) -> Protection:
     """Return the protection that is meant, or raise and tell which there are."""
     level, folder = asked.place.level, asked.place.folder
-    ours = [one for one in protections.all() if one.assistant == asked.planner.name]
-    here = [one for one in ours if one.level == level and (one.folder == folder or level in ("user", "managed"))]
+    known = protections.all(damaged=lambda error: note(f"careful: {error}"))
+    ours = [one for one in known if one.assistant == asked.planner.name]
+    # Settings of a user may lie in several folders; shared ones may have the id that somebody else gave them.
+    here = [one for one in ours if one.id == own or (one.level == level == "project" and one.folder == folder)]
     if here:
         return here[0]
     missing = ProtectionNotFound(f"no {level} settings of {asked.planner.title} are protected here, by this home")
-    others = [f"--settings {one.level}" + (f" --scope {one.folder}" if one.folder else "") for one in ours]
+    others = [f"--settings {one.level}{_where(one)}" for one in ours]
     missing.add_note(f"There are: {'; '.join(others)}" if others else "Nothing of it is protected by this home.")
     raise missing
+
+
+def _where(protection: Protection) -> str:
+    """Return what tells a protection from others of its level."""
+    if protection.folder:
+        return f" --scope {protection.folder}"
+    return f" ({protection.files[-1].path})" if protection.files else ""

@@ -8,6 +8,7 @@ from rich.text import Text
 from remit.adapters.protection.installing import Undone
 from remit.adapters.protection.plan import Level, Plan
 from remit.adapters.protection.records import Protection
+from remit.claims.mission import EVERYTHING
 from remit.cli.render import Screen, note, show_data, show_facts, shown
 
 __all__ = ["Shown", "show_protected", "show_undone"]
@@ -34,6 +35,8 @@ class Shown(NamedTuple):
     plan: Plan
     from_template: bool
     hub_runs: bool
+    # Sessions that ran under another mission.
+    ended: int = 0
 
 
 def show_protected(told: Shown, *, as_json: bool) -> None:
@@ -42,6 +45,8 @@ def show_protected(told: Shown, *, as_json: bool) -> None:
         return show_data(_document(told))
     for warning in told.plan.warnings:
         note(f"careful: {warning}")
+    if told.ended:
+        note(f"sessions ended, because they ran under another mission: {told.ended}; their next call begins a new one")
     where = told.protection.folder or _WHERE[told.protection.level]
     show_facts(_facts(told), mark=f"{told.title} is protected: {where}", style="bold green")
     _show_list("protected", told.plan.protected)
@@ -68,11 +73,21 @@ def _facts(told: Shown) -> dict[str, str]:
     return {
         "profile": source if told.from_template else protection.profile,
         "mission": mission["mission"],
+        **_reach(mission["resource_scope"]),
         "mode": f"{protection.mode}: {asks[protection.mode]}",
         "passport": f"each session gets its own: at most {mission['max_tool_calls']} calls in {hours}",
         "settings": ", ".join(one.path for one in protection.files) + f" ({_WHERE[protection.level]})",
         "hub": protection.hub_url + ("" if told.hub_runs else " (not running: remit up --background)"),
     }
+
+
+def _reach(scope: Sequence[str]) -> dict[str, str]:
+    """Return where it may go, every entry of it: a profile that came with the folder must not hide one among others."""
+    if EVERYTHING in scope:
+        return {"places": "every file", "hosts": "every host"}
+    places = ["the folder that it is started in" if entry == "." else entry for entry in scope if "://" not in entry]
+    hosts = [entry for entry in scope if "://" in entry]
+    return {"places": ", ".join(places) or "none", "hosts": ", ".join(hosts) or "none"}
 
 
 def _steps(told: Shown) -> list[str]:
@@ -109,6 +124,7 @@ def _document(told: Shown) -> dict[str, object]:
         "mode": protection.mode,
         "profile": protection.profile,
         "mission": protection.mission,
+        "ended_sessions": told.ended,
         "settings": [one.path for one in protection.files],
         "guards": list(protection.guards),
         "hub": {"url": protection.hub_url, "running": told.hub_runs},

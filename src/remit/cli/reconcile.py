@@ -80,7 +80,8 @@ def _reader_of(assistant: str) -> TranscriptReader:
 
 def _protections(path: Path, assistant: str) -> dict[str, Protection]:
     with open_home(path, create=False) as home:
-        return {one.id: one for one in Protections(home).all() if one.assistant == assistant}
+        known = Protections(home).all(damaged=lambda error: note(f"careful: {error}"))
+        return {one.id: one for one in known if one.assistant == assistant}
 
 
 def _selected(
@@ -91,20 +92,15 @@ def _selected(
     days: int,
 ) -> Selected:
     if paths:
-        return named(reader, paths, governed)
+        return named(reader, paths, governed, protections)
     oldest = int(time.time() * 1000) - days * _DAY_MS
-    recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions) and _has_calls(one)]
+    recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions)]
     selected = of_ledger(reader, _config(reader), governed, recent, protections)
     if not selected.transcripts and not selected.missing:
         nothing = SessionNotFound(f"no session of {reader.name} is known here yet, and no transcript")
         nothing.add_note(f"Protect it, and use it: remit protect {reader.name}; or name a transcript.")
         raise nothing
     return selected
-
-
-def _has_calls(governed: Governed) -> bool:
-    """Tell whether anything was permitted: a session without that, as of a check, has left nothing to compare."""
-    return any(session.used for session in governed.sessions)
 
 
 def _config(reader: TranscriptReader) -> Path:

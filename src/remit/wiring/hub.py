@@ -10,7 +10,10 @@ from pathlib import Path
 
 from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.hooks.routes import hook_routes
-from remit.config import ensure_token, load_settings
+from remit.adapters.protection.obstacles import obstacle_of
+from remit.adapters.protection.records import Protections
+from remit.adapters.protection.vigil import Vigil
+from remit.config import assistant_config, ensure_token, load_settings
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, is_loopback
@@ -65,6 +68,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     means = service.governor.means
     health = Health(means.reader, means.keys)
     pages = Pages(service.governor, health, recording)
+    vigil = _vigil(service, options)
     try:
         watch = Watch(metrics, telemetry)
         desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
@@ -93,7 +97,13 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     finally:
         with suppress(RemitError), open_home(Path(options.home), create=False) as home:
             clear_opening(home)
-        close_all(pages, health, service, telemetry)
+        close_all(vigil, pages, health, service, telemetry)
+
+
+def _vigil(service: Service, options: HubOptions) -> Vigil:
+    """Return what keeps protections in force; it reads them for itself, because it is a thread of its own."""
+    obstacle = partial(obstacle_of, user_home=options.user_home, config=assistant_config)
+    return Vigil(Protections(service.home), obstacle, service.governor)
 
 
 def _routes(service: Service, metrics: Metrics, routes_for: Callable[[Page, Page], list[Route]]) -> list[Route]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, answer_of, new_canary, send
-from remit.adapters.diagnosis.registration import Hook
+from remit.adapters.diagnosis.settings import Hook
 from remit.adapters.hooks.dialects import DIALECTS
 
 DIALECT = DIALECTS["claude-code"]

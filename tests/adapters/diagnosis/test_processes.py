@@ -10,10 +10,10 @@ from remit.adapters.diagnosis.processes import Process, running_processes, suspe
 FOLDER = "/work/project"
 
 
-def found(*words: str, folder: str = FOLDER) -> list[tuple[str, bool]]:
+def found(*words: str, folder: str = FOLDER) -> list[tuple[str, str]]:
     listed = suspects("claude-code", "claude", [Process(7, words, folder)], [FOLDER])
     assert {one.pid for one in listed} <= {7}
-    return [(one.option, one.bypasses) for one in listed]
+    return [(one.option, one.effect) for one in listed]
 
 
 @pytest.mark.parametrize(
@@ -27,21 +27,23 @@ def found(*words: str, folder: str = FOLDER) -> list[tuple[str, bool]]:
     ],
 )
 def test_an_assistant_without_hooks_is_found_however_it_was_started(words: tuple[str, ...]) -> None:
-    assert found(*words) == [("--bare", True)]
+    assert found(*words) == [("--bare", "bypassing")]
 
 
 @pytest.mark.parametrize(
-    ("option", "bypasses"),
+    ("option", "effect"),
     [
-        ("--safe-mode", True),
-        ("--setting-sources=user", True),
-        ("--setting-sources", True),
-        ("--dangerously-skip-permissions", False),
-        ("disableAllHooks", True),
+        ("--safe-mode", "bypassing"),
+        ("--setting-sources=user", "bypassing"),
+        ("--setting-sources", "bypassing"),
+        ("--dangerously-skip-permissions", "unasking"),
+        ("--settings=mine.json", "steering"),
+        ("--settings", "steering"),
+        ("disableAllHooks", "bypassing"),
     ],
 )
-def test_options_are_told_apart_by_what_they_leave_out(option: str, bypasses: bool) -> None:
-    assert found("claude", option) == [(option.partition("=")[0], bypasses)]
+def test_options_are_told_apart_by_what_they_leave_out(option: str, effect: str) -> None:
+    assert found("claude", option) == [(option.partition("=")[0], effect)]
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,32 @@ def test_processes_of_this_machine_are_seen_with_their_words() -> None:
         words = next(one.words for one in running_processes() if one.pid == child.pid)
         child.communicate(b"\n")
     assert "--a word" in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("over_http", "names"), [(False, ["CLAUDE_CODE_SIMPLE"]), (True, ["CLAUDE_CODE_SIMPLE", "http_proxy"])]
+)
+def test_variables_count_as_options_do_and_proxies_where_hooks_are_asked_over_http(
+    over_http: bool, names: list[str]
+) -> None:
+    process = Process(7, ("claude",), FOLDER, ("CLAUDE_CODE_SIMPLE", "http_proxy"))
+    listed = suspects("claude-code", "claude", [process], [FOLDER], over_http=over_http)
+    assert [one.option for one in listed] == names
+    assert {one.effect for one in listed} <= {"bypassing", "misleading"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells variables")
+def test_of_the_variables_of_a_process_only_names_that_matter_are_kept() -> None:
+    variables = {"CLAUDE_CODE_SAFE_MODE": "1", "SECRET": "s3cret", "https_proxy": "http://u:s3cret@proxy"}
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=variables,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        process = next(one for one in running_processes() if one.pid == child.pid)
+        child.communicate(b"\n")
+    assert sorted(process.variables) == ["CLAUDE_CODE_SAFE_MODE", "https_proxy"]
+    assert "s3cret" not in repr(process)

@@ -73,11 +73,14 @@ class Scene(NamedTuple):
         """Return the place that is this project."""
         return Place(level, str(self.folder), str(self.folder.parent / "user"), version=version)
 
-    def protect(self, name: str = ID, *, level: Level = "local", plan: Plan | None = None) -> Protection:
+    def protect(
+        self, name: str = ID, *, level: Level = "local", plan: Plan | None = None, adopted: bool = False
+    ) -> Protection:
         """Carry out a plan: that of Claude Code, if no other is given."""
         made = plan or ClaudeCode().plan(self.place(level), wire(name))
         with self.protections.locked():
-            return install(self.protections, protection(name, level=level), made, wire(name).content())
+            kept = protection(name, level=level)
+            return install(self.protections, kept, made, wire(name).content(), adopted=adopted)
 
     def undo(self, name: str = ID) -> list[Undone]:
         """Undo what was carried out."""

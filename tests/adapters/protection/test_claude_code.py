@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from remit.adapters.protection.plan import Added, Level, Place, Plan, Whole
 from remit.adapters.protection.plans.claude_code import ClaudeCode, version_of
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.adapters.protection.places import ID, NEW, OLD, wire
 
 EVENTS = {
@@ -21,6 +22,15 @@ EVENTS = {
     "SessionStart",
     "SessionEnd",
 }
+LEVELS: tuple[Level, ...] = ("local", "project", "user", "managed")
+SKILLS = "disableSkillShellExecution"
+LAYERS = (
+    "user/.claude/settings.json",
+    "project/.claude/settings.json",
+    "project/.claude/settings.local.json",
+    "machine/managed-settings.json",
+    "machine/managed-settings.d/other.json",
+)
 
 
 def planned(tmp_path: Path, level: Level = "local", version: str = NEW, **members: Any) -> Plan:
@@ -116,6 +126,7 @@ def test_managed_settings_are_files_of_ours_that_shut_out_all_other_hooks(tmp_pa
     assert isinstance(settings, Whole)
     said = json.loads(settings.text)
     assert (said["allowManagedHooksOnly"], set(said["hooks"])) == (True, EVENTS)
+    assert said[SKILLS] is True
     command = said["hooks"]["SessionStart"][0]["hooks"][0]["command"]
     assert {script.path, wired.path} < set(shlex.split(command.split("||")[0]))
     assert settings.path == str(tmp_path / "machine" / "managed-settings.d" / "remit.json")
@@ -127,7 +138,12 @@ def test_what_steers_it_is_guarded_in_the_folder_or_wherever_it_is_started(tmp_p
         assert str(tmp_path / name) in guards
     for name in ("user/.claude/settings.json", "user/.claude/agents", "user/.claude.json", "machine"):
         assert str(tmp_path / name) in guards
-    assert "**/.claude/settings.json" in planned(tmp_path, "user", folder=None).guards
+    for level in LEVELS:
+        guards = planned(tmp_path, level).guards
+        # It reads those of folders below, too.
+        for name in ("settings.json", "skills", "workflows", "output-styles", "rules"):
+            assert f"**/.claude/{name}" in guards
+    assert "**/.mcp.json" in planned(tmp_path, "user", folder=None).guards
 
 
 def written(tmp_path: Path, path: str, **settings: Any) -> None:
@@ -136,16 +152,7 @@ def written(tmp_path: Path, path: str, **settings: Any) -> None:
     file.write_text("\ufeff" + json.dumps(settings))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "user/.claude/settings.json",
-        "project/.claude/settings.json",
-        "project/.claude/settings.local.json",
-        "machine/managed-settings.json",
-        "machine/managed-settings.d/other.json",
-    ],
-)
+@pytest.mark.parametrize("path", LAYERS)
 def test_hooks_are_not_written_where_any_layer_turns_them_off(path: str, tmp_path: Path) -> None:
     written(tmp_path, path, disableAllHooks=True)
     with pytest.raises(FieldInvalid) as refused:
@@ -168,11 +175,156 @@ def test_only_managed_hooks_run_where_the_machine_says_so(tmp_path: Path) -> Non
     assert planned(tmp_path, "managed").form == "http"
 
 
-def test_a_list_of_addresses_is_warned_of_and_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+def test_a_list_of_addresses_is_warned_of(tmp_path: Path) -> None:
     written(tmp_path, "user/.claude/settings.json", allowedHttpHookUrls=[])
-    (tmp_path / "project" / ".claude").mkdir(parents=True)
-    (tmp_path / "project" / ".claude" / "settings.json").write_text("// no JSON")
     assert len(planned(tmp_path).warnings) == 1
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", LAYERS)
+def test_a_layer_that_is_not_understood_may_turn_hooks_off_and_is_refused(
+    path: str, level: Level, tmp_path: Path
+) -> None:
+    written(tmp_path, path)
+    (tmp_path / path).write_text('{"disableAllHooks": false, "disableAllHooks": true}')
+    with pytest.raises(JsonDuplicateMember) as refused:
+        planned(tmp_path, level)
+    assert refused.value.place == "/".join(Path(path).parts[-2:])
+
+
+@pytest.mark.parametrize("path", LAYERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HTTP_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "CLAUDE_CODE_SIMPLE",
+        "CLAUDE_CODE_SAFE_MODE",
+        "LD_PRELOAD",
+        "DYLD_INSERT_LIBRARIES",
+        "NODE_OPTIONS",
+    ],
+)
+def test_no_layer_may_set_variables_that_lead_past_hooks(name: str, path: str, tmp_path: Path) -> None:
+    written(tmp_path, path, env={"PATH": "/bin", name: "1"})
+    for level in LEVELS:
+        with pytest.raises(FieldInvalid) as refused:
+            planned(tmp_path, level)
+        assert (refused.value.code, refused.value.place.split()[-1]) == ("field_invalid", "env")
+    written(tmp_path, path, env={name: ""})
+    assert planned(tmp_path).changes
+
+
+def members_of(plan: Plan) -> dict[tuple[str, ...], Any]:
+    """Return what is set beside hooks."""
+    change = plan.changes[0]
+    assert isinstance(change, Added)
+    return {member.where: member.value for member in change.members}
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "hosts"),
+    [
+        (None, "", "127.0.0.1,localhost"),
+        (None, "corp.example, .lan", "corp.example,.lan,127.0.0.1,localhost"),
+        ("a.example", "b.example", "a.example,b.example,127.0.0.1,localhost"),
+        ("localhost", "localhost", "localhost,127.0.0.1"),
+        ("*", "", "*"),
+    ],
+)
+def test_the_hub_is_asked_past_every_proxy_and_others_stay_left_out_too(
+    own: str | None, around: str, hosts: str, tmp_path: Path
+) -> None:
+    written(tmp_path, "project/.claude/settings.local.json", **({"env": {"NO_PROXY": own}} if own else {}))
+    members = members_of(planned(tmp_path, unproxied=around))
+    assert (members["env", "NO_PROXY"], members["env", "no_proxy"]) == (hosts, hosts)
+    # Who looks at it later, from another environment, would write the same.
+    written(tmp_path, "project/.claude/settings.local.json", env={"NO_PROXY": hosts, "no_proxy": hosts})
+    assert members_of(planned(tmp_path)) == members
+
+
+def test_where_the_hub_has_another_name_that_is_left_out_too(tmp_path: Path) -> None:
+    elsewhere = replace(wire(), url=f"http://[::1]:8765/v1/hooks/claude-code/{ID}")
+    place = Place("user", None, str(tmp_path / "user"), managed=str(tmp_path / "machine"), version=NEW)
+    members = members_of(ClaudeCode().plan(place, elsewhere))
+    assert members["env", "NO_PROXY"] == "127.0.0.1,localhost,[::1]"
+
+
+def test_only_hooks_over_http_need_to_go_past_proxies_and_shared_settings_name_no_hosts(tmp_path: Path) -> None:
+    for plan in (planned(tmp_path, version=OLD), planned(tmp_path, "project")):
+        assert not any(where[0] == "env" for where in members_of(plan))
+    settings = planned(tmp_path, "managed").changes[-1]
+    assert isinstance(settings, Whole)
+    assert json.loads(settings.text)["env"]["no_proxy"] == "127.0.0.1,localhost"
+
+
+def test_a_stronger_layer_that_sends_hooks_to_a_proxy_again_is_warned_of(tmp_path: Path) -> None:
+    written(tmp_path, "machine/managed-settings.json", env={"NO_PROXY": "corp.example"})
+    assert len(planned(tmp_path).warnings) == 1
+    written(tmp_path, "machine/managed-settings.json", env={"NO_PROXY": "127.0.0.1 localhost"})
+    assert planned(tmp_path).warnings == ()
+
+
+def test_hooks_that_a_repository_turns_off_later_stay_on(tmp_path: Path) -> None:
+    said = {level: members_of(planned(tmp_path, level)).get(("disableAllHooks",)) for level in LEVELS[:3]}
+    assert said == {"local": False, "project": None, "user": None}
+
+
+@pytest.mark.parametrize(
+    ("level", "version", "is_secret"),
+    [("local", NEW, True), ("user", NEW, True), ("project", NEW, False), ("local", OLD, False)],
+)
+def test_a_file_with_a_token_in_it_is_for_its_owner_alone(
+    level: Level, version: str, is_secret: bool, tmp_path: Path
+) -> None:
+    change = planned(tmp_path, level, version).changes[0]
+    assert isinstance(change, Added)
+    assert (change.is_secret, "secret-of-hooks" in str(change.entries)) == (is_secret, is_secret)
+
+
+def test_what_a_folder_may_overrule_is_told_where_settings_are_of_a_user(tmp_path: Path) -> None:
+    told = {level: any("folder whose own" in one for one in planned(tmp_path, level).not_protected) for level in LEVELS}
+    assert told == {"local": False, "project": False, "user": True, "managed": False}
+
+
+@pytest.mark.parametrize("level", ["local", "project", "user"])
+def test_commands_in_skills_are_turned_off_beside_the_hooks(level: Level, tmp_path: Path) -> None:
+    assert members_of(planned(tmp_path, level))[SKILLS,] is True
+
+
+@pytest.mark.parametrize(
+    ("level", "path", "warnings"),
+    [
+        ("local", "project/.claude/settings.json", 0),
+        ("local", "project/.claude/settings.local.json", 0),
+        ("local", "machine/managed-settings.json", 1),
+        ("project", "user/.claude/settings.json", 0),
+        ("project", "project/.claude/settings.local.json", 1),
+        ("user", "project/.claude/settings.json", 1),
+        ("user", "machine/managed-settings.d/a.json", 1),
+        ("managed", "project/.claude/settings.local.json", 0),
+        ("managed", "machine/managed-settings.json", 0),
+        ("managed", "machine/managed-settings.d/a.json", 0),
+        ("managed", "machine/managed-settings.d/remit.json", 0),
+        ("managed", "machine/managed-settings.d/z.json", 1),
+    ],
+)
+def test_a_stronger_layer_that_lets_skills_run_commands_is_warned_of(
+    level: Level, path: str, warnings: int, tmp_path: Path
+) -> None:
+    written(tmp_path, path, **{SKILLS: False})
+    assert len(planned(tmp_path, level).warnings) == warnings
+    written(tmp_path, path, **{SKILLS: True})
+    assert planned(tmp_path, level).warnings == ()
+
+
+def test_of_several_stronger_layers_the_strongest_says_whether_skills_run_commands(tmp_path: Path) -> None:
+    written(tmp_path, "project/.claude/settings.json", **{SKILLS: False})
+    written(tmp_path, "project/.claude/settings.local.json", **{SKILLS: True})
+    assert planned(tmp_path, "user").warnings == ()
+    written(tmp_path, "machine/managed-settings.json", **{SKILLS: None})
+    assert len(planned(tmp_path, "user").warnings) == 1
 
 
 @pytest.mark.parametrize(("text", "version"), [("2.1.325 (Claude Code)", (2, 1, 325)), ("v3.0", (3, 0)), ("none", ())])

@@ -7,7 +7,7 @@ import pytest
 
 from remit.adapters.protection.plan import Level
 from remit.adapters.protection.plans.copilot import Copilot
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.adapters.protection.places import ID
 from tests.adapters.protection.planning import Drawing
 
@@ -70,6 +70,19 @@ def test_hooks_that_are_turned_off_are_not_written(copilot: Drawing, name: str) 
     with pytest.raises(FieldInvalid):
         copilot.plan("user")
     assert copilot.plan("managed").changes
+
+
+@pytest.mark.parametrize("name", ["settings.json", "config.json", "hooks/other.json"])
+def test_settings_that_are_not_understood_are_refused(copilot: Drawing, name: str) -> None:
+    copilot.write(f"user/.copilot/{name}", '{"disableAllHooks": false, "disableAllHooks": true}')
+    with pytest.raises(JsonDuplicateMember) as refused:
+        copilot.plan("user")
+    assert refused.value.place == "/".join(Path(".copilot", name).parts[-2:])
+
+
+def test_the_comments_that_it_writes_itself_are_no_obstacle(copilot: Drawing) -> None:
+    copilot.write("user/.copilot/config.json", '// managed automatically\r\n  // by it\n{"a": "// b"}\n')
+    assert copilot.plan("user").changes
 
 
 def test_what_steers_copilot_is_guarded(copilot: Drawing) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.adapters.protection.files import look, replace, unlink
+from remit.adapters.protection.files import look, named_by, replace, unlink
 from remit.errors import FieldInvalid, HomeUnsafe, JsonTooLarge, StateCorrupt
 
 
@@ -114,3 +114,12 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HomeUnsafe) as refused:
         replace(look(str(tmp_path / "file")), b"new")
     assert refused.value.code == "home_unsafe"
+
+
+def test_what_is_wrong_with_a_file_names_it_once_and_keeps_its_advice() -> None:
+    for place, named in (("$.a", "b/c.json $.a"), ("b/c.json", "b/c.json")):
+        told = FieldInvalid("is wrong", place=place)
+        told.add_note("Put it right.")
+        with pytest.raises(FieldInvalid) as refused, named_by("/a/b/c.json"):
+            raise told
+        assert (refused.value.place, refused.value.__notes__) == (named, ["Put it right."])

@@ -7,7 +7,7 @@ import pytest
 
 from remit.adapters.protection.plan import Level
 from remit.adapters.protection.plans.gemini import Gemini
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, JsonSyntax
 from tests.adapters.protection.places import ID
 from tests.adapters.protection.planning import Drawing
 
@@ -63,10 +63,43 @@ def test_hooks_that_are_turned_off_are_not_written(gemini: Drawing, settings: st
     assert refused.value.place == "hooksConfig.enabled"
 
 
-@pytest.mark.parametrize("text", ['{"hooksConfig": {"enabled": true}}', '{"hooksConfig": []}', "{"])
+@pytest.mark.parametrize("level", ["local", "user", "managed"])
+@pytest.mark.parametrize("settings", ["user/.gemini/settings.json", "machine/settings.json"])
+def test_hooks_that_are_turned_off_by_their_name_are_not_written(gemini: Drawing, settings: str, level: Level) -> None:
+    gemini.write(settings, json.dumps({"hooksConfig": {"disabled": [gemini.wire.command()]}}))
+    with pytest.raises(FieldInvalid) as refused:
+        gemini.plan(level)
+    assert refused.value.place == "hooksConfig.disabled"
+
+
+def test_what_a_folder_turns_off_counts_for_settings_of_a_user_too(gemini: Drawing) -> None:
+    gemini.write("project/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}')
+    assert gemini.plan("user").changes
+    with pytest.raises(FieldInvalid) as refused:
+        gemini.plan("user", folder=str(gemini.root / "project"))
+    assert refused.value.code == "field_invalid"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"hooksConfig": {"enabled": true, "disabled": ["another"]}}',
+        '{"hooksConfig": []}',
+        '// mine\n{"a": 1}',
+        "",
+    ],
+)
 def test_other_settings_are_no_obstacle(gemini: Drawing, text: str) -> None:
-    gemini.write("project/.gemini/settings.json", text)
+    gemini.write("user/.gemini/settings.json", text)
     assert gemini.plan("local").changes
+
+
+@pytest.mark.parametrize("settings", ["user/.gemini/settings.json", "project/.gemini/settings.json"])
+def test_settings_that_are_not_understood_are_refused(gemini: Drawing, settings: str) -> None:
+    gemini.write(settings, '{"hooksConfig": /* off */ {"enabled": false}}')
+    with pytest.raises(JsonSyntax) as refused:
+        gemini.plan("local")
+    assert refused.value.place == ".gemini/settings.json"
 
 
 def test_what_steers_gemini_is_guarded(gemini: Drawing) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from remit.adapters.protection.plan import Block, Change, Whole
-from remit.errors import FieldInvalid, InputError
+from remit.adapters.protection.records import Protections
+from remit.errors import FieldInvalid, InputError, StateCorrupt
+from remit.ledger.home import open_home
 from tests.adapters.protection.places import ID, Scene, added, entry, plan_of
-from tests.adapters.protection.test_jsonedit import REFUSED, SHAPES
+from tests.adapters.protection.test_jsonedit import OFF, REFUSED, SHAPES
 
 OTHER = "prot-ffffffffffff"
 
@@ -125,7 +127,48 @@ def test_two_protections_in_one_file_do_not_touch_each_other(tmp_path: Path) -> 
     text = scene.settings.read_text()
     assert (ID in text, OTHER in text) == (False, True)
     scene.undo(OTHER)
-    assert json.loads(scene.settings.read_bytes()) == {}
+    # Whose it was, the home that is left cannot know: it stays, because it harms nobody.
+    assert json.loads(scene.settings.read_bytes())[OFF] is True
+    assert "hooks" not in json.loads(scene.settings.read_bytes())
+
+
+def test_what_two_protections_count_on_stays_until_the_last_is_undone(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(SHAPES["the member off"])
+    for name in (ID, OTHER, ID):
+        scene.protect(name)
+    scene.undo(OTHER)
+    assert json.loads(scene.settings.read_bytes())[OFF] is True
+    scene.undo(ID)
+    assert scene.settings.read_bytes() == SHAPES["the member off"]
+
+
+@pytest.mark.parametrize("again", [0, 1, 2])
+@pytest.mark.parametrize(("was", "left"), [(b'{"a": 1}', {}), (SHAPES["the member off"], {OFF: False})])
+def test_of_a_file_that_was_changed_since_a_member_is_given_back(
+    was: bytes, left: dict[str, bool], again: int, tmp_path: Path
+) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(was)
+    scene.protect()
+    for number in range(2, 3 + again):
+        scene.settings.write_bytes(scene.settings.read_bytes().replace(b'"a": %d' % (number - 1), b'"a": %d' % number))
+        if number < 2 + again:
+            scene.protect()
+    scene.undo()
+    assert json.loads(scene.settings.read_bytes()) == {"a": 2 + again, **left}
+
+
+def test_a_member_that_its_owner_has_changed_since_is_left_and_protecting_again_sets_it(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b'{"a": 1}')
+    for _ in range(2):
+        scene.protect()
+        assert json.loads(scene.settings.read_bytes())[OFF] is True
+        text = scene.settings.read_text().replace(f'"{OFF}": true', f'"{OFF}": null')
+        scene.settings.write_text(text)
+    scene.undo()
+    assert json.loads(scene.settings.read_bytes()) == {"a": 1, OFF: None}
 
 
 def test_a_file_of_ours_is_made_and_removed_and_one_of_others_stays(tmp_path: Path) -> None:
@@ -206,3 +249,84 @@ def test_no_record_of_a_protection_shows_its_token(tmp_path: Path) -> None:
     kept = scene.protect()
     assert "secret-of-hooks" in scene.settings.read_text()
     assert "secret-of-hooks" not in repr(kept)
+
+
+def test_a_file_that_gets_a_token_is_closed_to_others_until_it_is_undone(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b"{}")
+    scene.settings.chmod(0o644)
+    for _ in range(2):
+        scene.protect()
+        assert scene.settings.stat().st_mode & 0o777 == 0o600
+    scene.undo()
+    assert (scene.settings.stat().st_mode & 0o777, scene.settings.read_bytes()) == (0o644, b"{}")
+
+
+def test_a_file_that_was_opened_by_hand_is_closed_again_and_a_mode_of_others_stays(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b"{}")
+    scene.protect()
+    scene.settings.chmod(0o640)
+    scene.protect()
+    assert scene.settings.stat().st_mode & 0o777 == 0o600
+    scene.settings.chmod(0o400 | 0o200 | 0o100)
+    scene.undo()
+    assert scene.settings.stat().st_mode & 0o777 == 0o700
+
+
+def test_hooks_that_others_share_stay_when_they_are_no_longer_counted_on(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    shared = scene.folder / ".claude" / "settings.json"
+    scene.protect(level="project")
+    before = shared.read_bytes()
+    mine = Scene(scene.folder, Protections(open_home(tmp_path / "another home")))
+    for _ in range(2):
+        mine.protect(level="project", adopted=True)
+        assert shared.read_bytes() == before
+    mine.undo()
+    assert shared.read_bytes() == before
+    mine.protect(level="project", adopted=True)
+    shared.write_bytes(before + b"\n")
+    mine.undo()
+    assert shared.read_bytes() == before + b"\n"
+
+
+def test_hooks_of_this_home_that_it_does_not_know_any_more_are_taken_out(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    path = scene.protections.wire_path(OTHER)
+    stale = {"hooks": {"Stop": [{"hooks": [{"command": f"run {path}"}]}, {"hooks": [{"command": f"run /x{OTHER}"}]}]}}
+    for act in (scene.protect, scene.undo):
+        if act is scene.undo:
+            scene.protect()
+        scene.write(json.dumps(stale).encode())
+        act()
+        assert OTHER not in scene.settings.read_text()
+    assert json.loads(scene.settings.read_bytes()) == {}
+
+
+def test_hooks_of_another_home_and_of_a_known_protection_stay(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    foreign = "prot-eeeeeeeeeeee"
+    scene.protect(OTHER)
+    known = json.loads(scene.settings.read_bytes())
+    paths = (f"/another/home/protections/{foreign}.wire.json", scene.protections.wire_path(OTHER))
+    known["hooks"]["Stop"] = [{"hooks": [{"command": path}]} for path in paths]
+    scene.write(json.dumps(known).encode())
+    scene.protect()
+    assert all(name in scene.settings.read_text() for name in (ID, OTHER, foreign))
+    scene.undo()
+    assert all(name in scene.settings.read_text() for name in (OTHER, foreign))
+
+
+def test_a_damaged_record_is_replaced_by_protecting_again(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(b'{"a": 1}')
+    scene.protect()
+    record = tmp_path / "home" / "protections" / f"{ID}.json"
+    record.write_bytes(b"{")
+    with pytest.raises(StateCorrupt):
+        scene.protections.get(ID)
+    scene.protect()
+    assert scene.settings.read_text().count("PreToolUse") == 1
+    scene.undo()
+    assert "hooks" not in json.loads(scene.settings.read_bytes())

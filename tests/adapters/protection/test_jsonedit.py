@@ -1,4 +1,4 @@
-"""Entries in JSON files: put in, taken out, and everything else byte for byte as it was."""
+"""Entries and members in JSON files: put in, taken back, and everything else byte for byte as it was."""
 
 import json
 from typing import Any
@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.adapters.protection.jsonedit import add_entries, remove_entries
-from remit.adapters.protection.plan import Entry
+from remit.adapters.protection.jsonedit import add_entries, put_back, remove_entries, set_member, still_set
+from remit.adapters.protection.plan import Entry, Member
+from remit.adapters.protection.records import SetMember
 from remit.errors import (
     FieldInvalid,
     InputError,
@@ -21,6 +22,9 @@ from remit.errors import (
 
 MARK = "prot-0123456789ab"
 OURS = Entry(("hooks", "PreToolUse"), {"matcher": "*", "hooks": [{"url": f"/{MARK}"}]})
+OFF = "disableSkillShellExecution"
+SET = Member((OFF,), value=True)
+DEEP = Member(("deep", "off"), {"a": [True]})
 BOM = b"\xef\xbb\xbf"
 
 SHAPES = {
@@ -38,6 +42,10 @@ SHAPES = {
     "no final line end": b'{\n  "a": 1\n}',
     "odd spaces": b' {  "a" :1 ,\n\n"hooks":{ "Stop" :[ ] } }  \n',
     "escapes": b'{\n  "\\u0068ooks": {"PreToolUse": [{"a": "}],{\\"//\\\\"}]},\n  "\xc3\xa4": "\\ud83d\\ude00"\n}',
+    "the member off": b'{\n  "disableSkillShellExecution" :  false,\n  "a": 1\n}\n',
+    "the member of another type": b'{"disableSkillShellExecution": {"a":\t[1]}}',
+    "the member almost right": b'{"disableSkillShellExecution":1}',
+    "the member right": b'{"disableSkillShellExecution": true, "a": 1}',
     "deep": b'{"a": ' + b"[" * 60 + b"]" * 60 + b"}",
 }
 
@@ -129,6 +137,54 @@ def test_the_name_of_a_protection_elsewhere_is_not_an_entry_of_it() -> None:
     assert remove_entries(data, MARK) == data
 
 
+def with_members(data: bytes | None, *members: Member) -> tuple[bytes, list[SetMember]]:
+    """Return the file with members set, and what that has changed."""
+    changes = list[SetMember]()
+    for member in members:
+        data, changed = set_member(data, member)
+        changes += [changed] if changed else []
+    return data or b"", changes
+
+
+@pytest.mark.parametrize("data", SHAPES.values(), ids=SHAPES.keys())
+def test_members_are_set_and_putting_them_back_gives_back_every_byte(data: bytes) -> None:
+    after, changes = with_members(data, SET, DEEP)
+    said = json.loads(after.removeprefix(BOM))
+    assert said == {**json.loads(data.removeprefix(BOM)), OFF: True, "deep": {"off": {"a": [True]}}}
+    assert said[OFF] is True
+    assert with_members(after, SET, DEEP) == (after, [])
+    assert put_back(after, changes, data) == data
+
+
+def test_setting_a_member_follows_the_manner_of_the_file() -> None:
+    assert set_member(b'{"a":1}', SET)[0] == b'{"a":1,"disableSkillShellExecution":true}'
+    tabbed, _ = set_member(b'{\r\n\t"deep": {\r\n\t\t"off": 1\r\n\t}\r\n}', DEEP)
+    assert b'\t\t"off": {\r\n\t\t\t"a": [\r\n\t\t\t\ttrue\r\n' in tabbed
+
+
+@pytest.mark.parametrize("data", [b"[]", b'"deep"', b'{"deep": []}', b'{"deep": "off"}', b'{"deep": null}'])
+def test_a_member_of_what_is_no_object_is_refused(data: bytes) -> None:
+    with pytest.raises(FieldInvalid) as refused:
+        set_member(data, DEEP)
+    assert refused.value.code == "field_invalid"
+
+
+@pytest.mark.parametrize(
+    "now", [b"{}", b'{"disableSkillShellExecution": 1}', b'{"disableSkillShellExecution": null}', b""]
+)
+def test_a_member_that_others_have_changed_since_is_not_put_back(now: bytes) -> None:
+    ours = [SetMember(where=(OFF,), value=True, former="false")]
+    assert (put_back(now, ours), still_set(now, ours)) == (now, ())
+
+
+def test_members_stay_as_long_as_a_protection_has_entries_beside_them() -> None:
+    after, changes = with_members(b'{"note": "prot-ffffffffffff"}', SET)
+    shared = add_entries(after, [OURS])
+    assert put_back(shared, changes) == shared
+    assert put_back(after, changes) == b'{"note": "prot-ffffffffffff"}'
+    assert still_set(shared, changes) == tuple(changes)
+
+
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | _TEXTS,
@@ -136,7 +192,10 @@ _VALUES = st.recursive(
     max_leaves=12,
 )
 _HOOKS = st.fixed_dictionaries({}, optional={"PreToolUse": st.lists(_VALUES, max_size=3), "Stop": _VALUES})
-_SETTINGS = st.fixed_dictionaries({}, optional={"hooks": _HOOKS, "a": _VALUES, "\u00e4": _VALUES})
+_OBJECTS = st.fixed_dictionaries({}, optional={"off": _VALUES, "on": _VALUES})
+_SETTINGS = st.fixed_dictionaries(
+    {}, optional={"hooks": _HOOKS, "a": _VALUES, "\u00e4": _VALUES, OFF: _VALUES, "deep": _OBJECTS}
+)
 
 
 @given(
@@ -151,6 +210,8 @@ def test_whatever_the_settings_and_their_manner_removal_is_the_inverse(
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).replace("\n", line_end)
     data = (text + final).encode()
-    after = add_entries(data, [OURS])
-    assert json.loads(after) == with_ours(value)
-    assert remove_entries(after, MARK, data) == data
+    after, changes = with_members(data, SET, DEEP)
+    after = add_entries(after, [OURS])
+    deep = {**value.get("deep", {}), "off": DEEP.value}
+    assert json.loads(after) == {**with_ours(value), OFF: True, "deep": deep}
+    assert put_back(remove_entries(after, MARK, data), changes, data) == data

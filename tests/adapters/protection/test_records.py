@@ -76,3 +76,15 @@ def test_nothing_is_kept_that_could_not_be_read_again(tmp_path: Path) -> None:
     with pytest.raises(FieldInvalid) as refused:
         protections.put(protection(mission={"agent_id": "x"}))
     assert (refused.value.code, protections.get(ID)) == ("field_invalid", None)
+
+
+def test_who_can_do_without_a_damaged_record_is_told_of_it_and_gets_the_others(tmp_path: Path) -> None:
+    protections, told = kept(tmp_path), list[StateCorrupt]()
+    protections.put(protection())
+    protections.put(protection(OTHER))
+    (tmp_path / "home" / "protections" / f"{ID}.json").write_bytes(b"{")
+    assert [one.id for one in protections.all(damaged=told.append)] == [OTHER]
+    assert [error.code for error in told] == ["state_corrupt"]
+    assert (protections.holds(ID), protections.holds("prot-000000000000")) == (True, False)
+    with pytest.raises(StateCorrupt):
+        protections.all()

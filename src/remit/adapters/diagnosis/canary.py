@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from remit.adapters.diagnosis.registration import Hook
+from remit.adapters.diagnosis.settings import Hook
 from remit.adapters.hooks.notice import Dialect
 
 __all__ = ["CALLING_EVENTS", "CANARY_TOOL", "Answer", "Canary", "Sent", "answer_of", "new_canary", "send"]

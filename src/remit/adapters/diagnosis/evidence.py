@@ -39,6 +39,11 @@ class Governed(NamedTuple):
         """Return when it was first heard of."""
         return min(session.started_ms for session in self.sessions)
 
+    @property
+    def has_permitted(self) -> bool:
+        """Tell whether anything was permitted in it."""
+        return any(session.used for session in self.sessions)
+
 
 class Recent(NamedTuple):
     """What the last receipts say of an assistant."""

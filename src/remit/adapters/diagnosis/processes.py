@@ -1,7 +1,8 @@
 """Assistants that run at this moment with an option that leaves hooks out, or that asks nobody any more.
 
-Only processes that the system shows are seen: on Linux by /proc, elsewhere by ps. What ran and has ended is for the
-evidence to tell.
+Only processes that the system shows are seen: on Linux by /proc, elsewhere by ps, which tells no variables. What ran
+and has ended is for the evidence to tell. Keeps this invariant: of the environment of a process nothing is kept but
+names of variables that matter; those of other users are not read.
 """
 
 import os
@@ -9,25 +10,32 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["BYPASSING", "UNASKING", "Process", "Suspect", "running_processes", "suspects"]
+from remit.adapters.diagnosis.variables import PROXIES, TURNING_OFF, telling_variables
 
-# Options with which hooks that are not managed do not run; some are so by their value.
-BYPASSING: Final[Mapping[str, tuple[str, ...]]] = {
-    "claude-code": ("--bare", "--safe-mode", "--setting-sources"),
-    "codex": ("--disable hooks", "-c features.hooks=false", "--config features.hooks=false"),
-    "opencode": ("--pure",),
+__all__ = ["OPTIONS", "Effect", "Process", "Suspect", "running_processes", "suspects"]
+
+# bypassing: hooks that are not managed do not run; misleading: what they ask may not reach the Hub; unasking: nobody is
+# asked but they; steering: settings count that were not looked at.
+Effect: TypeAlias = Literal["bypassing", "misleading", "unasking", "steering"]
+# Options that matter; some do so by their value.
+OPTIONS: Final[Mapping[str, Mapping[Effect, tuple[str, ...]]]] = {
+    "claude-code": {
+        "bypassing": ("--bare", "--safe-mode", "--setting-sources"),
+        "unasking": ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions"),
+        "steering": ("--settings",),
+    },
+    "codex": {
+        "bypassing": ("--disable hooks", "-c features.hooks=false", "--config features.hooks=false"),
+        "unasking": ("--dangerously-bypass-approvals-and-sandbox", "--yolo"),
+    },
+    "opencode": {"bypassing": ("--pure",)},
+    "gemini": {"unasking": ("--yolo", "-y")},
+    "copilot": {"unasking": ("--allow-all-tools", "--allow-all", "--yolo")},
 }
 # What in a word of its own says that no hooks run.
 _SAYING: Final[Mapping[str, str]] = {"claude-code": "disableAllHooks"}
-# Options with which nobody is asked but the hooks.
-UNASKING: Final[Mapping[str, tuple[str, ...]]] = {
-    "claude-code": ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions"),
-    "codex": ("--dangerously-bypass-approvals-and-sandbox", "--yolo"),
-    "gemini": ("--yolo", "-y"),
-    "copilot": ("--allow-all-tools", "--allow-all", "--yolo"),
-}
 _PROC: Final = Path("/proc")
 _MAX_BYTES: Final = 256 * 1024
 _PATIENCE_S: Final = 10
@@ -41,30 +49,53 @@ class Process(NamedTuple):
     pid: int
     words: tuple[str, ...]
     folder: str = ""
+    # The names of variables that matter, as they are set there.
+    variables: tuple[str, ...] = ()
 
 
 class Suspect(NamedTuple):
-    """An assistant that runs with an option that matters."""
+    """An assistant that runs with an option or a variable that matters."""
 
     pid: int
     option: str
-    bypasses: bool
+    effect: Effect
 
 
 def suspects(
-    assistant: str, program: str, processes: Sequence[Process], folders: Sequence[str | None]
+    assistant: str,
+    program: str,
+    processes: Sequence[Process],
+    folders: Sequence[str | None],
+    *,
+    over_http: bool = False,
 ) -> list[Suspect]:
-    """Return the processes of an assistant that run with such an option, in one of these folders; None is any."""
+    """Return the processes of an assistant that run with such an option, in one of these folders; None is any.
+
+    `over_http` says that its hooks are asked over HTTP, which a proxy may stand in the way of.
+    """
     found = list[Suspect]()
     for process in processes:
-        if not _is(program, process) or not any(_within(process.folder, folder) for folder in folders):
-            continue
-        given = dict.fromkeys(_options(process.words))
-        found += [Suspect(process.pid, one, bypasses=True) for one in given if one in BYPASSING.get(assistant, ())]
-        if any(_SAYING[assistant] in word for word in process.words if assistant in _SAYING):
-            found.append(Suspect(process.pid, _SAYING[assistant], bypasses=True))
-        found += [Suspect(process.pid, one, bypasses=False) for one in given if one in UNASKING.get(assistant, ())]
+        if _is(program, process) and any(_within(process.folder, folder) for folder in folders):
+            effects = {**_by_option(assistant, process), **_by_variable(assistant, process, over_http=over_http)}
+            found += [Suspect(process.pid, option, effect) for option, effect in effects.items()]
     return found
+
+
+def _by_option(assistant: str, process: Process) -> dict[str, Effect]:
+    given = dict.fromkeys(_options(process.words))
+    effects = {one: effect for effect, options in OPTIONS.get(assistant, {}).items() for one in given if one in options}
+    saying = _SAYING.get(assistant)
+    if saying and any(saying in word for word in process.words):
+        effects[saying] = "bypassing"
+    return effects
+
+
+def _by_variable(assistant: str, process: Process, *, over_http: bool) -> dict[str, Effect]:
+    effects: dict[str, Effect] = {}
+    effects |= {name: "bypassing" for name in process.variables if name in TURNING_OFF.get(assistant, ())}
+    if over_http:
+        effects |= {name: "misleading" for name in process.variables if name.upper() in PROXIES}
+    return effects
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
@@ -93,13 +124,25 @@ def _from_proc() -> Iterator[Process]:
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal():
             continue
-        try:
-            with (entry / "cmdline").open("rb") as file:
-                line = file.read(_MAX_BYTES)
-        except OSError:
-            continue
+        line = _told(entry / "cmdline")
         words = tuple(line.decode("utf-8", "replace").rstrip("\0").split("\0")) if line else ()
-        yield Process(int(entry.name), words, _folder_of(entry))
+        yield Process(int(entry.name), words, _folder_of(entry), _variables_of(entry))
+
+
+def _told(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES)
+    except OSError:  # it has ended, or is another user's
+        return b""
+
+
+def _variables_of(entry: Path) -> tuple[str, ...]:
+    try:
+        is_ours = entry.stat().st_uid == os.geteuid()
+    except OSError:
+        return ()
+    return telling_variables(_told(entry / "environ")) if is_ours else ()
 
 
 def _folder_of(entry: Path) -> str:

@@ -1,35 +1,23 @@
 """What stands in the files of an assistant by now, held against what was written there.
 
 Keeps this invariant: a hook counts as ours, to be asked or run, only if its file is byte for byte what we wrote, or the
-hook itself is what we would write today. A hook that only names a protection is anybody's.
+hook itself is what we would write today, where the assistant looks for it. A hook that only names a protection is
+anybody's. What has to be set beside hooks must be set now, whoever has set it.
 """
 
 import hashlib
 import json
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from remit.adapters.protection.plan import Added, Block, Change, Whole
+from remit.adapters.diagnosis.settings import Hook, contains, hooks_in, misshapen, parse_settings, read_settings
+from remit.adapters.protection.jsontext import is_same
+from remit.adapters.protection.plan import Added, Block, Change, Member, Whole
+from remit.adapters.protection.plans.claude_environment import ENVIRONMENT, NO_PROXY, is_left_out
 from remit.adapters.protection.records import Protection, Written
 
-__all__ = ["Hook", "Registered", "registered"]
-
-_MAX_BYTES: Final = 4 * 1024 * 1024
-_MAX_DEPTH: Final = 32
-_CALLING: Final = ("url", "command", "bash", "exec")
-_HOOKS: Final = "hooks"
-
-
-class Hook(NamedTuple):
-    """One hook as it stands in a file: the event it is for, what it says, and what its group says of it."""
-
-    event: str
-    path: str
-    says: Mapping[str, Any]
-    group: Mapping[str, Any] = MappingProxyType({})
+__all__ = ["Registered", "excepts_hub", "registered"]
 
 
 class Registered(NamedTuple):
@@ -37,102 +25,93 @@ class Registered(NamedTuple):
 
     hooks: tuple[Hook, ...]
     faults: tuple[str, ...]
+    # The names of files that others have changed since, though all of ours stands in them.
+    changed: tuple[str, ...] = ()
 
 
 def registered(protection: Protection, changes: Sequence[Change]) -> Registered:
     """Return what stands in the files of a protection; `changes` are what would be written there today."""
-    hooks, faults = list[Hook](), list[str]()
+    hooks, faults, changed = list[Hook](), list[str](), list[str]()
     if not protection.files:
         faults.append("it has written no file")
     for written in protection.files:
         planned = [change for change in changes if change.path == written.path]
-        found = _in_file(written, protection.id, planned)
+        found = _in_file(written, protection, planned)
         hooks += found.hooks
         faults += found.faults
-    return Registered(tuple(hooks), tuple(faults))
+        changed += found.changed
+    return Registered(tuple(hooks), tuple(faults), tuple(changed))
 
 
-def _in_file(written: Written, mark: str, planned: Sequence[Change]) -> Registered:
+def _in_file(written: Written, protection: Protection, planned: Sequence[Change]) -> Registered:
     name = Path(written.path).name
-    data = _data(written.path)
+    data = read_settings(written.path)
     if data is None:
         return Registered((), (f"{name} is gone, or cannot be read",))
-    there = tuple(_hooks_in(_parsed(written.path, data), written.path, mark))
+    says = parse_settings(written.path, data)
+    there = tuple(hook for hook in hooks_in(protection.assistant, says, written.path) if hook.names(protection.id))
+    unset = tuple(_unset(says, name, planned))
     if hashlib.sha256(data).hexdigest() == written.after:
-        return Registered(there, ())
-    expected = [hook for change in planned for hook in _planned(change, mark)]
-    missing = [hook.event for hook in expected if hook not in there]
+        return Registered(there, unset)
+    expected = [hook for change in planned for hook in _planned(change, protection.assistant)]
     ours = tuple(hook for hook in there if hook in expected)
+    missing = dict.fromkeys(hook.event for hook in expected if hook not in there)
+    faults = [*unset]
     if missing:
-        said = f"the hook for {', '.join(dict.fromkeys(missing))} is missing, or another one"
-        return Registered(ours, (f"{name} was changed: {said}",))
-    if not _holds(written, data.decode("utf-8", "replace"), mark, planned):
-        return Registered(ours, (f"{name} was changed: what was written there is not there any more",))
-    return Registered(ours, ())
+        faults.append(f"{name} was changed: the hook for {', '.join(missing)} is missing, or another one")
+    elif not _holds(written, data.decode("utf-8", "replace"), says, protection.id, planned):
+        faults.append(f"{name} was changed: what was written there is not there any more")
+    if written.kind == "json":
+        faults += [f"{name} is dropped as a whole: {said}" for said in misshapen(protection.assistant, says)]
+    return Registered(ours, tuple(faults), () if faults else (name,))
 
 
-def _holds(written: Written, text: str, mark: str, planned: Sequence[Change]) -> bool:
-    """Tell whether a file that others have changed still holds what was written, apart from hooks."""
+def _unset(says: Any, name: str, planned: Sequence[Change]) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
+    """Yield a sentence for each member that has not the value which it must have."""
+    members = (member for change in planned if isinstance(change, Added) for member in change.members)
+    for member in members:
+        if not _has(says, member):
+            yield f"{'.'.join(member.where)} in {name} is not {json.dumps(member.value)}"
+
+
+def _has(value: Any, member: Member) -> bool:  # noqa: ANN401
+    for name in member.where:
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return is_same(value, member.value)
+
+
+def _nested(where: Sequence[str], value: Any) -> Any:  # noqa: ANN401
+    for name in reversed(where):
+        value = {name: value}
+    return value
+
+
+def _holds(written: Written, text: str, says: Any, mark: str, planned: Sequence[Change]) -> bool:  # noqa: ANN401
+    """Tell whether a file that others have changed still holds what was written, each thing at its place."""
     if written.kind == "whole":
         return any(isinstance(change, Whole) and change.text == text for change in planned)
-    lines = text.replace("\r\n", "\n")
-    blocks = (change.text.strip("\n") for change in planned if isinstance(change, Block))
-    return mark in text and all(block in lines for block in blocks)
+    return mark in text and all(contains(says, wanted) for change in planned for wanted in _said_by(change))
 
 
-def _data(path: str) -> bytes | None:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(_MAX_BYTES)
-    except OSError:
-        return None
-
-
-def _planned(change: Change, mark: str) -> Iterator[Hook]:
+def _said_by(change: Change) -> Iterator[Any]:
+    """Yield what a change puts into a file, from its root on."""
     if isinstance(change, Added):
-        for entry in change.entries:
-            nested: Any = [entry.value]
-            for name in reversed(entry.where):
-                nested = {name: nested}
-            yield from _hooks_in(nested, change.path, mark)
-    elif isinstance(change, Whole | Block):
-        yield from _hooks_in(_parsed(change.path, change.text.encode()), change.path, mark)
+        yield from (_nested(entry.where, [entry.value]) for entry in change.entries)
+    elif isinstance(change, Block):
+        yield parse_settings(change.path, change.text.encode())
 
 
-def _parsed(path: str, data: bytes) -> Any:  # noqa: ANN401 - whatever a file holds
-    """Return what a file says; nothing for one that is neither JSON nor TOML."""
-    text = data.decode("utf-8-sig", "replace")
-    try:
-        return tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _planned(change: Change, assistant: str) -> Iterator[Hook]:
+    said = [parse_settings(change.path, change.text.encode())] if isinstance(change, Whole) else _said_by(change)
+    for says in said:
+        yield from hooks_in(assistant, says, change.path)
 
 
-def _hooks_in(value: Any, path: str, mark: str) -> Iterator[Hook]:  # noqa: ANN401 - whatever a file holds
-    """Yield the hooks that name a protection, with the event that they stand under."""
-    waiting: list[tuple[Any, Hook, int]] = [(value, Hook("", path, {}), 0)]
-    while waiting:
-        one, under, depth = waiting.pop(0)
-        if isinstance(one, dict) and _names(one, mark):
-            yield under._replace(says=one)
-        elif depth < _MAX_DEPTH:
-            waiting += [(item, below, depth + 1) for item, below in _within(one, under)]
-
-
-def _names(members: Mapping[str, Any], mark: str) -> bool:
-    texts = (members.get(name) for name in _CALLING)
-    return any(mark in text for text in texts if isinstance(text, str))
-
-
-def _within(value: Any, under: Hook) -> Iterator[tuple[Any, Hook]]:  # noqa: ANN401
-    """Yield what lies in a value, with what is known of it by its place."""
-    if isinstance(value, list):
-        yield from ((item, under) for item in value)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            if name != _HOOKS:
-                yield item, under._replace(event=name)
-            elif isinstance(item, list):
-                yield item, under._replace(group={other: said for other, said in value.items() if other != _HOOKS})
-            else:
-                yield item, under
+def excepts_hub(protection: Protection) -> bool:
+    """Tell whether a file of a protection sees to it that no proxy is asked in the place of the Hub."""
+    read = ((written.path, read_settings(written.path)) for written in protection.files)
+    said = [parse_settings(path, data) for path, data in read if data is not None]
+    variables = [one.get(ENVIRONMENT) for one in said if isinstance(one, dict)]
+    return any(all(is_left_out(one.get(name)) for name in NO_PROXY) for one in variables if isinstance(one, dict))

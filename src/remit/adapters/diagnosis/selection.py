@@ -1,10 +1,11 @@
 """Which transcripts are held against the ledger: those of sessions that it knows, and those that it should know.
 
-A session that was run past its hooks leaves no trace in the ledger. So the transcripts of protected folders are looked
-through too, from the moment on at which each was protected.
+A session that was run past its hooks leaves no trace in the ledger, or none of that part of it. So all transcripts of
+protected folders are looked through too, from the moment on at which each was protected. A file that cannot be read
+stops nothing, and is not forgotten.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from remit.adapters.diagnosis.evidence import Governed
 from remit.adapters.protection.records import Protection
 from remit.adapters.transcripts.call import Call, Transcript
 from remit.adapters.transcripts.table import TranscriptReader
+from remit.errors import FieldInvalid, StateMissing
 from remit.governor.clock import timestamp
 
 __all__ = ["Selected", "named", "of_ledger"]
@@ -36,9 +38,14 @@ class _Protected(NamedTuple):
     since: str
 
 
-def named(reader: TranscriptReader, paths: Sequence[Path], governed: Sequence[Governed]) -> Selected:
+def named(
+    reader: TranscriptReader,
+    paths: Sequence[Path],
+    governed: Sequence[Governed],
+    protections: Mapping[str, Protection],
+) -> Selected:
     """Return the transcripts at these paths."""
-    return Selected(tuple(reader.read(path) for path in paths), (), _since(governed))
+    return Selected(tuple(reader.read(path) for path in paths), (), _since(governed, protections))
 
 
 def of_ledger(
@@ -48,15 +55,26 @@ def of_ledger(
     recent: Sequence[Governed],
     protections: Mapping[str, Protection],
 ) -> Selected:
-    """Return the transcripts of recent sessions, and of those in protected folders that the ledger does not know."""
-    transcripts, missing = list[Transcript](), list[str]()
+    """Return the transcripts of recent sessions, and all others of protected folders.
+
+    One of which the ledger has heard without permitting anything, as of a check, needs none.
+    """
+    read, missing = dict[Path, Transcript](), list[str]()
     for one in recent:
-        paths = list(reader.find(config, one.name))
-        transcripts += map(reader.read, paths)
-        missing += [] if paths else [one.name]
+        found = {path: _read(reader, path) for path in reader.find(config, one.name)}
+        read |= found
+        missing += [one.name] if one.has_permitted and not found else []
     protected = [_Protected(one.folder, _protected_since(one, governed)) for one in protections.values()]
-    transcripts += _strays(reader, config, protected, {one.name for one in governed})
-    return Selected(tuple(transcripts), tuple(missing), _since(governed))
+    others = _others(reader, config, protected, read.keys())
+    return Selected((*read.values(), *others), tuple(missing), _since(governed, protections))
+
+
+def _read(reader: TranscriptReader, path: Path) -> Transcript:
+    """Return what a file tells; one that cannot be opened, or is none, is as a line that cannot be read."""
+    try:
+        return reader.read(path)
+    except (FieldInvalid, StateMissing):
+        return Transcript(str(path), path.stem[-_ID_LENGTH:], (), bad_lines=1)
 
 
 def _protected_since(protection: Protection, governed: Sequence[Governed]) -> str:
@@ -65,27 +83,30 @@ def _protected_since(protection: Protection, governed: Sequence[Governed]) -> st
     return min([protection.made_at, *heard])
 
 
-def _since(governed: Sequence[Governed]) -> dict[str, str]:
-    """Return from when on each session is protected: since it was first heard of."""
+def _since(governed: Sequence[Governed], protections: Mapping[str, Protection]) -> dict[str, str]:
+    """Return from when on each session is protected: before it was first heard of it may have run past its hooks."""
     since = dict[str, str]()
     for one in governed:
-        heard = timestamp(one.started_ms)
-        since[one.name] = min(since.get(one.name, heard), heard)
+        made = [protections[one.protection].made_at] if one.protection in protections else []
+        since[one.name] = min([timestamp(one.started_ms), *made, *([since[one.name]] if one.name in since else [])])
     return since
 
 
-def _strays(
-    reader: TranscriptReader, config: Path, protected: Sequence[_Protected], known: set[str]
+def _others(
+    reader: TranscriptReader, config: Path, protected: Sequence[_Protected], known: Container[Path]
 ) -> Iterator[Transcript]:
-    """Yield what sessions that the ledger does not know have called in protected folders, once these were."""
+    """Yield what sessions of other files have called in protected folders, once these were.
+
+    What a file says of its session does not count: one that was run past its hooks could name another.
+    """
     read = dict[Path, Transcript]()
     for one in protected:
         for path in reader.found_in(config, one.folder):
-            if path not in read and path.stem[-_ID_LENGTH:] not in known and not _is_before(_changed_at(path), one):
-                read[path] = reader.read(path)
+            if path not in read and path not in known and not _is_before(_changed_at(path), one):
+                read[path] = _read(reader, path)
     for transcript in read.values():
         calls = tuple(call for call in transcript.calls if any(_is_within(call, one) for one in protected))
-        if calls and transcript.session not in known:
+        if calls or transcript.bad_lines or transcript.cut:
             yield transcript._replace(calls=calls)
 
 

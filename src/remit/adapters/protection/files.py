@@ -84,11 +84,16 @@ def unlink(found: Found, made: tuple[str, ...]) -> None:
 
 @contextmanager
 def named_by(path: str) -> Iterator[None]:
-    """Let what is wrong with the content of a file name the file."""
+    """Let what is wrong with the content of a file name the file, where it does not yet."""
     try:
         yield
     except InputError as error:
-        raise type(error)(error.problem, place=f"{_shown(path)} {error.place}") from None
+        if error.place.startswith(_shown(path)):
+            raise
+        named = type(error)(error.problem, place=f"{_shown(path)} {error.place}")
+        for said in getattr(error, "__notes__", ()):
+            named.add_note(said)
+        raise named from None
 
 
 def _read(path: str, real: str, fd: int) -> Found:

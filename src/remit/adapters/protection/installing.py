@@ -2,7 +2,7 @@
 
 Keeps these invariants: nothing is written until every change was found possible, and the home knows how each file was
 before it is touched; after an error all is as it was. Undoing gives a file back byte for byte if nobody has changed it
-since, and takes out nothing but what is ours if somebody has.
+since, and takes back nothing but what is ours if somebody has. A file with a token in it is closed to others meanwhile.
 """
 
 import hashlib
@@ -13,15 +13,17 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from remit.adapters.protection.files import Found, look, named_by, replace, unlink
-from remit.adapters.protection.jsonedit import add_entries, remove_entries
+from remit.adapters.protection.jsonedit import add_entries, put_back, remove_entries, set_member, still_set
 from remit.adapters.protection.jsontext import read_document
-from remit.adapters.protection.plan import Added, Block, Change, Plan, Whole
-from remit.adapters.protection.records import FileKind, Protection, Protections, Written
+from remit.adapters.protection.plan import Added, Block, Change, Member, Plan, Whole
+from remit.adapters.protection.records import FileKind, Protection, Protections, SetMember, Written
+from remit.adapters.protection.stale import without_stale
 from remit.adapters.protection.tomltext import add_block, remove_blocks
-from remit.errors import FieldInvalid, RemitError
+from remit.errors import FieldInvalid, RemitError, StateCorrupt
 
-__all__ = ["Undone", "install", "uninstall"]
+__all__ = ["Undone", "install", "intact", "uninstall"]
 
+_OWNER_ONLY: Final = 0o700
 _KINDS: Final[Mapping[type, FileKind]] = {Added: "json", Block: "toml", Whole: "whole"}
 
 
@@ -41,38 +43,62 @@ class _Draft(NamedTuple):
     made: tuple[str, ...]
     new: bytes | None
     mode: int
+    # Those that have a value of ours in it.
+    members: tuple[SetMember, ...] = ()
+    closed: bool = False
+    mode_before: int | None = None
+
+    @property
+    def target(self) -> Found:
+        """What is to be replaced, with the mode that it is to have."""
+        open_ = self.found.mode
+        return self.found._replace(mode=open_ & _OWNER_ONLY) if self.closed and open_ is not None else self.found
 
 
-def install(protections: Protections, protection: Protection, plan: Plan, wire: Mapping[str, Any]) -> Protection:
-    """Return the protection as it is kept once its plan is carried out; the caller holds the lock."""
-    former = protections.get(protection.id)
+def install(
+    protections: Protections, protection: Protection, plan: Plan, wire: Mapping[str, Any], *, adopted: bool = False
+) -> Protection:
+    """Return the protection as it is kept once its plan is carried out; the caller holds the lock.
+
+    `adopted` says that hooks of this id were there before, written by others who share the file.
+    """
+    held, former = protections.holds(protection.id), intact(protections, protection.id)
     done = list[_Draft]()
+    scribe = _Scribe(protections, protection.id, adopted=adopted)
     try:
-        drafts = _drafts(protection.id, plan.changes, _by_path(former), anew=True)
+        drafts = scribe.drafts(plan.changes, _by_path(former), anew=True)
         kept = _carry_out(protections, protection, wire, drafts, done)
         if plan.settle is not None:
-            drafts |= _drafts(protection.id, plan.settle(), _by_path(kept), anew=False)
+            drafts |= scribe.drafts(plan.settle(), _by_path(kept), anew=False)
             kept = _carry_out(protections, protection, wire, drafts, done)
     except BaseException:
         _take_back(done)
-        if former is None:
-            protections.remove(protection.id)
-        else:
+        if former is not None:
             protections.put(former)
+        elif not held:
+            protections.remove(protection.id)
         raise
     return kept
+
+
+def intact(protections: Protections, name: str) -> Protection | None:
+    """Return a protection, or None for one that is not there or damaged: it can be made anew from what is there."""
+    try:
+        return protections.get(name)
+    except StateCorrupt:
+        return None
 
 
 def uninstall(protections: Protections, protection: Protection) -> list[Undone]:
     """Undo what a protection has written, forget it, and tell what that came to; the caller holds the lock."""
     found = [(written, look(written.path)) for written in reversed(protection.files)]
     # All of it is known to be possible before any of it is done.
-    steps = [(written, one, _undone(written, one, protection.id)) for written, one in found]
+    steps = [(written, one, _undone_wholly(protections, written, one, protection.id)) for written, one in found]
     for written, one, (data, _) in steps:
         if data is None and one.data is not None:
             unlink(one, written.made)
-        elif data is not None and data != one.data:
-            replace(one, data)
+        elif data is not None and (data != one.data or written.closed):
+            replace(_opened_again(one, written), data)
     protections.remove(protection.id)
     return [Undone(written.path, what) for written, _, (_, what) in steps]
 
@@ -81,21 +107,52 @@ def _by_path(protection: Protection | None) -> dict[str, Written]:
     return {} if protection is None else {written.path: written for written in protection.files}
 
 
-def _drafts(mark: str, changes: Iterable[Change], former: Mapping[str, Written], *, anew: bool) -> dict[str, _Draft]:
-    """Return what changes come to, by path; several of one file add up. `anew` leaves out what is ours by now."""
-    drafts = dict[str, _Draft]()
-    for change in changes:
-        with named_by(change.path):
-            draft = drafts.get(change.path) or _begun(change, mark, former.get(change.path), anew=anew)
-            drafts[change.path] = draft._replace(new=_applied(change, mark, draft))
-    return drafts
+def _opened_again(found: Found, written: Written) -> Found:
+    """Return a file with the mode that it had before it was closed, if it is as it was closed."""
+    before = written.mode
+    is_ours = written.closed and before is not None and found.mode == before & _OWNER_ONLY
+    return found._replace(mode=before) if is_ours else found
 
 
-def _begun(change: Change, mark: str, former: Written | None, *, anew: bool) -> _Draft:
-    found, kind = look(change.path), _KINDS[type(change)]
-    base = _base(found, kind, mark, former)
-    made = (*(former.made if former else ()), *found.missing)
-    return _Draft(found, kind, base, tuple(dict.fromkeys(made)), base if anew else found.data, change.mode)
+class _Scribe(NamedTuple):
+    """Draws up what files will be, for one protection."""
+
+    protections: Protections
+    mark: str
+    adopted: bool
+
+    def drafts(self, changes: Iterable[Change], former: Mapping[str, Written], *, anew: bool) -> dict[str, _Draft]:
+        """Return what changes come to, by path; several of one file add up. `anew` leaves out what is ours by now."""
+        drafts = dict[str, _Draft]()
+        for change in changes:
+            with named_by(change.path):
+                draft = drafts.get(change.path) or self._begun(change, former.get(change.path), anew=anew)
+                drafts[change.path] = _applied(change, self.mark, draft)
+        return drafts
+
+    def _begun(self, change: Change, former: Written | None, *, anew: bool) -> _Draft:
+        found, kind = look(change.path), _KINDS[type(change)]
+        clean = self._stripped(kind, _base(found, kind, self.mark, former))
+        begin = self._cleaned_of_shared(kind, clean, former) if anew else found.data
+        shared = self.adopted and former is None and found.data is not None
+        return _Draft(
+            found,
+            kind,
+            base=found.data if shared else clean,
+            made=tuple(dict.fromkeys((*(former.made if former else ()), *found.missing))),
+            new=begin,
+            mode=change.mode,
+            members=still_set(begin, former.members if former else ()),
+            mode_before=former.mode if former and former.closed else found.mode,
+        )
+
+    def _stripped(self, kind: FileKind, data: bytes | None) -> bytes | None:
+        return None if data is None else without_stale(self.protections, kind, data, self.mark)
+
+    def _cleaned_of_shared(self, kind: FileKind, data: bytes | None, former: Written | None) -> bytes | None:
+        """Return what was there before without hooks of ours that others had brought."""
+        has_ours = kind == "json" and self.mark.encode("ascii") in (data or b"")
+        return _cleaned(kind, data or b"", self.mark, former) if has_ours else data
 
 
 def _base(found: Found, kind: FileKind, mark: str, former: Written | None) -> bytes | None:
@@ -104,17 +161,27 @@ def _base(found: Found, kind: FileKind, mark: str, former: Written | None) -> by
         return None
     if former is not None and _digest(found.data) == former.after:
         return former.before
-    return _cleaned(kind, found.data, mark, None if former is None else former.before)
+    return _cleaned(kind, found.data, mark, former)
 
 
-def _applied(change: Change, mark: str, draft: _Draft) -> bytes:
+def _applied(change: Change, mark: str, draft: _Draft) -> _Draft:
     if isinstance(change, Added):
-        return add_entries(draft.new, change.entries)
+        # Entries come last: they are found again without a record too, and stand where they stood then.
+        draft = _with_members(draft, change.members)
+        closed = draft.closed or (change.is_secret and draft.mode_before is not None)
+        return draft._replace(new=add_entries(draft.new, change.entries), closed=closed)
     if isinstance(change, Block):
-        return add_block(draft.new, mark, change.name, change.text)
+        return draft._replace(new=add_block(draft.new, mark, change.name, change.text))
     if draft.base is not None:
         raise FieldInvalid("is there already, and is not of Remit: move it away")
-    return change.text.encode("utf-8")
+    return draft._replace(new=change.text.encode("utf-8"))
+
+
+def _with_members(draft: _Draft, members: Iterable[Member]) -> _Draft:
+    for member in members:
+        new, changed = set_member(draft.new, member)
+        draft = draft._replace(new=new, members=(*draft.members, *([changed] if changed else [])))
+    return draft
 
 
 def _carry_out(
@@ -128,8 +195,8 @@ def _carry_out(
     kept = structs.replace(protection, files=tuple(_record(path, draft) for path, draft in drafts.items()))
     protections.put(kept, dict(wire))
     for draft in drafts.values():
-        if draft not in done and draft.found.data != draft.new:
-            replace(draft.found, draft.new or b"", mode=draft.mode)
+        if draft not in done and (draft.found.data, draft.found) != (draft.new, draft.target):
+            replace(draft.target, draft.new or b"", mode=draft.mode)
             done.append(draft)
     return kept
 
@@ -141,7 +208,9 @@ def _record(path: str, draft: _Draft) -> Written:
         before=draft.base,
         after=_digest(draft.new or b""),
         made=draft.made,
-        mode=draft.found.mode,
+        mode=draft.mode_before,
+        closed=draft.closed,
+        members=draft.members,
     )
 
 
@@ -153,7 +222,16 @@ def _take_back(done: Iterable[_Draft]) -> None:
             if draft.found.data is None:
                 unlink(found, draft.found.missing)
             else:
-                replace(found, draft.found.data)
+                replace(found._replace(mode=draft.found.mode), draft.found.data)
+
+
+def _undone_wholly(protections: Protections, written: Written, found: Found, mark: str) -> tuple[bytes | None, str]:
+    """Return the same as `_undone`, without hooks that nobody else would undo."""
+    data, what = _undone(written, found, mark)
+    if data is None:
+        return None, what
+    with named_by(written.path):
+        return without_stale(protections, written.kind, data, mark), what
 
 
 def _undone(written: Written, found: Found, mark: str) -> tuple[bytes | None, str]:
@@ -165,19 +243,22 @@ def _undone(written: Written, found: Found, mark: str) -> tuple[bytes | None, st
         return original, "removed: Remit had made it" if original is None else "restored as it was, byte for byte"
     if found.data == original:
         return original, "was as before already"
+    is_shared = written.kind == "json" and mark.encode("ascii") in (original or b"")
     with named_by(written.path):
-        clean = _cleaned(written.kind, found.data, mark, original)
+        clean = found.data if is_shared else _cleaned(written.kind, found.data, mark, written)
         if clean == found.data:
-            return clean, "changed since, and nothing of Remit is in it any more: left as it is"
+            why = "its hooks are shared with others" if is_shared else "nothing of Remit is in it any more"
+            return clean, f"changed since, and {why}: left as it is"
         if original is None and (clean is None or _says_nothing(written.kind, clean)):
             return None, "removed: nothing but what Remit had put there was in it"
     return clean, "changed since: only what Remit had put there was taken out"
 
 
-def _cleaned(kind: FileKind, data: bytes, mark: str, original: bytes | None) -> bytes | None:
+def _cleaned(kind: FileKind, data: bytes, mark: str, written: Written | None) -> bytes | None:
     """Return a file without what is ours; one that is ours as a whole is none."""
     if kind == "json":
-        return remove_entries(data, mark, original)
+        original, members = (written.before, written.members) if written else (None, ())
+        return put_back(remove_entries(data, mark, original), members, original)
     if kind == "toml":
         return remove_blocks(data, mark)
     return None if mark.encode("ascii") in data else data

@@ -1,7 +1,8 @@
-"""Entries put into the arrays of a JSON file, and taken out again, in the manner in which the file is written.
+"""Entries put into the arrays of a JSON file and members set in its objects, and all of it taken back again.
 
 Keeps this invariant: bytes outside of what is put in or taken out are the same afterwards. What is put in follows the
-file's indentation and line ends; what is taken out is found by the id of the protection in it, wherever it stands.
+file's indentation and line ends. An entry is found again by the id of the protection in it, wherever it stands; a
+member by its place, and it is ours only as long as it has the value that it was given.
 """
 
 import json
@@ -9,12 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from remit.adapters.protection.jsontext import Document, Node, Step, read_document, value_of, walk
-from remit.adapters.protection.plan import Entry
+from remit.adapters.protection.jsontext import Document, Node, Step, is_same, read_document, value_of, walk
+from remit.adapters.protection.plan import Entry, Member
+from remit.adapters.protection.records import ANY_ID, SetMember
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["add_entries", "remove_entries"]
+__all__ = ["add_entries", "put_back", "remove_entries", "set_member", "still_set"]
 
 _USUAL_INDENT: Final = "  "
 _INDENT: Final = re.compile(r"[\r\n]([ \t]+)\S")
@@ -37,10 +39,44 @@ def remove_entries(data: bytes, mark: str, original: bytes | None = None) -> byt
     had = _value(original or b"")
     while True:
         document = read_document(data)
-        way = _way_to(document, mark)
+        way = _way_to(document, re.compile(re.escape(mark)))
         if way is None:
             return data
         data = document.bytes(_without(document.text, _outermost(way, had)))
+
+
+def set_member(data: bytes | None, member: Member) -> tuple[bytes, SetMember | None]:
+    """Return the file with a value for a member, and what that has changed: None if it had this value before."""
+    document = read_document(data or b"")
+    way = _along(document.root, member.where)
+    if len(way) < len(member.where):
+        made = SetMember(where=member.where, value=member.value, former=None)
+        return document.bytes(_with_member(document, way, member.where, member.value)), made
+    node, text = way[-1].node, document.text
+    if is_same(value_of(document, node), member.value):
+        return data or b"", None
+    rendered = _rendered(member.value, _style(document), _indent_at(text, node.start))
+    changed = SetMember(where=member.where, value=member.value, former=text[node.start : node.end])
+    return document.bytes(text[: node.start] + rendered + text[node.end :]), changed
+
+
+def still_set(data: bytes | None, members: Iterable[SetMember]) -> tuple[SetMember, ...]:
+    """Return those of the members that have the value still that they were given."""
+    return tuple(member for member in members if _set_in(read_document(data or b""), member))
+
+
+def put_back(data: bytes, members: Sequence[SetMember], original: bytes | None = None) -> bytes:
+    """Return the file with its members as they were before, those that have our value still; `original` as above.
+
+    While the entry of any protection is in it, they stay: it counts on them, and its home may be another one.
+    """
+    had = _value(original or b"") if members else None
+    for member in reversed(members):
+        document = read_document(data)
+        way = _set_in(document, member)
+        if way and _way_to(document, ANY_ID) is None:
+            data = document.bytes(_with_former(document.text, way, member.former, had))
+    return data
 
 
 class _Style(NamedTuple):
@@ -63,18 +99,47 @@ def _style(document: Document) -> _Style:
 
 
 def _with_entry(document: Document, entry: Entry) -> str:
+    way = _along(document.root, entry.where)
+    if len(way) < len(entry.where):
+        return _with_member(document, way, entry.where, [entry.value])
+    _check_kind(way[-1].node, "array", entry.where)
+    return _inserted(document, way[-1].node, entry.value, None)
+
+
+def _with_member(document: Document, way: Sequence[Step], where: Sequence[str], value: JSON) -> str:
+    """Return the text with a member that is not there, and with the objects that lead to it; `way` is what is there."""
     if document.root is None:
         style = _style(document)
-        return _rendered(_nested(entry.where, entry.value), style, "") + style.line_end
-    node = document.root
-    for depth, name in enumerate(entry.where):
-        _check_kind(node, "object", entry.where[:depth])
-        child = node.member(name)
-        if child is None:
-            return _inserted(document, node, _nested(entry.where[depth + 1 :], entry.value), name)
-        node = child
-    _check_kind(node, "array", entry.where)
-    return _inserted(document, node, entry.value, None)
+        return _rendered(_nested(where, value), style, "") + style.line_end
+    node, depth = way[-1].node if way else document.root, len(way)
+    _check_kind(node, "object", where[:depth])
+    return _inserted(document, node, _nested(where[depth + 1 :], value), where[depth])
+
+
+def _along(root: Node | None, where: Sequence[str]) -> tuple[Step, ...]:
+    """Return the way to a member, as far as it is there."""
+    way, node = list[Step](), root
+    for name in where:
+        if node is None or name not in node.names:
+            break
+        way.append(Step(node, node.names.index(name)))
+        node = way[-1].node
+    return tuple(way)
+
+
+def _set_in(document: Document, member: SetMember) -> tuple[Step, ...]:
+    """Return the way to a member that has the value still that it was given, else nothing."""
+    way = _along(document.root, member.where)
+    found = len(way) == len(member.where) and is_same(value_of(document, way[-1].node), member.value)
+    return way if found else ()
+
+
+def _with_former(text: str, way: tuple[Step, ...], former: str | None, had: JSON) -> str:
+    """Return the text with what a member was before, or without it."""
+    if former is None:
+        return _without(text, _outermost(way, had))
+    node = way[-1].node
+    return text[: node.start] + former + text[node.end :]
 
 
 def _check_kind(node: Node, kind: str, where: Sequence[str]) -> None:
@@ -83,10 +148,9 @@ def _check_kind(node: Node, kind: str, where: Sequence[str]) -> None:
 
 
 def _nested(where: Sequence[str], value: JSON) -> JSON:
-    made: JSON = [value]
     for name in reversed(where):
-        made = {name: made}
-    return made
+        value = {name: value}
+    return value
 
 
 def _inserted(document: Document, container: Node, value: JSON, name: str | None) -> str:
@@ -129,14 +193,14 @@ def _rendered(value: JSON, style: _Style, indent: str | None) -> str:
     return f"{style.line_end}{indent}".join(lines)
 
 
-def _way_to(document: Document, mark: str) -> tuple[Step, ...] | None:
+def _way_to(document: Document, mark: "re.Pattern[str]") -> tuple[Step, ...] | None:
     """Return the way to the first thing of ours, or None: the innermost object in an array, else the text in one."""
-    if document.root is None or mark not in document.text:
+    if document.root is None or not mark.search(document.text):
         return None
     for way, node in walk(document.root):
-        if node.kind == "text" and mark in str(value_of(document, node)):
+        if node.kind == "text" and mark.search(str(value_of(document, node))):
             arrays = [depth for depth, step in enumerate(way) if step.container.kind == "array"]
-            objects = [depth for depth in arrays if way[depth].container.children[way[depth].child].kind == "object"]
+            objects = [depth for depth in arrays if way[depth].node.kind == "object"]
             if arrays:
                 return way[: (objects or arrays)[-1] + 1]
     return None

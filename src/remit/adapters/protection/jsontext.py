@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError, JsonSyntax
 
-__all__ = ["BOM", "Document", "Node", "Step", "read_document", "value_of", "walk"]
+__all__ = ["BOM", "Document", "Node", "Step", "is_same", "read_document", "value_of", "walk"]
 
 BOM: Final = "\ufeff"
 _Kind: TypeAlias = Literal["object", "array", "text", "other"]
@@ -29,10 +29,6 @@ class Node(NamedTuple):
     keys: tuple[int, ...] = ()
     children: "tuple[Node, ...]" = ()
 
-    def member(self, name: str) -> "Node | None":
-        """Return a member of an object."""
-        return self.children[self.names.index(name)] if name in self.names else None
-
     def spot(self, index: int) -> int:
         """Return where a child begins, with its name if it has one."""
         return self.keys[index] if self.kind == "object" else self.children[index].start
@@ -43,6 +39,11 @@ class Step(NamedTuple):
 
     container: Node
     child: int
+
+    @property
+    def node(self) -> Node:
+        """The child itself."""
+        return self.container.children[self.child]
 
 
 class Document(NamedTuple):
@@ -75,6 +76,11 @@ def value_of(document: Document, node: Node) -> JSON:
     """Return the value that stands there."""
     value: JSON = json.loads(document.text[node.start : node.end])
     return value
+
+
+def is_same(one: JSON, other: JSON) -> bool:
+    """Tell whether two values are the same JSON, in which 1 is not true."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def walk(root: Node) -> Iterator[tuple[tuple[Step, ...], Node]]:

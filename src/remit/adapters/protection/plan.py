@@ -1,7 +1,8 @@
 """What protecting an assistant means, as values: which files change and how, what is guarded, what stays open.
 
 A planner knows one assistant and writes nothing. `installing.py` carries a plan out, and takes it back.
-Keeps this invariant: everything that a plan puts into a file names the protection, so that it can be found again.
+Keeps this invariant: everything that a plan puts into a file can be found again. It names the protection; or it is a
+member that is set, and then the home knows what it was before.
 """
 
 import shlex
@@ -20,6 +21,7 @@ __all__ = [
     "Entry",
     "Form",
     "Level",
+    "Member",
     "Place",
     "Plan",
     "Planner",
@@ -54,6 +56,8 @@ class Place(NamedTuple):
     version: str = ""
     # The path of its program; empty where it was not found.
     program: str = ""
+    # The hosts that no proxy is used for, as the environment names them.
+    unproxied: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +99,24 @@ class Entry(NamedTuple):
     value: JSON
 
 
+class Member(NamedTuple):
+    """A member of an object in a JSON file and the value that it must have, whatever it has now."""
+
+    # Not empty: the names on the way to it, its own the last.
+    where: tuple[str, ...]
+    value: JSON
+
+
 class Added(NamedTuple):
-    """Entries for a JSON file that is not ours: all other bytes of it stay."""
+    """Entries and members for a JSON file that is not ours: all other bytes of it stay."""
 
     path: str
     entries: tuple[Entry, ...]
     # Of a file that is made.
     mode: int = 0o600
+    members: tuple[Member, ...] = ()
+    # A token is in them, so nobody but its owner may read the file, whatever its mode was.
+    is_secret: bool = False
 
 
 class Block(NamedTuple):

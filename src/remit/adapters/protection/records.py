@@ -6,6 +6,7 @@ its owner reads it, because files of others are in it as they were; and a damage
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
@@ -17,13 +18,24 @@ from remit.claims.shapes import Claims, build_reader, encode, matching
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
-__all__ = ["FOLDER", "SCRIPT_NAME", "FileKind", "Protection", "ProtectionId", "Protections", "Written", "wire_name"]
+__all__ = [
+    "ANY_ID",
+    "FOLDER",
+    "SCRIPT_NAME",
+    "FileKind",
+    "Protection",
+    "ProtectionId",
+    "Protections",
+    "SetMember",
+    "Written",
+    "wire_name",
+]
 
 FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
-_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
-ProtectionId: TypeAlias = Annotated[str, matching(_ID.pattern)]
+ANY_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
+ProtectionId: TypeAlias = Annotated[str, matching(ANY_ID.pattern)]
 _Path: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _LOCK: Final = "protections.lock"
 _RECORD: Final = ".json"
@@ -31,6 +43,15 @@ _WIRE: Final = ".wire.json"
 # Several files as they were before, none larger than 1 MiB, in base64.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _SETTLED_NS: Final = 2_000_000_000
+
+
+class SetMember(Claims, frozen=True, kw_only=True):
+    """A member of an object in a JSON file that was given a value. Nothing in the file tells that it was us."""
+
+    where: tuple[str, ...]
+    value: Any
+    # The text of its value before; None where it was not there.
+    former: str | None
 
 
 class Written(Claims, frozen=True, kw_only=True):
@@ -44,7 +65,11 @@ class Written(Claims, frozen=True, kw_only=True):
     after: str
     # The folders that were made for it, from the outside in.
     made: tuple[_Path, ...] = ()
+    # What it had before; None where it was not there.
     mode: int | None = None
+    # Whether it was taken from others to read, because a token is in it now.
+    closed: bool = False
+    members: tuple[SetMember, ...] = ()
 
 
 class Protection(Claims, frozen=True, kw_only=True):
@@ -87,7 +112,7 @@ class Protections:
     def get(self, name: str) -> Protection | None:
         """Return one protection, or None if there is none of this id."""
         folder = self._opened()
-        if folder is None or not _ID.fullmatch(name):
+        if folder is None or not ANY_ID.fullmatch(name):
             return None
         data = folder.read(name + _RECORD, max_bytes=_MAX_BYTES)
         if data is None:
@@ -97,12 +122,28 @@ class Protections:
             known = self._known[name] = (data, _parsed(name, data))
         return known[1]
 
-    def all(self) -> list[Protection]:
-        """Return all protections, in the order of their ids."""
+    def holds(self, name: str) -> bool:
+        """Tell whether there is a record of this id, damaged or not."""
+        folder = self._opened()
+        return folder is not None and ANY_ID.fullmatch(name) is not None and folder.exists(name + _RECORD)
+
+    def all(self, damaged: Callable[[StateCorrupt], None] | None = None) -> list[Protection]:
+        """Return all protections, in the order of their ids.
+
+        A damaged one raises; or `damaged` is told of it, for who can do without: those that are left do not protect.
+        """
         folder = self._opened()
         names = [] if folder is None else [name for name in folder.names() if not name.endswith(_WIRE)]
-        ids = (name.removesuffix(_RECORD) for name in names if name.endswith(_RECORD))
-        return [one for one in map(self.get, ids) if one is not None]
+        found = list[Protection | None]()
+        for name in names:
+            if name.endswith(_RECORD):
+                try:
+                    found.append(self.get(name.removesuffix(_RECORD)))
+                except StateCorrupt as error:
+                    if damaged is None:
+                        raise
+                    damaged(error)
+        return [one for one in found if one is not None]
 
     def guarded(self) -> tuple[str, ...]:
         """Return the paths that no assistant may write to, of all protections."""
@@ -142,8 +183,8 @@ class Protections:
         self._made().replace(SCRIPT_NAME, text)
 
     def wire_path(self, name: str) -> str:
-        """Return the path of the file that hooks of a protection read."""
-        return self._made().path_of(wire_name(name))
+        """Return the path of the file that hooks of a protection read, by which they can be told; it need not exist."""
+        return f"{self._made().path}/{wire_name(name)}"
 
     def _opened(self) -> Home | None:
         if self._folder is None:

@@ -18,6 +18,7 @@ _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 # Names of folders that are longer are cut, and end in a digest.
 _MAX_NAME: Final = 180
+_MAX_DEPTH: Final = 5
 _WRAPPED: Final = "<tool_use_error>"
 # Of the beginning of a result that is an error. The second line is how a refusal of ours reads in older versions.
 _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
@@ -44,14 +45,14 @@ class ClaudeCode:
             return
         for main in sorted((config / "projects").glob(f"*/{session}.jsonl")):
             yield main
-            yield from sorted(main.with_suffix("").rglob("*.jsonl"))
+            yield from _below(main.with_suffix(""))
 
     def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:
-        """Yield the files of all sessions that were started in a folder or beneath it; None is anywhere."""
+        """Yield the files of all sessions, and of their subagents, in a folder or beneath it; None is anywhere."""
         begin = "" if folder is None else re.sub(r"[^A-Za-z0-9]", "-", folder)[:_MAX_NAME]
         for project in sorted((config / "projects").glob("*")):
             if project.name.startswith(begin):
-                yield from sorted(project.glob("*.jsonl"))
+                yield from _below(project)
 
     def read(self, path: Path) -> Transcript:
         """Return what a file tells."""
@@ -63,6 +64,11 @@ class ClaudeCode:
         return Transcript(
             str(path), session or path.stem, tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
         )
+
+
+def _below(folder: Path) -> list[Path]:
+    """Return the transcripts in a folder, and as deep beneath it as Claude Code puts any."""
+    return sorted(path for depth in range(_MAX_DEPTH) for path in folder.glob("*/" * depth + "*.jsonl"))
 
 
 def _blocks(line: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -17,7 +17,8 @@ from remit.errors import FieldInvalid, StateMissing, quote
 
 __all__ = ["MAX_BYTES", "MAX_LINE", "Lines"]
 
-MAX_LINE: Final = 64 * 1024 * 1024
+# A picture fits, which stands in a line twice. Read, a line of this length takes up to thirty times as much.
+MAX_LINE: Final = 16 * 1024 * 1024
 MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
 

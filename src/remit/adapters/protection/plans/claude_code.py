@@ -2,6 +2,7 @@
 
 Keeps this invariant: every version that is met gets a form that blocks a call if the Hub does not answer. Versions that
 know `onFailure` get HTTP hooks; for all others, and for one that is not known, a command that ends with 2 by itself.
+What no hook is asked about, the commands in skills, is turned off beside them; and the Hub is asked past any proxy.
 """
 
 import json
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.adapters.hooks.script import script_text
-from remit.adapters.protection.plan import Added, Change, Entry, Form, Level, Place, Plan, Whole, Wire
-from remit.adapters.protection.plans.claude_layers import find_obstacles
+from remit.adapters.protection.plan import Added, Change, Entry, Form, Level, Member, Place, Plan, Whole, Wire
+from remit.adapters.protection.plans.claude_environment import ENVIRONMENT, NO_PROXY, left_out
+from remit.adapters.protection.plans.claude_layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
+from remit.adapters.protection.plans.reading import read_settings
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
@@ -55,12 +58,20 @@ _FILES: Final[Mapping[Level, str]] = {
     "managed": "managed-settings.d/remit.json",
 }
 # What steers Claude Code, or lets it run something unasked, in a folder of settings.
-_STEERING: Final = ("settings.json", "settings.local.json", "agents", "commands", "hooks", "plugins", "skills")
+_STEERING: Final = (
+    "settings.json", "settings.local.json",
+    "agents", "commands", "hooks", "output-styles", "plugins", "rules", "skills", "workflows",
+)  # fmt: skip
 _OUTSIDE: Final = (
     "What programs do that it may run: a test that it writes runs unseen, with your rights",
     "Sessions that run already: start Claude Code anew",
 )
 _BYPASSED: Final = "`claude --bare`, `claude --safe-mode`, and options of it that turn hooks off"
+_OVERRULED: Final = (
+    "A folder whose own settings turn hooks off, commands in skills on, or send hooks to a proxy: they count more than"
+    " yours"
+)
+_DIVERTED: Final = "Settings of one user that send hooks to a proxy, which answers in the Hub's place"
 _IMPOSTOR: Final = "A program of yours that answers in the Hub's place while it is down: over HTTP nobody can tell"
 _BARE: Final = "`claude --bare` of versions before {0}, which runs no hooks at all"
 
@@ -113,16 +124,35 @@ def _changes(place: Place, wire: Wire, form: Form) -> tuple[Change, ...]:
     path = str(_layers(place)[place.level])
     if place.level != "managed":
         entries = tuple(Entry(("hooks", name), group) for name, group in _groups(place, wire, form).items())
-        return (Added(path, entries, _PUBLIC if place.level == "project" else 0o600),)
+        mode = _PUBLIC if place.level == "project" else 0o600
+        is_secret = form == "http" and place.level != "project"
+        return (Added(path, entries, mode, _members(place, wire, form), is_secret),)
     moved = wire.moved(str(_managed(place) / "remit"))
     groups = {name: [group] for name, group in _groups(place, moved, form).items()}
-    settings = json.dumps({"allowManagedHooksOnly": True, "hooks": groups}, indent=2)
+    beside = {ENVIRONMENT: _unproxied(place, wire)} if form == "http" else {}
+    settings = {"allowManagedHooksOnly": True, NO_SHELL_IN_SKILLS: True, **beside, "hooks": groups}
     # Everyone on the machine runs these hooks, so everyone reads them; only root can write there.
     return (
         Whole(moved.script, script_text(wire.protection), _PUBLIC),
         Whole(moved.path, json.dumps(moved.content()) + "\n", _PUBLIC),
-        Whole(path, settings + "\n", _PUBLIC),
+        Whole(path, json.dumps(settings, indent=2) + "\n", _PUBLIC),
     )
+
+
+def _members(place: Place, wire: Wire, form: Form) -> tuple[Member, ...]:
+    """Return what is set beside hooks. What a folder shares with others says nothing of the hosts of this machine."""
+    unproxied = _unproxied(place, wire) if form == "http" and place.level != "project" else {}
+    return (
+        Member((NO_SHELL_IN_SKILLS,), value=True),
+        # What a repository brings along counts less than this.
+        *((Member((DISABLED,), value=False),) if place.level == "local" else ()),
+        *(Member((ENVIRONMENT, name), hosts) for name, hosts in unproxied.items()),
+    )
+
+
+def _unproxied(place: Place, wire: Wire) -> dict[str, str]:
+    hosts = left_out(read_settings(_layers(place)[place.level]), place.unproxied, wire.url)
+    return dict.fromkeys(NO_PROXY, hosts)
 
 
 def _groups(place: Place, wire: Wire, form: Form) -> dict[str, JSON]:
@@ -165,13 +195,11 @@ def _managed(place: Place) -> Path:
 
 
 def _guards(place: Place) -> tuple[str, ...]:
-    folders = [_user(place), *([Path(place.folder, ".claude")] if place.folder else [])]
-    guarded = [str(folder / name) for folder in folders for name in _STEERING]
-    guarded += [str(Path(place.user_home, ".claude.json")), str(_managed(place))]
-    if place.folder is not None:
-        return (*guarded, str(Path(place.folder, ".mcp.json")))
-    # Wherever it is started, the settings there steer it as well.
-    return (*guarded, "**/.mcp.json", *(f"**/.claude/{name}" for name in _STEERING))
+    """Return what steers it: the settings of its user, and those of any folder, because it reads nested ones too."""
+    own = tuple(str(_user(place) / name) for name in _STEERING)
+    anywhere = ("**/.mcp.json", *(f"**/.claude/{name}" for name in _STEERING))
+    here = () if place.folder is None else tuple(str(Path(place.folder, guard[3:])) for guard in anywhere)
+    return (*own, str(Path(place.user_home, ".claude.json")), str(_managed(place)), *here, *anywhere)
 
 
 def _protected(place: Place, form: Form) -> tuple[str, ...]:
@@ -182,6 +210,7 @@ def _protected(place: Place, form: Form) -> tuple[str, ...]:
     return (
         f"{where}: every tool call of it and of its subagents is decided on first ({asked})",
         "If Remit does not answer, nothing runs",
+        "Commands inside of skills and custom commands, which it asks nobody about, do not run at all",
         "Its settings, its hooks and your profile: it may not change them",
     )
 
@@ -190,6 +219,8 @@ def _not_protected(place: Place, form: Form) -> tuple[str, ...]:
     below = f"Claude Code started in another folder, or in one below: it does not read {_FILES[place.level]} from here"
     return (
         *((below,) if place.level in ("local", "project") else ()),
+        *((_OVERRULED,) if place.level == "user" else ()),
+        *((_DIVERTED,) if place.level == "project" else ()),
         _BARE.format(_shown(BLOCKS_ON_FAILURE)) if place.level == "managed" else _BYPASSED,
         *((_IMPOSTOR,) if form == "http" else ()),
         *_OUTSIDE,

@@ -8,14 +8,14 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from remit.adapters.protection.jsontext import BOM
 from remit.adapters.protection.plan import Change, Level, Place, Plan, Whole, Wire
 from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
+from remit.adapters.protection.plans.reading import read_settings, shown_path
 from remit.adapters.protection.plans.told import in_folder, not_held, protected
-from remit.claims.strictjson import JSON, parse_object
-from remit.errors import FieldInvalid, InputError
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid
 
 __all__ = ["Copilot"]
 
@@ -79,17 +79,10 @@ def _check_enabled(place: Place) -> None:
     """Raise if a file that counts here turns hooks off."""
     user, folder = _user(place), _hooks(place)
     for path in (user / "settings.json", user / "config.json", *sorted(folder.glob("*.json"))):
-        if _read(path).get(_SWITCH) is True:
-            shown = "/".join(path.parts[-2:])
-            raise FieldInvalid(f"{_SWITCH} is true, so no hook would run: take it out first", place=shown)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return what a settings file says; one that cannot be read says nothing."""
-    try:
-        return dict(parse_object(path.read_bytes().removeprefix(BOM.encode("utf-8"))))
-    except (OSError, InputError):
-        return {}
+        # It begins its own file with comments.
+        if read_settings(path, with_comments=True).get(_SWITCH, False) is not False:
+            problem = f"{_SWITCH} is not false, so no hook would run: take it out first"
+            raise FieldInvalid(problem, place=shown_path(path))
 
 
 def _steps(place: Place) -> tuple[str, ...]:

@@ -3,16 +3,17 @@
 It runs a call whose hook fails in any other way than with exit code 2, so the command sees to that itself.
 """
 
+import json
 import sys
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from remit.adapters.protection.jsontext import BOM
 from remit.adapters.protection.plan import Added, Change, Entry, Level, Place, Plan, Wire
 from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
+from remit.adapters.protection.plans.reading import read_settings, shown_path
 from remit.adapters.protection.plans.told import in_folder, not_held, protected
-from remit.claims.strictjson import JSON, parse_object
-from remit.errors import FieldInvalid, InputError
+from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid
 
 __all__ = ["Gemini"]
 
@@ -55,7 +56,7 @@ class Gemini:
 
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
-        _check_enabled(place)
+        _check_enabled(place, wire)
         local = (_BELOW, _UNTRUSTED) if in_folder(place) else ()
         return Plan(
             form="command",
@@ -84,20 +85,23 @@ def _group(event: _Event, wire: Wire) -> JSON:
     return {"matcher": "*", "hooks": [hook]} if event.of_tool else {"hooks": [hook]}
 
 
-def _check_enabled(place: Place) -> None:
-    """Raise if settings that count here turn hooks off."""
-    for path in (_settings(place), _user(place) / _SETTINGS):
-        switch = _read(path).get(_SWITCH)
-        if isinstance(switch, dict) and switch.get("enabled") is False:
-            raise FieldInvalid("is false, so no hook would run: take it out first", place=f"{_SWITCH}.enabled")
+def _check_enabled(place: Place, wire: Wire) -> None:
+    """Raise if settings that count here turn hooks off, all or ours by the command that is their name."""
+    here = (Path(place.folder, ".gemini", _SETTINGS),) if place.folder else ()
+    for path in (_machine(place) / _SETTINGS, _user(place) / _SETTINGS, *here):
+        switch = read_settings(path, with_comments=True).get(_SWITCH)
+        if not isinstance(switch, dict):
+            continue
+        if switch.get("enabled", True) is not True:
+            _refuse("enabled", f"is not true in {shown_path(path)}, so no hook would run: take it out first")
+        if wire.protection in json.dumps(switch.get("disabled")):
+            _refuse(
+                "disabled", f"names our hooks in {shown_path(path)}, so they would not run: take them out of it first"
+            )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return what a settings file says; one that cannot be read is refused when it is written."""
-    try:
-        return dict(parse_object(path.read_bytes().removeprefix(BOM.encode("utf-8"))))
-    except (OSError, InputError):
-        return {}
+def _refuse(name: str, problem: str) -> NoReturn:
+    raise FieldInvalid(problem, place=f"{_SWITCH}.{name}")
 
 
 def _steps(place: Place) -> tuple[str, ...]:

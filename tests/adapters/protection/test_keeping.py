@@ -1,0 +1,375 @@
+"""What is ours in files of assistants stays there while the Hub runs, and nothing of others is touched for it."""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.adapters.protection.installing import install
+from remit.adapters.protection.keeping import REPAIRS, WINDOW_S, Gap, Keeper
+from remit.adapters.protection.obstacles import obstacle_of
+from remit.adapters.protection.parts import part_of
+from remit.adapters.protection.plan import Block, Plan, Whole
+from remit.adapters.protection.plans.claude_code import ClaudeCode
+from remit.adapters.protection.plans.table import PLANNERS
+from remit.adapters.protection.records import Protection
+from tests.adapters.protection.places import ID, Scene, added, entry, plan_of, protection, wire
+from tests.adapters.protection.planning import Drawing
+from tests.adapters.protection.test_jsonedit import OFF, SHAPES
+
+THEIRS = {"permissions": {"allow": ["Bash(ls)"]}}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def protect(scene: Scene, name: str = ID, *, plan: Plan | None = None, **members: Any) -> Protection:
+    """Carry out a plan in the folder of a scene: that of Claude Code, if no other is given."""
+    made = plan or ClaudeCode().plan(scene.place(), wire(name))
+    kept = protection(name, **{"folder": str(scene.folder), "version": "2.1.325", **members})
+    with scene.protections.locked():
+        return install(scene.protections, kept, made, wire(name).content())
+
+
+class Watch:
+    """A keeper of a scene, and a clock that goes on with every look."""
+
+    def __init__(self, scene: Scene, obstacle: Callable[[Protection], str] = lambda _: "") -> None:
+        self.keeper = Keeper(scene.protections, obstacle, _raise)
+        self.now = 0.0
+        assert self.look() == []
+
+    def look(self, after: float = 0.2) -> list[Gap]:
+        """Return what is found after some seconds: by two looks, because what cannot be read is given a second one."""
+        self.now += after
+        return [*self.keeper.look(self.now), *self.keeper.look(self.now)]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Give a project that is protected, with settings of others."""
+    scene = Scene.at(tmp_path)
+    scene.write(json.dumps(THEIRS, indent=2).encode())
+    protect(scene)
+    return scene
+
+
+def toml_scene(tmp_path: Path) -> tuple[Scene, Path]:
+    """Return a project with a TOML file of others in which a block is ours."""
+    scene, file = Scene.at(tmp_path), tmp_path / "project" / "config.toml"
+    file.write_text("a = 1\n", encoding="utf-8")
+    protect(scene, plan=plan_of(Block(str(file), "hooks", "[[hooks.Stop]]\ncommand = 'x'")))
+    return scene, file
+
+
+def test_what_nobody_changes_is_left_alone(scene: Scene) -> None:
+    watch, before = Watch(scene), scene.settings.stat()
+    assert [gap for _ in range(20) for gap in watch.look()] == []
+    assert scene.settings.stat() == before
+
+
+def test_a_change_of_others_is_silent_and_stays(scene: Scene) -> None:
+    watch = Watch(scene)
+    changed = json.loads(scene.settings.read_bytes()) | {"permissions": {"allow": ["Bash(ls)", "Bash(cat)"]}}
+    scene.settings.write_text(json.dumps(changed), encoding="utf-8")
+    assert watch.look() == []
+    assert json.loads(scene.settings.read_bytes()) == changed
+
+
+def test_hooks_that_were_taken_out_are_put_back_beside_what_others_have_written(scene: Scene) -> None:
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+    scene.settings.write_text('{"model": "x", "hooks": {"Stop": []}}', encoding="utf-8")
+    (gap,) = watch.look()
+    assert (gap.put_back, gap.path, "hooks.PreToolUse" in gap.missing) == (True, str(scene.settings), True)
+    found, theirs = json.loads(scene.settings.read_bytes()), {"model": "x", "hooks": {"Stop": [], **before["hooks"]}}
+    assert found == {name: value for name, value in before.items() if name not in THEIRS} | theirs
+    assert watch.look() == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"timeout": 30', '"timeout": 0'), ('"matcher": "*"', '"matcher": "-"'), ("PreToolUse", "Stop")],
+    ids=["when it gives up", "what it is asked about", "when it is asked"],
+)
+def test_a_hook_that_was_changed_is_put_right(scene: Scene, old: str, new: str) -> None:
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+    text = scene.settings.read_text("utf-8")
+    scene.settings.write_text(text.replace(old, new), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert json.loads(scene.settings.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    "broken", [None, b"", b"{", b'{"hooks": []}', b"{} // x", b"[1]", b'{"a": 1, "a": 2}', b" " * (1 << 19)]
+)
+def test_a_file_that_is_gone_or_cannot_take_it_any_more_is_as_it_last_was(scene: Scene, broken: bytes | None) -> None:
+    scene.settings.write_bytes(scene.settings.read_bytes() + b"\n\n")
+    scene.settings.chmod(0o640)
+    watch, before = Watch(scene), scene.settings.read_bytes()
+    scene.settings.unlink()
+    if broken is None:
+        scene.settings.parent.rmdir()
+    else:
+        scene.settings.write_bytes(broken)
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert (scene.settings.read_bytes(), scene.settings.stat().st_mode & 0o777) == (before, 0o640)
+
+
+def test_a_file_that_is_written_in_two_steps_gets_until_the_next_look(scene: Scene) -> None:
+    watch, whole = Watch(scene), scene.settings.read_bytes()
+    scene.settings.write_bytes(whole[:40])
+    assert watch.keeper.look(1.0) == []
+    scene.settings.write_bytes(whole)
+    assert watch.look(2.0) == []
+
+
+@pytest.mark.parametrize("off", [{"disableAllHooks": True}, {"hooksConfig": {"enabled": False}}], ids=["flag", "deep"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_hooks_that_are_turned_off_in_the_file_itself_are_turned_on_again(
+    shape: bytes, first: bool, off: dict[str, Any], tmp_path: Path
+) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(shape)
+    protect(scene, plan=plan_of(added(scene.settings, entry())))
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes().decode("utf-8-sig"))
+    before |= {"z": "changed as well"}
+    scene.settings.write_text(json.dumps(off | before if first else before | off, indent=2), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert json.loads(scene.settings.read_bytes()) in (before, before | {"hooksConfig": {}})
+
+
+def test_a_switch_that_claude_code_was_given_is_set_again(scene: Scene) -> None:
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+    scene.settings.write_text(json.dumps(before | {"disableAllHooks": True}), encoding="utf-8")
+    assert [(gap.missing, gap.put_back) for gap in watch.look()] == [(("disableAllHooks",), True)]
+    assert json.loads(scene.settings.read_bytes()) == before
+
+
+def test_what_hooks_count_on_is_set_again_even_if_it_was_not_us_who_set_it(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    scene.write(json.dumps({OFF: True}).encode())
+    protect(scene)
+    watch = Watch(scene)
+    scene.settings.write_bytes(scene.settings.read_bytes().replace(b"true", b"false", 1))
+    assert [(gap.missing, gap.put_back) for gap in watch.look()] == [((OFF,), True)]
+    assert json.loads(scene.settings.read_bytes())[OFF] is True
+
+
+def test_settings_that_others_have_changed_are_known_again_by_another_hub(scene: Scene) -> None:
+    changed = json.loads(scene.settings.read_bytes()) | {"model": "x"}
+    scene.settings.write_text(json.dumps(changed), encoding="utf-8")
+    watch = Watch(scene)
+    scene.settings.write_text(json.dumps(THEIRS | {"model": "x"}), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert json.loads(scene.settings.read_bytes()) == changed
+
+
+@pytest.mark.parametrize("broken", [None, b"{}", b"{"])
+def test_what_was_never_seen_in_force_is_told_and_not_written(scene: Scene, broken: bytes | None) -> None:
+    scene.settings.unlink()
+    if broken is not None:
+        scene.settings.write_bytes(broken)
+    keeper = Keeper(scene.protections, lambda _: "", _raise)
+    gaps = [gap for now in range(300) for gap in keeper.look(now)]
+    assert [gap.put_back for gap in gaps] == [False]
+    assert (scene.settings.read_bytes() if scene.settings.exists() else None) == broken
+
+
+def test_a_hook_that_only_names_the_protection_is_not_taken_for_ours(scene: Scene) -> None:
+    kept = scene.protections.get(ID)
+    assert kept is not None
+    forged = scene.settings.read_bytes().replace(b'"timeout": 30', b'"timeout": 0')
+    assert part_of(kept.files[0], ID, forged) is None
+
+
+def test_undoing_is_not_fought(scene: Scene) -> None:
+    watch = Watch(scene)
+    scene.undo()
+    assert watch.look() == []
+    assert json.loads(scene.settings.read_bytes()) == THEIRS
+
+
+def test_protecting_again_is_not_fought(scene: Scene) -> None:
+    watch = Watch(scene)
+    other = plan_of(added(scene.settings, entry()))
+    protect(scene, plan=other)
+    after = scene.settings.read_bytes()
+    assert watch.look() + watch.look(2.0) == []
+    scene.settings.unlink()
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert scene.settings.read_bytes() == after
+
+
+def test_undoing_gives_back_what_was_before_also_after_it_was_put_back(scene: Scene) -> None:
+    watch = Watch(scene)
+    scene.settings.write_bytes(json.dumps(THEIRS, indent=2).encode())
+    assert [gap.put_back for gap in watch.look()] == [True]
+    scene.undo()
+    assert json.loads(scene.settings.read_bytes()) == THEIRS
+
+
+def test_a_path_that_leads_elsewhere_by_now_is_not_followed(scene: Scene, tmp_path: Path) -> None:
+    watch = Watch(scene)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    scene.settings.parent.rename(scene.folder / "away")
+    scene.settings.parent.symlink_to(outside)
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert list(outside.iterdir()) == []
+
+
+def test_a_file_with_a_second_name_is_not_written(scene: Scene, tmp_path: Path) -> None:
+    watch = Watch(scene)
+    scene.settings.unlink()
+    (tmp_path / "other").write_bytes(b"{}")
+    scene.settings.hardlink_to(tmp_path / "other")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (tmp_path / "other").read_bytes() == b"{}"
+
+
+def test_what_comes_and_goes_and_cannot_be_put_back_is_told_once_a_minute(scene: Scene, tmp_path: Path) -> None:
+    watch, told, away = Watch(scene), list[Gap](), tmp_path / "away"
+    (tmp_path / "other").write_bytes(b"{}")
+    for _ in range(10):
+        scene.settings.rename(away)
+        scene.settings.hardlink_to(tmp_path / "other")
+        told += watch.look()
+        away.replace(scene.settings)
+        told += watch.look()
+    assert [gap.put_back for gap in told] == [False]
+
+
+def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(scene: Scene) -> None:
+    watch = Watch(scene)
+    scene.settings.unlink()
+    os.mkfifo(scene.settings)
+    assert [gap.put_back for gap in watch.look()] == [False]
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    protect(scene)
+    watch = Watch(scene)
+    scene.folder.rename(tmp_path / "elsewhere")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert not scene.folder.exists()
+
+
+def test_what_is_put_back_is_no_more_open_to_others_than_it_was(scene: Scene) -> None:
+    scene.settings.chmod(0o600)
+    watch = Watch(scene)
+    scene.settings.unlink()
+    scene.settings.write_bytes(b"{}")
+    scene.settings.chmod(0o666)
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert scene.settings.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_broken_again_and_again_is_put_back_a_few_times_a_minute(scene: Scene) -> None:
+    watch, told = Watch(scene), list[Gap]()
+    for _ in range(int(WINDOW_S / 0.5) - 1):
+        scene.settings.write_bytes(b"{}")
+        told += watch.look(0.5)
+    assert [gap.put_back for gap in told] == [*[True] * REPAIRS, False]
+    assert scene.settings.read_bytes() == b"{}"
+    assert [gap.put_back for gap in watch.look(WINDOW_S)] == [True]
+
+
+def test_a_block_that_was_taken_out_is_put_back_and_other_lines_stay(tmp_path: Path) -> None:
+    scene, file = toml_scene(tmp_path)
+    watch = Watch(scene)
+    file.write_text("a = 2\nb = 3\n", encoding="utf-8")
+    assert [(gap.missing, gap.put_back) for gap in watch.look()] == [(("hooks",), True)]
+    text = file.read_text("utf-8")
+    assert (text.startswith("a = 2\nb = 3\n# >>> remit"), "command = 'x'" in text) == (True, True)
+
+
+def test_a_block_inside_of_a_string_is_not_in_force(tmp_path: Path) -> None:
+    scene, file = toml_scene(tmp_path)
+    watch, block = Watch(scene), file.read_text("utf-8").removeprefix("a = 1\n")
+    file.write_text(f'a = """\n{block}"""\n', encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert file.read_text("utf-8").endswith(block)
+
+
+def test_a_block_that_lost_its_marks_is_put_back_with_them(tmp_path: Path) -> None:
+    scene, file = toml_scene(tmp_path)
+    watch, before = Watch(scene), file.read_text("utf-8")
+    file.write_text("\n".join(line for line in before.splitlines() if "remit" not in line), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert file.read_text("utf-8").endswith(before.removeprefix("a = 1\n"))
+
+
+def test_toml_that_contradicts_the_block_is_as_it_last_was(tmp_path: Path) -> None:
+    scene, file = toml_scene(tmp_path)
+    watch, before = Watch(scene), file.read_bytes()
+    file.write_text("hooks = false\n", encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("other", [None, b"", b"export const Other = 1\n"])
+def test_a_file_of_ours_alone_is_as_it_was(tmp_path: Path, other: bytes | None) -> None:
+    scene, file = Scene.at(tmp_path), tmp_path / "project" / "plugin.js"
+    protect(scene, plan=plan_of(Whole(str(file), f"// {ID}\n")))
+    watch = Watch(scene)
+    file.unlink()
+    if other is not None:
+        file.write_bytes(other)
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert file.read_text("utf-8") == f"// {ID}\n"
+
+
+def test_a_file_that_names_protections_without_end_is_as_it_last_was(tmp_path: Path) -> None:
+    scene, file = toml_scene(tmp_path)
+    watch, before = Watch(scene), file.read_bytes()
+    file.write_text(f"# >>> remit {ID} hooks:\n" * 4000, encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert file.read_bytes() == before
+
+
+def test_hooks_that_are_turned_off_in_another_layer_are_told_once(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    layer = scene.folder / ".claude" / "settings.json"
+    plan = ClaudeCode().plan(scene.place("user"), wire())
+    protect(scene, plan=plan, level="user", guards=(str(layer),))
+    obstacle = partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")
+    watch = Watch(scene, obstacle)
+    layer.parent.mkdir()
+    layer.write_text('{"disableAllHooks": true}', encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    layer.write_text('{"disableAllHooks": true, "model": "x"}', encoding="utf-8")
+    assert watch.look() + watch.look(2 * WINDOW_S) == []
+    assert "disableAllHooks" in layer.read_text("utf-8")
+
+
+@pytest.mark.parametrize("assistant", sorted(PLANNERS))
+def test_nothing_keeps_the_hooks_of_an_assistant_from_running_that_was_just_protected(
+    assistant: str, tmp_path: Path
+) -> None:
+    drawing = Drawing(tmp_path, PLANNERS[assistant])
+    scene = Scene.at(tmp_path)
+    plan = drawing.plan("local", version="2.1.325")._replace(settle=None)
+    kept = protect(scene, plan=plan, assistant=assistant, guards=plan.guards)
+    assert kept.files
+    assert Watch(scene, partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")).look() == []
+
+
+def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_path: Path) -> None:
+    scene, errors = Scene.at(tmp_path), list[Exception]()
+    files = [scene.folder / "a.json", scene.folder / "b.json"]
+    for name, file in zip((ID, "prot-ffffffffffff"), files, strict=True):
+        protect(scene, name, plan=plan_of(added(file, entry(name))))
+    keeper = Keeper(scene.protections, lambda _: "", errors.append)
+    keeper.look(0.0)
+    for file in files:
+        file.write_bytes(b'{"x": 1}')
+    (tmp_path / "home" / "protections" / f"{ID}.json").write_bytes(b"{")
+    assert [gap.path for gap in keeper.look(0.5)] == [str(files[1])]
+    assert [type(error).__name__ for error in errors] == ["StateCorrupt"]
