@@ -5,10 +5,11 @@ The controls, which do all of it, are in `test_controls`.
 """
 
 from tests.agents.claude import ASKING, UNASKED, bash, called
-from tests.agents.governed import PROFILE, Governed, verdicts
+from tests.agents.governed import PROFILE, Governed, home_of, verdicts
 from tests.agents.plays import few, play
 from tests.agents.scenario import INSIDE, OUTSIDE
 from tests.agents.script import Call, Script
+from tests.hub.service import running
 
 
 def test_what_is_permitted_happens_what_is_not_leaves_no_trace_and_all_of_it_is_signed(world: Governed) -> None:
@@ -86,5 +87,8 @@ def test_the_doctor_finds_all_well_until_a_hook_is_gone(world: Governed) -> None
     play(world, script=few(world.place))
     settings = world.place.project / ".claude" / "settings.local.json"
     assert world.remit("doctor", "claude-code").returncode == 0
+    # While it runs, the Hub would put it back.
+    world.stop()
     settings.write_text(settings.read_text(encoding="utf-8").replace("PreToolUse", "Stop"), encoding="utf-8")
-    assert world.remit("doctor", "claude-code").returncode != 0
+    with running(home_of(world.place), "--port", str(world.hub.port)):
+        assert "problem  registration" in world.remit("doctor", "claude-code").stdout
