@@ -76,7 +76,7 @@ class GuardEngine:
         guards = _guards(tuple(self._guarded()))
         for given in action.effects:
             if given.verb in _CHANGES:
-                effect = given._replace(resource=given.resource.casefold(), picks=given.picks.casefold())
+                effect = _folded(given)
                 if _reaches_private(self._private, effect):
                     return _refused(given, "belongs to Remit itself", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
@@ -86,6 +86,13 @@ class GuardEngine:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
         return _PERMITTED
+
+
+def _folded(effect: Effect) -> Effect:
+    """Return an effect without regard to case, as guards are kept."""
+    resource, picks = effect.resource.casefold(), effect.picks.casefold()
+    same = resource == effect.resource and picks == effect.picks
+    return effect if same else effect._replace(resource=resource, picks=picks)
 
 
 def _refused(effect: Effect, why: str, remedy: Remedy) -> Finding:

@@ -43,6 +43,7 @@ _WIRE: Final = ".wire.json"
 # Several files as they were before, none larger than 1 MiB, in base64.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _SETTLED_NS: Final = 2_000_000_000
+_MOMENT_S: Final = 0.05
 
 
 class SetMember(Claims, frozen=True, kw_only=True):
@@ -99,7 +100,7 @@ class Protection(Claims, frozen=True, kw_only=True):
 class Protections:
     """The protections of a home. Reading is cheap enough for every call; what others write is seen at once."""
 
-    __slots__ = ("_folder", "_guards", "_home", "_known")
+    __slots__ = ("_folder", "_guards", "_home", "_known", "_look_at")
 
     def __init__(self, home: Home) -> None:
         """Use the folder of this home, which is made with the first protection."""
@@ -108,6 +109,8 @@ class Protections:
         self._known: dict[str, tuple[bytes, Protection]] = {}
         # When the folder was changed that they were read from.
         self._guards: tuple[int, tuple[str, ...]] = (0, ())
+        # Until then, what is known of them is taken for what there is.
+        self._look_at = 0.0
 
     def get(self, name: str) -> Protection | None:
         """Return one protection, or None if there is none of this id."""
@@ -146,16 +149,25 @@ class Protections:
         return [one for one in found if one is not None]
 
     def guarded(self) -> tuple[str, ...]:
-        """Return the paths that no assistant may write to, of all protections."""
+        """Return the paths that no assistant may write to, of all protections; a change is seen a moment later.
+
+        Every call asks for them, and few things change as seldom.
+        """
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._guards = self._looked(self._guards)
+            self._look_at = now + _MOMENT_S
+        return self._guards[1]
+
+    def _looked(self, before: tuple[int, tuple[str, ...]]) -> tuple[int, tuple[str, ...]]:
         folder = self._opened()
         if folder is None:
-            return ()
+            return 0, ()
         changed_ns = folder.changed_ns()
         # What was changed just now may be changed once more without another time.
-        if changed_ns != self._guards[0] or time.time_ns() - changed_ns < _SETTLED_NS:
-            guards = dict.fromkeys(path for one in self.all() for path in one.guards)
-            self._guards = (changed_ns, tuple(guards))
-        return self._guards[1]
+        if changed_ns == before[0] and time.time_ns() - changed_ns >= _SETTLED_NS:
+            return before
+        return changed_ns, tuple(dict.fromkeys(path for one in self.all() for path in one.guards))
 
     def put(self, protection: Protection, wire: dict[str, Any] | None = None) -> None:
         """Keep a protection, in the place of one of its id, and what its hooks read; the caller holds the lock."""
@@ -166,6 +178,7 @@ class Protections:
         if wire is not None:
             folder.replace(wire_name(protection.id), encode(wire))
         folder.replace(protection.id + _RECORD, data)
+        self._look_at = 0.0
 
     def remove(self, name: str) -> None:
         """Forget a protection; the caller holds the lock."""
@@ -173,6 +186,7 @@ class Protections:
         folder.remove(name + _RECORD)
         folder.remove(wire_name(name))
         self._known.pop(name, None)
+        self._look_at = 0.0
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of all protections, among processes."""
