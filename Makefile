@@ -30,9 +30,11 @@ demo: $(READY)
 
 # What is signed is covered to the last branch, by its own tests; counting that would slow all others down.
 CLAIMS := tests/claims tests/test_vectors.py
+# Many of the others wait for processes that they start: more of them than processors run at once.
+AT_ONCE = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(CLAIMS)
-	$(BIN)/python -m pytest -n auto $(CLAIMS:%=--ignore=%)
+	$(BIN)/python -m pytest -n $(AT_ONCE) $(CLAIMS:%=--ignore=%)
 
 # Everything that can break is broken, everywhere; takes some minutes, and root for some of it.
 test-faults: $(READY)
