@@ -249,3 +249,11 @@ def test_what_was_run_otherwise_than_it_was_decided_on_is_a_finding(service: Ser
     assert (outcomes[0].is_finding, claims.internal_denial_code, claims.target) == (True, "run_unasked", "/etc/passwd")
     assert service.reader.result_of(answer.receipt.claims.receipt_id) is None
     assert service.session(session_id).violation == 1
+
+
+def test_an_outcome_without_a_name_is_that_of_the_call_that_was_permitted_not_of_its_refused_twin(
+    service: Service,
+) -> None:
+    once = LEAD._replace(reporter=LEAD.reporter._replace(mission=mission(max_tool_calls=1)))
+    assert [governed(service, "", once).answer.permits for _ in range(2)] == [True, False]
+    assert not concluded(service, "", once).is_finding

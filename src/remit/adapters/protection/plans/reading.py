@@ -37,7 +37,10 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
         ) from None
     except InputError as error:
         where = "" if error.place == "$" else f" at {error.place}"
-        problem = f"is not plain JSON, so it may turn hooks off unseen: put it right first ({error.problem}{where})"
+        problem = (
+            "is not plain JSON, which has no comments, so it may turn hooks off unseen: put it right first "
+            f"({error.problem}{where})"
+        )
         raise type(error)(problem, place=shown_path(path)) from None
     return value if isinstance(value, dict) else {}
 
