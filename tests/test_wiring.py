@@ -93,5 +93,5 @@ def test_a_service_that_is_closed_leaves_no_thread_behind(tmp_path: Path) -> Non
     asyncio.run(service.governor.arun(Evaluate(session_id, call)))
     service.close()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
     assert set(threading.enumerate()) <= before

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from remit.adapters.hooks import command
+from tests.ports import refusing_port
 
 TOKEN = "hook-token-that-nobody-sees"
 SAID = b'{"tool_name": "Bash", "tool_input": {"command": "echo private"}}'
@@ -74,10 +75,10 @@ def ran(*arguments: str | Path, said: bytes | None = SAID) -> "subprocess.Comple
     """Run it; without `said`, its input stays open and says nothing."""
     line = [sys.executable, "-I", "-S", "-B", command.__file__, *map(str, arguments)]
     if said is not None:
-        return subprocess.run(line, input=said, capture_output=True, check=False, timeout=30)
+        return subprocess.run(line, input=said, capture_output=True, check=False, timeout=120)
     reading, writing = os.pipe()
     try:
-        return subprocess.run(line, stdin=reading, capture_output=True, check=False, timeout=30)
+        return subprocess.run(line, stdin=reading, capture_output=True, check=False, timeout=120)
     finally:
         os.close(reading)
         os.close(writing)
@@ -129,9 +130,8 @@ def test_an_answer_that_is_not_a_whole_one_of_the_hub_blocks(said: bytes, tmp_pa
 
 
 def test_a_hub_that_is_not_there_blocks(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    assert blocks(ran(wired(tmp_path, port)))
+    with refusing_port() as port:
+        assert blocks(ran(wired(tmp_path, port)))
 
 
 @pytest.mark.parametrize("said", [b"", answer(length=len(ANSWER) + 1)], ids=["never", "never all of it"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.protection.plugged import ANSWERS, drive, free_port, hub_that, install
+from tests.adapters.protection.plugged import ANSWERS, drive, hub_that, install
 from tests.agents import opencode
 from tests.agents.governed import Governed, governed, home_of, receipts, verdicts
 from tests.agents.impostors import IMPOSTORS, listening
@@ -14,6 +14,7 @@ from tests.agents.opencode import bash, note, run_opencode, subagent, write
 from tests.agents.running import Place, Ran
 from tests.agents.scenario import INSIDE, OUTSIDE, everything
 from tests.agents.script import Do, Script
+from tests.ports import refusing_port
 
 
 @pytest.fixture
@@ -103,8 +104,8 @@ def test_undoing_a_protection_leaves_everything_as_it_was(world: Governed) -> No
 
 def test_the_token_does_not_go_to_a_proxy_that_the_environment_names(tmp_path: Path) -> None:
     # The engine inside opencode sends what it fetches to such a proxy, to this machine itself too.
-    with hub_that(ANSWERS["permit"]) as (port, heard):
-        proxy = f"http://127.0.0.1:{free_port()}"
+    with hub_that(ANSWERS["permit"]) as (port, heard), refusing_port() as refusing:
+        proxy = f"http://127.0.0.1:{refusing}"
         program = str(program_of(OPENCODE))
         came = drive(install(tmp_path, port), program=program, BUN_BE_BUN="1", HTTP_PROXY=proxy, http_proxy=proxy)
     assert came["ran"] is True

@@ -48,7 +48,7 @@ def piped(place: Path, *arguments: str, **options: object) -> "subprocess.Comple
     command = [sys.executable, "-m", "remit", *arguments]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        command, env=env | {"REMIT_HOME": str(place)}, timeout=60, check=False, **options
+        command, env=env | {"REMIT_HOME": str(place)}, timeout=120, check=False, **options
     )
 
 

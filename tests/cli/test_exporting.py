@@ -77,7 +77,7 @@ def test_a_pipe_is_written_into_and_stays_one(hub: Hub, tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
     reader.start()
     result = piped(hub.home, "status", "--export", str(fifo), "--json")
-    reader.join(20)
+    reader.join(60)
     assert json.loads(result.stdout)["bytes"] == len(read[0])
     assert json.loads(read[0])["ok"] is True
     assert fifo.is_fifo()
@@ -172,7 +172,7 @@ def test_a_signal_in_the_middle_leaves_no_file(tmp_path: Path, number: signal.Si
 
     def parts() -> Iterator[bytes]:
         yield EXPORT[:1000]
-        over.wait(30)
+        over.wait(120)
 
     with answering(tmp_path / "home", Canned(body=parts())) as place:
         words = [sys.executable, "-m", "remit", "status", "--export", str(out / "file"), "--home", str(place)]
@@ -181,6 +181,6 @@ def test_a_signal_in_the_middle_leaves_no_file(tmp_path: Path, number: signal.Si
             signal.signal(signal.SIGINT, before)
             until(lambda: bool(list(out.iterdir())))
             process.send_signal(number)
-            ended = process.wait(30)
+            ended = process.wait(60)
         over.set()
     assert (ended, list(out.iterdir())) == (128 + number, [])

@@ -23,7 +23,7 @@ def test_it_prints_one_line_when_it_is_ready_and_stops_cleanly(tmp_path: Path, w
         assert process.stdout is not None
         line = process.stdout.readline()
         process.terminate()
-        rest, _ = process.communicate(timeout=20)
+        rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == (DONE, "")
     if words:
         assert json.loads(line)["pid"] == process.pid

@@ -56,7 +56,7 @@ def test_the_file_is_gone_with_the_hub(tmp_path: Path, browser: Path) -> None:
 
 def test_the_address_is_printed_for_a_browser_elsewhere_and_opens(hub: Hub, browser: Path) -> None:
     address = run(hub.home, "open", "--print").stdout.strip()
-    with urllib.request.urlopen(address, timeout=20) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/html")
     told = json.loads(run(hub.home, "open", "--print", "--json").stdout)
     assert told == {"ok": True, "dashboard": f"{hub.url}/dashboard", "address": address}

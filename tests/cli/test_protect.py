@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from remit.cli.protect_reach import steering
 from remit.ledger.home import open_home
 from tests.cli.running import piped, run
 from tests.hub.service import Hub, running
+from tests.ports import spare_port
 
 NEW, OLD = "2.1.325", "2.1.197"
 SETTINGS = Path(".claude", "settings.local.json")
@@ -343,8 +343,7 @@ def test_managed_settings_need_root(desk: Desk) -> None:
 
 
 def test_the_hub_is_started_where_it_does_not_run(desk: Desk) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = spare_port()
     assert run(desk.home, "setup", "--port", str(port)).exit_code == DONE
     try:
         result = piped(desk.home, "protect", "claude-code", "--json")

@@ -61,7 +61,7 @@ def test_it_prints_one_line_when_it_is_ready_and_logs_elsewhere(tmp_path: Path, 
         url = json.loads(line)["listening"] if "--json" in words else line.removeprefix("proxy listening on ").strip()
         assert Running(url, process.pid, tmp_path, tmp_path).ask("GET", "/health").status == 200
         process.terminate()
-        rest, log = process.communicate(timeout=10)
+        rest, log = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, "")
     assert [json.loads(logged)["event"] for logged in log.splitlines()] == ["answered"]
 
@@ -226,7 +226,7 @@ def test_all_proxies_of_a_home_are_stopped(tmp_path: Path) -> None:
     addresses = {json.loads(one.stdout.readline())["listening"] for one in both if one.stdout}
     stopped = piped(home, "proxy", "--stop", "--json")
     assert set(json.loads(stopped.stdout)["stopped"]) == addresses
-    assert [one.wait(10) for one in both] == [0, 0]
+    assert [one.wait(60) for one in both] == [0, 0]
     for one in both:
         if one.stdout:
             one.stdout.close()

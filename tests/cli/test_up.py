@@ -49,7 +49,7 @@ def test_in_the_foreground_a_signal_stops_both(tmp_path: Path, number: signal.Si
         signal.signal(signal.SIGINT, before)
         assert all(map(is_running, pids(told)))
         process.send_signal(number)
-        assert process.wait(30) == DONE
+        assert process.wait(60) == DONE
         assert not any(map(is_running, pids(told)))
 
 
@@ -57,7 +57,7 @@ def test_in_the_foreground_a_signal_stops_both(tmp_path: Path, number: signal.Si
 def test_if_one_ends_by_itself_the_other_is_stopped_too(tmp_path: Path, name: str) -> None:
     with in_foreground(tmp_path / "home") as (process, told):
         os.kill(told[name]["pid"], signal.SIGKILL)
-        assert process.wait(30) == UNAVAILABLE
+        assert process.wait(60) == UNAVAILABLE
         assert not any(map(is_running, pids(told)))
         assert process.stdout is not None
         assert f"log/{name}.log" in json.loads(process.stdout.read())["error"]

@@ -114,6 +114,12 @@ class Desk:
             members = msgspec.to_builtins(answering(self, request.body))
             return Canned(body=json.dumps(members | self.change).encode())
 
+    def count_decided(self) -> int:
+        """Return how many calls were decided, each with one receipt; a request that is being answered comes first."""
+        with self._lock:
+            assert len(self.session.receipts) == len(self.decided) == self.decided.total()
+            return len(self.decided)
+
     def decide(self, body: Mapping[str, Any]) -> EvaluateAnswer:
         """Decide on a call, once for each key."""
         key, forbidden = body["idempotency_key"], body["tool_name"] == FORBIDDEN

@@ -6,10 +6,11 @@ Each case is run at many places of the request and of the answer, several at a t
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,18 +19,29 @@ from tests.client.certs import Authority
 from tests.client.conftest import Connect
 from tests.client.service import SESSION, Desk, serve
 from tests.client.wire import Fault, Kind, Way, relay
+from tests.ports import refusing_port
 
 ARGUMENTS = {"path": "/srv/project/" + "x" * 300}
 # A request has some 650 bytes, an answer some 2,400; with TLS there is more.
 PLACES: dict[Way, range] = {"up": range(0, 800, 20), "down": range(0, 2600, 65)}
 FEW_PLACES: dict[Way, range] = {"up": range(0, 800, 160), "down": range(0, 2600, 520)}
-# On a busy machine, what is due at once is late by this much at most.
-SLACK_S = 4.0
+# No machine is so busy that it takes this long to give up, and a connection with a fault would take far longer.
+PATIENCE_S = 60.0
+_Case = TypeVar("_Case")
 
 
-def at_each(places: Iterable[int], case: Callable[[int], None]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(case, places))
+def at_each(cases: Iterable[_Case], run: Callable[[_Case], None], *, at_once: int = 8) -> None:
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(run, cases))
+
+
+@contextmanager
+def given_up() -> Iterator[None]:
+    """Expect that no answer comes, and that this is said."""
+    begun = time.monotonic()
+    with pytest.raises(ServiceUnavailable):
+        yield
+    assert time.monotonic() - begun < PATIENCE_S
 
 
 def asking(connect: Connect, port: int, **settings: Any) -> str:
@@ -46,7 +58,7 @@ def test_a_connection_cut_once_costs_an_attempt_and_no_receipt(
             assert asking(connect, relayed) == "PERMIT"
 
     at_each(PLACES[way], case)
-    assert len(desk.session.receipts) == len(desk.decided) == len(PLACES[way])
+    assert desk.count_decided() == len(PLACES[way])
 
 
 def test_a_cut_of_tls_costs_an_attempt_and_no_receipt(connect: Connect, desk: Desk, tmp_path: Path) -> None:
@@ -59,52 +71,46 @@ def test_a_cut_of_tls_costs_an_attempt_and_no_receipt(connect: Connect, desk: De
                 assert asking(connect, relayed, scheme="https", ca=ours.ca) == "PERMIT"
 
         at_each(places, case)
-    assert len(desk.session.receipts) == len(desk.decided) == len(places)
+    assert desk.count_decided() == len(places)
 
 
-@pytest.mark.parametrize("way", ["up", "down"])
-@pytest.mark.parametrize("kind", ["drop", "dribble", "delay"])
-def test_a_connection_that_stalls_once_costs_an_attempt_and_no_receipt(
-    kind: Kind, way: Way, connect: Connect, desk: Desk, port: int
-) -> None:
-    def case(at: int) -> None:
-        with relay(port, Fault(kind, way, at), times=1) as relayed:
-            assert asking(connect, relayed, timeout_s=3) == "PERMIT"
+def test_a_connection_that_stalls_once_costs_an_attempt_and_no_receipt(connect: Connect, desk: Desk, port: int) -> None:
+    kinds: tuple[Kind, ...] = ("drop", "dribble", "delay")
+    faults = [Fault(kind, way, at) for kind in kinds for way, places in FEW_PLACES.items() for at in places]
 
-    at_each(FEW_PLACES[way], case)
-    assert len(desk.session.receipts) == len(desk.decided) == len(FEW_PLACES[way])
+    def case(fault: Fault) -> None:
+        with relay(port, fault, times=1) as relayed:
+            # Half of the time is lost in the connection that stalls; what is left is enough on a busy machine.
+            assert asking(connect, relayed, timeout_s=12) == "PERMIT"
 
-
-@pytest.mark.parametrize("way", ["up", "down"])
-@pytest.mark.parametrize("kind", ["cut", "drop", "dribble"])
-def test_a_connection_that_never_works_is_given_up_in_time(
-    kind: Kind, way: Way, connect: Connect, desk: Desk, port: int
-) -> None:
-    def case(at: int) -> None:
-        with relay(port, Fault(kind, way, at)) as relayed:
-            begun = time.monotonic()
-            with pytest.raises(ServiceUnavailable):
-                asking(connect, relayed, timeout_s=1, token="s3cret")
-            assert time.monotonic() - begun < 1 + SLACK_S
-
-    at_each(range(0, 600, 120), case)
-    assert len(desk.session.receipts) == len(desk.decided) <= 5
+    at_each(faults, case, at_once=len(faults))
+    assert desk.count_decided() == len(faults)
 
 
-@pytest.mark.parametrize("kind", ["cut", "drop", "dribble"])
-def test_tls_that_never_works_is_given_up_in_time(kind: Kind, connect: Connect, desk: Desk, tmp_path: Path) -> None:
+def test_a_connection_that_never_works_is_given_up_in_time(connect: Connect, desk: Desk, port: int) -> None:
+    kinds: tuple[Kind, ...] = ("cut", "drop", "dribble")
+    faults = [Fault(kind, way, at) for kind in kinds for way in FEW_PLACES for at in range(0, 600, 120)]
+
+    def case(fault: Fault) -> None:
+        with relay(port, fault) as relayed, given_up():
+            asking(connect, relayed, timeout_s=1, token="s3cret")
+
+    at_each(faults, case, at_once=len(faults))
+    assert desk.count_decided() <= len(faults)
+
+
+def test_tls_that_never_works_is_given_up_in_time(connect: Connect, desk: Desk, tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
+    kinds: tuple[Kind, ...] = ("cut", "drop", "dribble")
+    faults = [Fault(kind, "down", at) for kind in kinds for at in (0, 10, 700, 1500)]
     with serve(desk, pair=ours.issue("service")) as port:
 
-        def case(at: int) -> None:
-            with relay(port, Fault(kind, "down", at)) as relayed:
-                begun = time.monotonic()
-                with pytest.raises(ServiceUnavailable):
-                    asking(connect, relayed, scheme="https", ca=ours.ca, timeout_s=1)
-                assert time.monotonic() - begun < 1 + SLACK_S
+        def case(fault: Fault) -> None:
+            with relay(port, fault) as relayed, given_up():
+                asking(connect, relayed, scheme="https", ca=ours.ca, timeout_s=1)
 
-        at_each((0, 10, 700, 1500), case)
-    assert len(desk.session.receipts) == len(desk.decided) <= 4
+        at_each(faults, case, at_once=len(faults))
+    assert desk.count_decided() <= len(faults)
 
 
 def test_a_service_that_reads_nothing_is_given_up_in_time(connect: Connect) -> None:
@@ -113,20 +119,16 @@ def test_a_service_that_reads_nothing_is_given_up_in_time(connect: Connect) -> N
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         proxy = connect(listener.getsockname()[1], timeout_s=1)
-        begun = time.monotonic()
-        with pytest.raises(ServiceUnavailable):
+        with given_up():
             proxy.evaluate(SESSION, "write_file", {name: name * 250_000 for name in "abc"})
-        assert time.monotonic() - begun < 1 + SLACK_S
 
 
 def test_a_name_that_is_not_found_out_is_given_up_in_time(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(60) and [])
-    begun = time.monotonic()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(10 * PATIENCE_S) and [])
     try:
-        with pytest.raises(ServiceUnavailable):
+        with given_up():
             connect(443, scheme="https", host="proxy.example", timeout_s=1).health()
-        assert time.monotonic() - begun < 1 + SLACK_S
     finally:
         over.set()
 
@@ -146,10 +148,8 @@ def test_a_release_of_the_kill_switch_is_not_sent_again_after_a_cut(connect: Con
         assert connect(relayed).kill_switch(on=True).on
 
 
-def test_nobody_there_is_said_with_host_and_port(connect: Connect, desk: Desk) -> None:
-    with serve(desk) as port:
-        pass
-    with pytest.raises(ServiceUnavailable) as caught:
+def test_nobody_there_is_said_with_host_and_port(connect: Connect) -> None:
+    with refusing_port() as port, pytest.raises(ServiceUnavailable) as caught:
         connect(port, token="s3cret").health()
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "s3cret" not in str(caught.value)

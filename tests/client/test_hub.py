@@ -16,6 +16,7 @@ from tests.client.conftest import ConnectHub
 from tests.client.hub_service import EXPORT, FORBIDDEN, HubDesk
 from tests.client.service import SESSION, canned_error, serve, statement
 from tests.client.wire import Fault, relay
+from tests.ports import refusing_port
 from tests.world import KEYRING
 
 SOURCE = SourceTold(type="browser", origin="https://example.com")
@@ -81,10 +82,8 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_hub_that_does_not_answer_is_unavailable(asked: str, connect_hub: ConnectHub, desk: HubDesk) -> None:
-    with serve(desk) as port:
-        pass
-    with pytest.raises(HubUnavailable) as caught:
+def test_a_hub_that_does_not_answer_is_unavailable(asked: str, connect_hub: ConnectHub) -> None:
+    with refusing_port() as port, pytest.raises(HubUnavailable) as caught:
         ASKED[asked](connect_hub(port, retries=0))
     assert (caught.value.code, exit_code(caught.value)) == ("hub_unavailable", UNAVAILABLE)
     assert "s3cret" not in str(caught.value)

@@ -8,11 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import warnings
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
+import anyio
 import pytest
 
-from remit.client import AsyncProxy, Proxy
+from remit.client import AsyncProxy, Proxy, loop_thread
+from remit.client.loop_thread import LoopThread
+from remit.client.names import Loop
 from remit.errors import ServiceUnavailable
 from tests.client.conftest import Connect
 from tests.client.service import PASSPORT, SESSION, Desk
@@ -64,8 +68,59 @@ def test_closing_gives_up_what_is_under_way(port: int) -> None:
             time.sleep(0.01)
         proxy.close()
         with pytest.raises(ServiceUnavailable):
-            waiting.result(30)
+            waiting.result(60)
     assert threads() == 0
+
+
+class EndsLate(Loop):  # type: ignore[misc]  # it is final for everybody else
+    """A loop that is closed while its thread goes on, until `release` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed, self.release = threading.Event(), threading.Event()
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+        assert self.release.wait(60)
+
+
+def test_a_stop_does_nothing_while_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = EndsLate()
+    monkeypatch.setattr(loop_thread, "Loop", lambda: loop)
+    running = LoopThread(nothing)
+    running.stop()
+    assert loop.closed.wait(60)
+    try:
+        running.stop()
+    finally:
+        loop.release.set()
+    running.join()
+    assert not running.is_alive
+
+
+async def nothing() -> None:
+    """Be the last that is awaited."""
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_stop_lets_tasks_cancel_the_tasks_that_they_start(turns: int) -> None:
+    running = LoopThread(nothing)
+
+    async def work() -> None:
+        running.stop()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(asyncio.sleep, 600)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(CancelledError):
+            running.submit(work()).result(60)
+        running.join()
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []
 
 
 def test_whoever_is_cancelled_is_not_answered(port: int) -> None:
@@ -85,7 +140,7 @@ def test_a_client_that_is_forgotten_leaves_no_thread(port: int) -> None:
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "remit-client"]
     del proxy
     gc.collect()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -105,7 +160,7 @@ proxy.close()
 
 
 def test_a_client_goes_on_in_both_halves_of_a_fork(desk: Desk, port: int) -> None:
-    done = subprocess.run([sys.executable, "-c", FORK, str(port)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", FORK, str(port)], timeout=120, check=False)
     assert (done.returncode, len(desk.seen)) == (0, 4)
     assert len({seen.connection for seen in desk.seen}) == 2
 
@@ -118,7 +173,7 @@ assert proxy.health().ok
 with proxy._lock():
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         os._exit(0 if proxy.health().ok else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 proxy.close()
@@ -126,7 +181,7 @@ proxy.close()
 
 
 def test_a_fork_in_the_middle_of_a_call_of_another_thread_leaves_nothing_locked(port: int) -> None:
-    assert subprocess.run([sys.executable, "-c", HELD, str(port)], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", HELD, str(port)], timeout=120, check=False).returncode == 0
 
 
 HANGING = """
@@ -134,7 +189,7 @@ import socket, threading
 from remit.client import Proxy
 from remit.errors import ServiceUnavailable
 socket.getaddrinfo = lambda *_: threading.Event().wait()
-with Proxy("https://proxy.example", timeout_s=0.2) as proxy:
+with Proxy("https://proxy.example", timeout_s=2) as proxy:
     try:
         proxy.health()
     except ServiceUnavailable:
@@ -143,7 +198,7 @@ with Proxy("https://proxy.example", timeout_s=0.2) as proxy:
 
 
 def test_a_lookup_that_hangs_does_not_keep_the_process_from_ending() -> None:
-    done = subprocess.run([sys.executable, "-c", HANGING], timeout=30, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", HANGING], timeout=120, check=True, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("['remit-lookup']", "")
 
 
@@ -154,19 +209,22 @@ def test_a_lookup_that_fails_late_disturbs_nobody(
 
     def late(*_asked: object) -> None:
         tries.append(threading.current_thread())
-        over.wait(60)
+        over.wait(120)
         raise socket.gaierror
 
     monkeypatch.setattr(socket, "getaddrinfo", late)
     with Proxy("https://proxy.example", timeout_s=0.5) as proxy:
-        for tried in (1, 2):
+        while not tries:  # on a busy machine, the time may be over before the lookup began
             with pytest.raises(ServiceUnavailable):
                 proxy.health()
-            assert tried > 1 or len(tries) == 1  # all attempts wait for the same
-            over.set()
-            tries[0].join()
+        assert len(tries) == 1  # all attempts wait for the same
+        over.set()
+        tries[0].join()
+        while len(tries) == 1:
+            with pytest.raises(ServiceUnavailable):
+                proxy.health()
     gc.collect()
-    assert (len(tries) > 1, caplog.records) == (True, [])
+    assert caplog.records == []
 
 
 def test_the_environment_changes_nothing(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from remit.claims.canonical import sha256_hex
 from tests.faults.service import call_of
-from tests.proxy.service import HTTP, Answer, Running
+from tests.proxy.service import HTTP, Answer, Running, why_not
 
 __all__ = [
     "CLIENTS",
@@ -80,7 +80,7 @@ def launched(home: Path, *options: str, plain: bool = True) -> Iterator[Proxy]:
     with process:
         try:
             said = process.stdout.readline() if process.stdout else ""
-            assert "listening" in said, f"the proxy did not start: {said}{log_path.read_text(encoding='utf-8')}"
+            assert "listening" in said, why_not(process, said, log_path)
             told = json.loads(said)
             workers = workers_of(told["pid"])
             yield Proxy(Running(told["listening"], told["pid"], home, log_path), process)

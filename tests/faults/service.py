@@ -19,7 +19,6 @@ from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.governor import Governor
 from remit.governor.means import Means
 from remit.governor.sessions import Start
-from remit.ledger.commit import DEADLINE_S
 from remit.ledger.embedded import Embedded, open_embedded
 from remit.ledger.port import Reader
 from remit.ledger.records import Kept
@@ -32,6 +31,8 @@ __all__ = ["Audit", "Service", "call_of", "integrity", "open_service", "pages", 
 
 SCOPE = "/srv/project"
 PATIENCE = 50
+# What is not about late answers waits for the disk, however busy the machine is.
+PATIENT_S = 60.0
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Service:
 
 
 @contextmanager
-def open_service(home: Path, *, vfs: str | None = None, deadline_s: float = DEADLINE_S) -> Iterator[Service]:
+def open_service(home: Path, *, vfs: str | None = None, deadline_s: float = PATIENT_S) -> Iterator[Service]:
     """Open the home, and let go of it at the end."""
     opened = open_embedded(home, vfs=vfs, deadline_s=deadline_s)
     try:

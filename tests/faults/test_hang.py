@@ -21,6 +21,12 @@ def disk() -> Iterator[Disk]:
         yield disk
 
 
+def started(home: Path, disk: Disk) -> Audit:
+    """Start a session, however long that takes on a busy machine."""
+    with open_service(home, vfs=disk.name) as service:
+        return Audit(service.start())
+
+
 async def ask_all(service: Service, session: str) -> list[Answer | BaseException]:
     asked = (service.governor.arun(Evaluate(session, call_of(key), idempotency_key=key)) for key in KEYS)
     return await asyncio.gather(*asked, return_exceptions=True)
@@ -32,8 +38,8 @@ def check_late(answers: list[Answer | BaseException]) -> None:
 
 
 def test_a_disk_that_hangs_keeps_no_caller_and_no_reader_waiting_and_loses_nothing(tmp_path: Path, disk: Disk) -> None:
+    audit, other = started(tmp_path / "home", disk), started(tmp_path / "home", disk)
     with open_service(tmp_path / "home", vfs=disk.name, deadline_s=DEADLINE_S) as service:
-        audit, other = Audit(service.start()), Audit(service.start())
         before = service.insist(other.session, "before-0").receipt
         with disk.hanging() as hung:
             check_late(asyncio.run(ask_all(service, audit.session)))
@@ -51,8 +57,8 @@ def test_a_disk_that_hangs_keeps_no_caller_and_no_reader_waiting_and_loses_nothi
 
 
 def test_work_that_nobody_waits_for_any_more_is_not_begun(tmp_path: Path, disk: Disk) -> None:
+    audit = started(tmp_path / "home", disk)
     with open_service(tmp_path / "home", vfs=disk.name, deadline_s=DEADLINE_S) as service:
-        audit = Audit(service.start())
         service.insist(audit.session, "before-0")
         with disk.hanging() as hung:
             with pytest.raises(LedgerUnavailable):

@@ -32,6 +32,7 @@ from tests.faults.proxy_driver import (
     workers_of,
 )
 from tests.faults.service import Audit, integrity, open_service, pages, session_of
+from tests.ports import spare_port
 from tests.proxy.service import Running, error_code, read_answer, running
 from tests.proxy.visitor import Visitor, key_of
 
@@ -85,7 +86,7 @@ def kill_supervisor(proxy: Proxy) -> None:
     workers = workers_of(proxy.running.pid)
     assert len(workers) == 2
     proxy.kill()
-    until(lambda: not any(is_running(pid) for pid in workers), 10)
+    until(lambda: not any(is_running(pid) for pid in workers))
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,9 @@ def test_killing_workers_loses_no_answer_and_the_others_go_on(tmp_path: Path, fu
 def test_a_client_is_carried_over_a_restart_by_its_own_retries(tmp_path: Path) -> None:
     home, receipts = tmp_path / "home", dict[str, str]()
     _, audit = prepared(home, 1_000)
-    with running(home) as first:
-        url, port = first.url, str(first.port)
+    port = str(spare_port())
+    with running(home, "--port", port) as first:
+        url = first.url
     with ClientOfProxy(url, ca=first.ca, retries=10, timeout_s=60) as client:
 
         def read(name: str) -> None:
@@ -185,7 +187,7 @@ def test_a_proxy_that_was_paused_answers_each_call_once(tmp_path: Path, full: bo
 def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_path: Path, full: bool) -> None:
     home = tmp_path / "home"
     with launched(home) as proxy:
-        token = Visitor(proxy.running, key_of(home), "").passport(lifetime_s=4, max_tool_calls=1_000_000)
+        token = Visitor(proxy.running, key_of(home), "").passport(lifetime_s=10, max_tool_calls=1_000_000)
         expires: int = json.loads(decode_base64url(token.split(".")[1]))["exp"]
         session = session_in(proxy.running, token)
         with Load(proxy.running, session, "run", insist=True, until_denied=True) as load:
@@ -201,6 +203,10 @@ def test_nothing_is_permitted_after_a_pause_in_which_the_passport_ran_out(tmp_pa
     assert [ack.decision for ack in load.acks.values()].count("DENY") == CLIENTS
     assert permitted
     assert max(receipt.iat for receipt in permitted) < expires
+
+
+# Far longer than anybody is to wait, on a busy machine too.
+HUNG_S = 60
 
 
 def strace_works() -> bool:
@@ -223,21 +229,21 @@ def slow_syncs(pid: int, report: Path, seconds: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(not strace_works(), reason="strace is not there, or may not watch processes")
-def test_a_disk_that_hangs_keeps_no_client_waiting(tmp_path: Path, full: bool) -> None:
+def test_a_disk_that_hangs_keeps_no_client_waiting(tmp_path: Path) -> None:
     home = tmp_path / "home"
     token, audit = prepared(home, 1_000)
     with launched(home) as proxy:
         session_in(proxy.running, token)
         before = ask(proxy.running, audit.session, "before")
-        with slow_syncs(proxy.running.pid, tmp_path / "trace", 10 if full else 4):
+        with slow_syncs(proxy.running.pid, tmp_path / "trace", HUNG_S):
             asked = [Asked(proxy.running, "POST", "/evaluate", body_of(audit.session, f"hung{n}")) for n in range(4)]
             healthy = Asked(proxy.running, "GET", "/health")
             assert {error_code(one.answer) for one in asked} == {"ledger_unavailable"}
             assert {one.answer.status for one in asked} == {503}
-            assert max(one.took for one in asked) < 3
             assert healthy.answer.status == 200
-            assert healthy.took < 1
-            proxy.kill()
+            # Nobody waited for the disk. What is killed ends when strace lets go of it.
+            assert max(one.took for one in (*asked, healthy)) < HUNG_S
+            proxy.process.kill()
     with launched(home) as proxy:
         assert ask(proxy.running, audit.session, "before") == before
         for number in range(len(asked)):
@@ -258,7 +264,7 @@ def test_neither_a_disk_that_hangs_nor_being_told_twice_spoils_a_stop(tmp_path: 
     token, audit = prepared(home, 1_000)
     with launched(home) as proxy:
         session_in(proxy.running, token)
-        with slow_syncs(proxy.running.pid, tmp_path / "trace", 60):
+        with slow_syncs(proxy.running.pid, tmp_path / "trace", HUNG_S):
             assert Asked(proxy.running, "POST", "/evaluate", body_of(audit.session, "hung")).answer.status == 503
             with proxy.running.connect() as connection:
                 connection.sendall(proxy.running.request("POST", "/evaluate", body_of(audit.session, "last")))
@@ -266,5 +272,5 @@ def test_neither_a_disk_that_hangs_nor_being_told_twice_spoils_a_stop(tmp_path: 
                 proxy.process.send_signal(signal.SIGTERM)
                 assert read_answer(connection).status == 503
             # Taking back the note is the last thing that is done; strace keeps the process from being gone.
-            until(lambda: told_again(proxy) and not list((home / "run").iterdir()), 5)
-        assert proxy.process.wait(5) == 0
+            until(lambda: told_again(proxy) and not list((home / "run").iterdir()), HUNG_S / 2)
+        assert proxy.process.wait(60) == 0

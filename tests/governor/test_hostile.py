@@ -30,7 +30,7 @@ from remit.policy.native import NativeEngine
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.world import ALLOWED, Service, mission
 
-PATIENT_S = 10.0
+PATIENT_S = 60.0
 PROJECT = "/work/project"
 WIDE = ToolCall("read_file", {"path": f"{PROJECT}/*.md"})
 LONG = ToolCall("read_file", {"path": f"{PROJECT}/{'a/' * 300}a"})

@@ -6,7 +6,7 @@ import threading
 from remit.governor.means import Aside
 from remit.governor.pools import Pools
 
-PATIENT_S = 30
+PATIENT_S = 60
 
 
 def test_a_session_has_two_at_a_time_and_leaves_the_rest_to_others() -> None:

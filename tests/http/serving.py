@@ -156,20 +156,20 @@ class Client:
 
     async def status(self) -> int:
         """Return the status of the next answer, which is read to its end."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head = await self.head()
             await self.reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
         return int(head.split()[1])
 
     async def head(self) -> str:
         """Return the next status and headers, in lower case."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
 
     async def chunks(self) -> bytes:
         """Return a body that comes in chunks, to its last one; raise if the connection ends before."""
         body, size = bytearray(), -1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while size:
                 size = int(await self.reader.readuntil(b"\r\n"), 16)
                 body += (await self.reader.readexactly(size + 2))[:-2]
@@ -177,7 +177,7 @@ class Client:
 
     async def rest(self) -> bytes:
         """Return what comes until the service closes the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read()
             except ConnectionResetError:
@@ -201,7 +201,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
     service.server = Server(application, listening, limits=limits, tls=tls, refused=service.note)
     running = asyncio.get_running_loop().create_task(service.server.run(ready.set))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ready.wait()
         yield service
     finally:

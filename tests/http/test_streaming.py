@@ -60,7 +60,7 @@ def play(tap: Tap, scene: Callable[[Service, Client], Awaitable[None]], limits: 
     """Run a scene with a service that streams what `tap` gives, and wait until it is closed."""
 
     async def act() -> Service:
-        async with serving(limits or Limits()) as service, asyncio.timeout(20):
+        async with serving(limits or Limits()) as service, asyncio.timeout(120):
             service.parts = tap.parts
             await scene(service, await service.connect())
             await until(tap.is_closed.is_set)
@@ -70,7 +70,7 @@ def play(tap: Tap, scene: Callable[[Service, Client], Awaitable[None]], limits: 
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)
 

@@ -19,7 +19,7 @@ from remit.http.watch import Ration, Watch
 from tests.proxy.service import HTTP, Running, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.governor.places import CountingReader, MemoryPlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.world import NOW
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

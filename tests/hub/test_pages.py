@@ -22,7 +22,7 @@ from tests.governor.places import SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.hub.scenes import ATTACKS, DAY_S, OUTCOME, Dashboard, attacked, furnish, observe
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,17 +170,25 @@ def test_two_tokens_in_one_header_open_nothing_even_if_both_are_right(hub: Hub) 
 # Wrong tokens
 
 
+def eleven_wrong_tokens(hub: Hub, connection: socket.socket) -> tuple[list[Answer], float]:
+    """Return the answers to eleven wrong tokens, and how long they took to send."""
+    answers, begun = [], time.monotonic()
+    for number in range(11):
+        connection.sendall(hub.request("GET", "/v1/status", x_service_hub_token=f"wrong-{number}"))
+        answers.append(read_answer(connection))
+    return answers, time.monotonic() - begun
+
+
 def test_the_eleventh_wrong_token_in_a_second_is_slowed_down_and_the_right_one_still_opens(tmp_path: Path) -> None:
     with running(tmp_path / "home") as hub, hub.connect() as connection:
-        statuses = []
-        begun = time.monotonic()
-        for number in range(11):
-            connection.sendall(hub.request("GET", "/v1/status", x_service_hub_token=f"wrong-{number}"))
-            statuses.append(read_answer(connection))
-        took = time.monotonic() - begun
+        statuses, took = eleven_wrong_tokens(hub, connection)
+        for _ in range(20):
+            if took < 1:
+                break
+            time.sleep(2)  # the machine was too slow to tell; by then, those tries count no more
+            statuses, took = eleven_wrong_tokens(hub, connection)
         connection.sendall(hub.request("GET", "/v1/status", x_service_hub_token=hub.token))
         assert read_answer(connection).status == 200
-    assert took < 1, "too slow a machine to tell"
     assert [error_of(answer) for answer in statuses] == [CLOSED] * 10 + ["429 too_many_tries"]
     assert statuses[-1].headers["retry-after"] == "1"
 
@@ -286,7 +295,7 @@ def test_a_new_token_ends_the_old_one_and_its_cookies_without_a_restart(tmp_path
         cookie = hub.get("/").headers["set-cookie"].partition(";")[0]
         new = command("token", "hub", "--rotate", "--home", str(hub.home)).stdout.strip()
         os.kill(hub.pid, signal.SIGHUP)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while hub.ask("GET", "/v1/status", x_service_hub_token=new).status != 200:
             assert time.monotonic() < deadline
         assert hub.get("/v1/status").status in REFUSED

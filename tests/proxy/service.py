@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 HTTP = "--insecure-http"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Answer(NamedTuple):
@@ -179,7 +179,7 @@ def error_code(answer: Answer) -> str:
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end; it must succeed."""
     return subprocess.run(
-        [sys.executable, "-m", "remit", *words], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "remit", *words], check=True, capture_output=True, text=True, timeout=120
     )
 
 
@@ -200,7 +200,7 @@ def launched(name: str, home: Path, *options: str, under: Sequence[str] = ()) ->
     with process:
         try:
             said = process.stdout.readline() if process.stdout else ""
-            assert "listening" in said, f"the {name} did not start: {said}"
+            assert "listening" in said, why_not(process, said, log_path)
             told = json.loads(said)
             yield told["listening"], told["pid"], log_path
             assert process.poll() is None, f"the {name} ended by itself"
@@ -211,6 +211,13 @@ def launched(name: str, home: Path, *options: str, under: Sequence[str] = ()) ->
             raise
         finally:
             _end(process)
+
+
+def why_not(process: subprocess.Popen[str], said: str, log_path: Path) -> str:
+    """Return all that is known of a service that did not start."""
+    process.kill() if said else None
+    status, log = process.wait(PATIENCE_S), log_path.read_text(encoding="utf-8", errors="replace")
+    return f"it did not start, exit status {status}: {said}{log}"
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -28,7 +28,7 @@ def _played(folder: Path, port: int) -> str:
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "REMIT_HOME": str(folder / "home")}
     environment["HOME"] = str(folder)
     done = subprocess.run(
-        ["bash"], check=False, input=script, capture_output=True, text=True, cwd=folder, env=environment, timeout=60
+        ["bash"], check=False, input=script, capture_output=True, text=True, cwd=folder, env=environment, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

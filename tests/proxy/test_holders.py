@@ -20,7 +20,7 @@ from tests.proxy.certificates import Pair, Workshop
 from tests.proxy.service import HTTP, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Party(NamedTuple):

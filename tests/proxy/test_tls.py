@@ -70,7 +70,7 @@ def ask(port: int, *options: str, client: Pair | None = None) -> bytes:
     """Return all that openssl's client shows of one request."""
     shown = ("-cert", client.cert_path, "-key", client.key_path) if client else ()
     command = ["openssl", "s_client", "-connect", f"{ADDRESS}:{port}", "-ign_eof", *shown, *options]
-    done = subprocess.run(command, input=b"GET /\n", capture_output=True, check=False, timeout=30)
+    done = subprocess.run(command, input=b"GET /\n", capture_output=True, check=False, timeout=120)
     return done.stdout + done.stderr
 
 
@@ -196,7 +196,7 @@ def test_nobody_can_ask_for_another_handshake(credentials: Credentials) -> None:
     command = ["openssl", "s_client", "-tls1_2", "-connect"]
     with serving(credentials._replace(client_ca=None).context()) as port:
         done = subprocess.run(
-            [*command, f"{ADDRESS}:{port}"], input=b"R\n", capture_output=True, check=False, timeout=30
+            [*command, f"{ADDRESS}:{port}"], input=b"R\n", capture_output=True, check=False, timeout=120
         )
     assert b"no renegotiation" in done.stderr
 
@@ -233,7 +233,7 @@ def test_a_resumed_session_is_of_the_same_client(credentials: Credentials, works
 def test_a_session_does_not_outlive_its_certificate(
     credentials: Credentials, workshop: Workshop, authority: Pair
 ) -> None:
-    session, end = str(workshop.folder / "session"), datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    session, end = str(workshop.folder / "session"), datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
     client = workshop.client(authority, until=end)
     with serving(credentials.context()) as port:
         assert SERVED in ask(port, "-tls1_2", "-sess_out", session, client=client)

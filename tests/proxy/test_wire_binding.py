@@ -36,7 +36,7 @@ def cpu_s(pid: int) -> float:
 
 def failing(*options: str, home: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "remit", "proxy", "--home", str(home), *options]
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module", params=[(HTTP,), ()], ids=["plain", "tls"])

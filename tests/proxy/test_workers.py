@@ -83,7 +83,7 @@ def test_no_worker_outlives_the_one_who_watches_over_it(tmp_path: Path) -> None:
         workers = workers_of(proxy.running.pid)
         assert len(workers) == 2
         proxy.kill()
-        until(lambda: not any(is_running(pid) for pid in workers), 10)
+        until(lambda: not any(is_running(pid) for pid in workers))
 
 
 def test_workers_that_cannot_live_any_more_end_the_service(tmp_path: Path) -> None:

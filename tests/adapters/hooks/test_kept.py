@@ -13,7 +13,7 @@ from remit.adapters.protection.plans.claude_code import ClaudeCode
 from tests.adapters.protection.places import ID, NEW, Scene, protection, wire
 from tests.hub.service import Hub, running
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Kept(NamedTuple):

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ import pytest
 from remit.adapters.protection.plans.opencode import plugin_text
 from tests.adapters.protection.places import wire
 
-__all__ = ["ANSWERS", "TOKEN", "drive", "free_port", "hub_that", "install"]
+__all__ = ["ANSWERS", "TOKEN", "drive", "hub_that", "install"]
 
 TOKEN: Final = "secret-of-hooks"
 DRIVER: Final = Path(__file__).with_name("plugin_driver.mjs")
@@ -106,9 +105,3 @@ def drive(plugin: Path, command: str = "echo hi", *, program: str = "", **enviro
     )
     assert TOKEN not in done.stdout + done.stderr
     return dict(json.loads(done.stdout))
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])

@@ -11,7 +11,8 @@ from remit.adapters.protection.plans.opencode import Opencode
 from remit.errors import FieldInvalid
 from tests.adapters.protection.places import ID
 from tests.adapters.protection.planning import Drawing
-from tests.adapters.protection.plugged import ANSWERS, drive, free_port, hub_that, install
+from tests.adapters.protection.plugged import ANSWERS, drive, hub_that, install
+from tests.ports import refusing_port
 
 
 @pytest.fixture
@@ -93,7 +94,8 @@ def test_no_call_runs_if_opencode_does_not_tell_whose_session_it_is(tmp_path: Pa
 
 
 def test_no_call_runs_while_nothing_answers(tmp_path: Path) -> None:
-    assert drive(install(tmp_path, free_port()))["ran"] is False
+    with refusing_port() as port:
+        assert drive(install(tmp_path, port))["ran"] is False
 
 
 def test_no_call_runs_when_the_answer_is_late(tmp_path: Path) -> None:
