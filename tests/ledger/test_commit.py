@@ -29,7 +29,8 @@ from tests.ledger.contract import (
 )
 
 FIRST = new_session("first")
-HASTY_S = 0.05
+# Long enough for a busy machine to begin what was asked, short enough to wait for.
+HASTY_S = 0.5
 _T = TypeVar("_T")
 Fault = Callable[[Callable[[], Any]], Any]
 

@@ -14,7 +14,8 @@ from remit.ledger.port import Transaction
 from tests.ledger.contract import PATIENT_S, MemoryPlace, append_to, checked, new_session, put
 
 FIRST = new_session("first")
-HASTY_S = 0.05
+# Long enough for a busy machine to begin what was asked, short enough to wait for.
+HASTY_S = 0.5
 
 
 class Busy:

@@ -4,7 +4,6 @@ Steps are counted, not timed: every call of a function of ours or of the interpr
 """
 
 import sys
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
@@ -18,6 +17,7 @@ from remit.policy.decide import judge
 from remit.policy.engines import Standing
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
+from tests.policy.judging import still
 
 SIZE: Final = 65_536
 MISSION: Final = Mission(
@@ -59,7 +59,7 @@ def steps(work: Callable[[], object]) -> int:
 def work(tool: str, arguments: dict[str, Any]) -> Callable[[], object]:
     standing, files = Standing("session-1", Budget(5, 5)), TextFiles()
     return lambda: judge(
-        ToolCall(tool, arguments), MISSION, standing, engines=[NativeEngine()], files=files, clock=time.perf_counter
+        ToolCall(tool, arguments), MISSION, standing, engines=[NativeEngine()], files=files, clock=still
     )
 
 

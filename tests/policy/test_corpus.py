@@ -1,6 +1,5 @@
 """The corpus of calls: nothing escapes, nothing harmless is denied, and wrapping an attack changes nothing."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from remit.policy.decide import Decision, judge
 from remit.policy.engines import Standing
 from remit.policy.files import Files, UnseenFiles
 from remit.policy.native import NativeEngine
+from tests.policy.judging import still
 from tests.policy.tree import VECTORS, Tree, rows
 
 ROWS: Final = rows()
@@ -25,7 +25,7 @@ def decision(row: dict[str, Any], files: Files, command: str | None = None) -> D
     mission = parse_mission({"agent_id": "agent-1", "mission": "work", **row["passport"]})
     arguments = row["arguments"] if command is None else {**row["arguments"], "command": command}
     call = ToolCall(row["tool_name"], arguments, row.get("cwd"))
-    return judge(call, mission, STANDING, engines=[NativeEngine()], files=files, clock=time.perf_counter)
+    return judge(call, mission, STANDING, engines=[NativeEngine()], files=files, clock=still)
 
 
 @pytest.fixture(scope="module")

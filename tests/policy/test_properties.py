@@ -1,6 +1,5 @@
 """What must hold for every passport and every call: nothing that only takes away can permit more."""
 
-import time
 from typing import Final
 
 from hypothesis import assume, given
@@ -15,7 +14,7 @@ from remit.policy.decide import Decision, judge
 from remit.policy.engines import Standing
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
-from tests.policy.judging import applied
+from tests.policy.judging import applied, still
 
 STANDING: Final = Standing("session-1", Budget(tool_calls=5, duration_s=60))
 TOOL_ENTRIES: Final = st.sampled_from((
@@ -79,7 +78,7 @@ CALLS: Final = st.one_of(
 
 
 def judged(mission: Mission, call: ToolCall) -> Decision:
-    return judge(call, mission, STANDING, engines=[NativeEngine()], files=TextFiles(), clock=time.perf_counter)
+    return judge(call, mission, STANDING, engines=[NativeEngine()], files=TextFiles(), clock=still)
 
 
 @given(MISSIONS, CALLS, TOOL_ENTRIES)

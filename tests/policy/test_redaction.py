@@ -1,7 +1,5 @@
 """What is said about a call goes into receipts: secrets that stand in it do not."""
 
-import time
-
 import pytest
 
 from remit.claims.mission import Mission
@@ -14,6 +12,7 @@ from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 from remit.policy.redaction import redacted, worded
+from tests.policy.judging import still
 
 SECRET = "SEKRET9x7"
 NARROW = Mission(
@@ -29,7 +28,7 @@ def decided(tool: str, **arguments: str) -> Decision:
         Standing("pass:x", Budget(5, 60)),
         engines=[ObservationEngine(), NativeEngine()],
         files=TextFiles(),
-        clock=time.perf_counter,
+        clock=still,
     )
 
 

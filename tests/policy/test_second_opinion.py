@@ -1,7 +1,6 @@
 """Two judges, written apart, agree on every random case."""
 
 import random
-import time
 from typing import Final
 
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission
@@ -11,6 +10,7 @@ from remit.policy.decide import judge
 from remit.policy.engines import Standing
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
+from tests.policy.judging import still
 from tests.policy.obvious import verdict
 
 CASES: Final = 20_000
@@ -93,9 +93,7 @@ def test_both_judges_agree_on_random_cases() -> None:
         given = url(chance) if argument == "url" else path(chance, NAMES, absolute=chance.random() < 0.6)
         budget = chance.choice(((5, 5), (5, 5), (5, 5), (0, 5), (5, 0)))
         call = ToolCall(tool, {argument: given} if argument else {"todos": []})
-        decision = judge(
-            call, asked, Standing("session-1", Budget(*budget)), engines=engines, files=files, clock=time.perf_counter
-        )
+        decision = judge(call, asked, Standing("session-1", Budget(*budget)), engines=engines, files=files, clock=still)
         code = decision.code or ""
         named = given if argument else None
         expected = verdict(asked, tool, named, verb=verb, side_effect=side, budget=budget)
