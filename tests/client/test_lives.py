@@ -134,6 +134,29 @@ def test_whoever_is_cancelled_is_not_answered(port: int) -> None:
         asyncio.run(ask(relayed))
 
 
+def test_whoever_is_cancelled_in_a_tls_handshake_leaves_no_connection() -> None:
+    async def ask() -> bytes:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.settimeout(0)
+            async with AsyncProxy(f"https://127.0.0.1:{silent.getsockname()[1]}", timeout_s=600) as proxy:
+                asking = asyncio.create_task(proxy.health())
+                connection, _ = await loop.sock_accept(silent)
+                with connection:
+                    assert await loop.sock_recv(connection, 65536)
+                    asking.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await asking
+                    async with asyncio.timeout(10):
+                        return await loop.sock_recv(connection, 65536)
+
+    gc.disable()  # it would close the connection too, at some time
+    try:
+        assert asyncio.run(ask()) == b""
+    finally:
+        gc.enable()
+
+
 def test_a_client_that_is_forgotten_leaves_no_thread(port: int) -> None:
     proxy = Proxy(f"http://127.0.0.1:{port}")
     assert proxy.health().ok

@@ -1,11 +1,13 @@
 """Certificates of every kind, right and wrong, as files that openssl and Python can load."""
 
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -24,6 +26,11 @@ WRONG_CLIENTS: Final = (
     "expired", "not yet valid", "of another authority", "of a name that only sounds the same", "for servers only",
     "for any use", "without a use", "self-signed", "signed by a client",
 )  # fmt: skip
+
+
+def program(name: str) -> str:
+    """Return where a program is; a test that needs it is skipped where it is not installed."""
+    return shutil.which(name) or pytest.skip(f"{name} is not installed")
 
 
 class Pair(NamedTuple):

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from remit.errors import CertificateUnusable, FieldInvalid, HomeUnsafe, RemitError, StateCorrupt, StateMissing
 from remit.ledger.home import Home, open_home
 from remit.proxy.authority import Identity, issue_client, server_identity
-from tests.proxy.certificates import Workshop
+from tests.proxy.certificates import Workshop, program
 
 NAMES = ("127.0.0.1", "::1", "localhost")
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -77,7 +77,7 @@ def test_openssl_verifies_it_too_for_servers_and_for_nothing_else(home: Home) ->
     cert, _, ca = server_identity(home, NAMES, NOW)
 
     def verdict(purpose: str) -> int:
-        command = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-CAfile", ca, cert]
+        command = [program("openssl"), "verify", "-x509_strict", "-purpose", purpose, "-CAfile", ca, cert]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
     assert verdict("sslserver") == 0
@@ -302,7 +302,7 @@ def test_a_client_is_vouched_for_by_the_authority_of_clients_alone(home: Home, t
     path.write_bytes(client.cert)
 
     def verdict(ca: str, purpose: str) -> int:
-        command = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-CAfile", ca, str(path)]
+        command = [program("openssl"), "verify", "-x509_strict", "-purpose", purpose, "-CAfile", ca, str(path)]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
     assert verdict(client.client_ca, "sslclient") == 0

@@ -27,7 +27,7 @@ from remit.errors import CertificateUnusable
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client, server_identity
 from remit.proxy.tls import Credentials, server_context, thumbprint_of
-from tests.proxy.certificates import ADDRESS, DAY, SERVER, WRONG_CLIENTS, Pair, Workshop, rsa_key
+from tests.proxy.certificates import ADDRESS, DAY, SERVER, WRONG_CLIENTS, Pair, Workshop, program, rsa_key
 
 VERSIONS = ("-tls1_2", "-tls1_3")
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -69,7 +69,7 @@ def serving(
 def ask(port: int, *options: str, client: Pair | None = None) -> bytes:
     """Return all that openssl's client shows of one request."""
     shown = ("-cert", client.cert_path, "-key", client.key_path) if client else ()
-    command = ["openssl", "s_client", "-connect", f"{ADDRESS}:{port}", "-ign_eof", *shown, *options]
+    command = [program("openssl"), "s_client", "-connect", f"{ADDRESS}:{port}", "-ign_eof", *shown, *options]
     done = subprocess.run(command, input=b"GET /\n", capture_output=True, check=False, timeout=120)
     return done.stdout + done.stderr
 
@@ -193,7 +193,7 @@ def test_http_1_1_is_agreed_on_and_nothing_is_compressed(credentials: Credential
 
 
 def test_nobody_can_ask_for_another_handshake(credentials: Credentials) -> None:
-    command = ["openssl", "s_client", "-tls1_2", "-connect"]
+    command = [program("openssl"), "s_client", "-tls1_2", "-connect"]
     with serving(credentials._replace(client_ca=None).context()) as port:
         done = subprocess.run(
             [*command, f"{ADDRESS}:{port}"], input=b"R\n", capture_output=True, check=False, timeout=120

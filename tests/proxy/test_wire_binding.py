@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proxy.certificates import program
 from tests.proxy.service import HTTP, Running, running
 
 LOOPBACK = "0100007F"
@@ -86,7 +87,7 @@ def answered_within(proxy: Running, seconds: float) -> bool:
 def test_more_connections_than_files_neither_keep_it_busy_nor_others_out(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    with running(tmp_path / "home", *options, under=("prlimit", "--nofile=64")) as proxy:
+    with running(tmp_path / "home", *options, under=(program("prlimit"), "--nofile=64")) as proxy:
         with ExitStack() as stack:
             stalled(proxy, stack, 200)
             before = cpu_s(proxy.pid)

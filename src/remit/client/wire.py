@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Final, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import httpx
 
@@ -31,8 +31,7 @@ _HEADERS: Final[Mapping[str, str]] = {
     "Accept-Encoding": "identity",
     "User-Agent": f"remit/{__version__}",
 }
-# Of an attempt, for connecting and for TLS each. The library leaves a socket open if it is cancelled while TLS begins,
-# and closes it if its own limit ends that; so its own comes first.
+# Of an attempt, for connecting and for TLS each, so that an error can tell that it was connecting that took too long.
 _CONNECT_SHARE: Final = 0.45
 _RANDOM: Final = secrets.SystemRandom()
 _TOO_LARGE: Final = Silence(f"its answer has more than {MAX_ANSWER} bytes", may_pass=False)
@@ -122,14 +121,19 @@ class Wire:
     async def _send(self, call: Call[_Answer], limit_s: float, *, packed: bool = False) -> httpx.Response:
         """Return the answer as far as its headers; whoever gets it closes it."""
         headers = self._headers(call) | ({"Accept-Encoding": PACKED} if packed else {})
+        handshake = _Handshake()
         request = httpx.Request(
             call.method,
             self._settings.origin + call.path,
             headers=headers,
             content=call.body or None,
-            extensions={"timeout": {"connect": limit_s * _CONNECT_SHARE}},
+            extensions={"timeout": {"connect": limit_s * _CONNECT_SHARE}, "trace": handshake.trace},
         )
-        return await self._transport.handle_async_request(request)
+        try:
+            return await self._transport.handle_async_request(request)
+        except BaseException:
+            await handshake.close()
+            raise
 
     def _headers(self, call: Call[_Answer]) -> dict[str, str]:
         headers = dict(_HEADERS)
@@ -139,6 +143,28 @@ class Wire:
         if bearer:
             headers["Authorization"] = f"Bearer {bearer}"
         return headers
+
+
+@final
+class _Handshake:
+    """Closes a connection whose TLS handshake is cancelled: httpcore closes it only where the handshake fails."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self) -> None:
+        self._stream: Any = None  # an httpcore.AsyncNetworkStream
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Keep the connection from when it is made to when its handshake is done, or its first request is sent."""
+        if event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif event in {"connection.start_tls.complete", "http11.send_request_headers.started"}:
+            self._stream = None
+
+    async def close(self) -> None:
+        """Close a connection that is left."""
+        if self._stream is not None:
+            await self._stream.aclose()
 
 
 async def _read(response: httpx.Response) -> Outcome:
