@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from remit.cli import main
 from remit.cli.errors import DONE
 from tests.cli.running import run
 
@@ -23,11 +25,17 @@ def test_each_shell_has_its_script(tmp_path: Path, shell: str) -> None:
 
 
 def asked(words: str, at: int) -> list[str]:
-    env = os.environ | {"_REMIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+    env = {"_REMIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+    told = CliRunner().invoke(main, [], prog_name="remit", env=env)
+    assert (told.exit_code, told.stderr) == (DONE, "")
+    return [line.partition(",")[2] for line in told.stdout.splitlines()]
+
+
+def test_a_shell_that_asks_the_program_is_told_nothing_else() -> None:
+    env = os.environ | {"_REMIT_COMPLETE": "bash_complete", "COMP_WORDS": "remit hub s", "COMP_CWORD": "2"}
     command = [sys.executable, "-c", "from remit.cli import main; main(prog_name='remit')"]
-    told = subprocess.run(command, env=env, capture_output=True, check=True, timeout=60)
-    assert told.stderr == b""
-    return [line.partition(",")[2] for line in told.stdout.decode().splitlines()]
+    told = subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+    assert (told.stdout, told.stderr) == (b"plain,start\n", b"")
 
 
 def test_commands_options_and_choices_are_completed() -> None:

@@ -176,7 +176,7 @@ def test_it_is_stopped_and_only_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with in_background(home, HTTP, "--workers", "2") as told:
         stopped = piped(home, "proxy", "--stop", "--json")
-        until(lambda: not is_running(told["pid"]), 1)
+        until(lambda: not is_running(told["pid"]))
     assert json.loads(stopped.stdout) == {"ok": True, "stopped": [told["listening"]]}
     assert list((home / "run").iterdir()) == []
     again = piped(home, "proxy", "--stop")

@@ -100,8 +100,8 @@ def workers_of(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process is there, and not only its number."""
-    return _command_line(pid) != b""
+    """Tell whether a process of ours is there, and not only its number, which another one may have got since."""
+    return any(word in _command_line(pid) for word in (b"remit", b"spawn_main"))
 
 
 def _command_line(pid: int) -> bytes:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 DESKTOP = {"width": 1200, "height": 900}
 PHONE = {"width": 360, "height": 780}
-PATIENCE_MS = 20_000.0
+PATIENCE_MS = 60_000.0
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
