@@ -43,8 +43,9 @@ is not quoted and clipped.
     │   ├── PassportExpired         `exp` has passed
     │   ├── PassportNotYetValid     `nbf` or `iat` lies ahead
     │   ├── PassportRevoked         it, or one that it was delegated from, was revoked
+    │   ├── PassportUnregistered    it names this home as its issuer, and the home has not registered it
     │   ├── LineageUnknown          a delegate's passport that was not delegated here
-    │   ├── AudienceMismatch        made for someone else
+    │   ├── AudienceMismatch        made for another service or another use
     │   ├── MissionWidened          a delegate asks for more than its parent has
     │   └── DelegationTooDeep       the lineage is longer than allowed
     ├── EvidenceError               evidence contradicts itself
@@ -147,6 +148,7 @@ __all__ = [
     "PassportExpired",
     "PassportNotYetValid",
     "PassportRevoked",
+    "PassportUnregistered",
     "PayloadInvalid",
     "PolicyInvalid",
     "PortInUse",
@@ -447,6 +449,12 @@ class PassportRevoked(PassportError):
     """The passport was revoked, or one that it was delegated from."""
 
     code = "passport_revoked"
+
+
+class PassportUnregistered(PassportError):
+    """The passport names this home as its issuer, and the home has not registered it."""
+
+    code = "passport_unregistered"
 
 
 class LineageUnknown(PassportError):

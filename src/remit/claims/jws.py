@@ -39,6 +39,7 @@ __all__ = [
     "ATTESTATION",
     "BOOKMARK",
     "KEY_CHANGE",
+    "KEY_LIMIT",
     "KINDS",
     "PASSPORT",
     "RECEIPT",
@@ -67,8 +68,9 @@ PASSPORT: Final = Kind("remit-passport+jwt", 16 * 1024, hashed=False)
 RECEIPT: Final = Kind("remit-receipt+jwt", 65_535, hashed=True)
 ATTESTATION: Final = Kind("remit-attestation+jwt", 65_535, hashed=True)
 KEY_CHANGE: Final = Kind("remit-key-change+jwt", 16 * 1024, hashed=True)
+KEY_LIMIT: Final = Kind("remit-key-limit+jwt", 16 * 1024, hashed=True)
 BOOKMARK: Final = Kind("remit-bookmark+jwt", 65_535, hashed=False)
-KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION, KEY_CHANGE, BOOKMARK)
+KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION, KEY_CHANGE, KEY_LIMIT, BOOKMARK)
 
 _PARTS: Final = 3
 _MAX_HEADER: Final = 1024  # nobody has signed it yet, so little is read

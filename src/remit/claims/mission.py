@@ -87,6 +87,7 @@ def narrow(parent: Mission, child: Mission) -> Mission:
     covers_tool = _covers_tool if child.cwd in (None, parent.cwd) else _covers_tool_elsewhere
     _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, covers_tool)
     _check_covered("resource_scope", scope, _anchored(parent), _covers_scope)
+    _check_cwd(parent, child.cwd)
     _check_covered(
         "allowed_side_effect_classes",
         child.allowed_side_effect_classes,
@@ -118,6 +119,28 @@ def _check_covered(member: str, asked: Iterable[str], had: tuple[str, ...], cove
     for entry in asked:
         if not any(covers(own, entry) for own in had):
             raise MissionWidened(member, f"{quote(entry)} is not within what the parent may")
+
+
+def _check_cwd(parent: Mission, asked: str | None) -> None:
+    """Raise unless a delegate works where its parent does, or in a directory that is plainly inside of that.
+
+    What is asked is a name, not a glob, and one that no reader would take for another.
+    """
+    if asked in (None, parent.cwd):
+        return
+    places = (*_anchored(parent), *([parent.cwd] if parent.cwd else []))
+    literal = asked.startswith("/") and not is_pattern(asked) and _is_settled(asked)
+    if not literal or not any(_contains(place, asked) for place in places):
+        raise MissionWidened("cwd", f"{quote(asked)} is not plainly inside where the parent works or may touch")
+
+
+def _contains(place: str, directory: str) -> bool:
+    """Tell whether a directory is, or lies below, what an entry of a scope or a working directory names."""
+    root = place.removesuffix("/**").removesuffix("/")
+    if place == EVERYTHING:
+        return True
+    plain = root == "" or (root.startswith("/") and not is_pattern(root) and _is_settled(root))
+    return plain and place.startswith("/") and f"{directory.removesuffix('/')}/".startswith(f"{root}/")
 
 
 def _check_at_most(member: str, asked: int, had: int) -> None:

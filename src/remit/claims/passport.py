@@ -4,6 +4,7 @@ Keeps this invariant: a `Passport` in hand was verified, or was made by its issu
 way to get one. Whether it was revoked, and how much of it is used up, is known to the ledger, not here.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
@@ -33,12 +34,15 @@ from remit.errors import (
     PassportExpired,
     PassportNotYetValid,
     PayloadInvalid,
+    quote,
 )
 
 __all__ = [
     "AUDIENCE",
+    "AUDIENCES",
     "MAX_DELEGATION_DEPTH",
     "MAX_SKEW_S",
+    "OBSERVE_AUDIENCE",
     "Confirmation",
     "Passport",
     "issue_passport",
@@ -46,6 +50,9 @@ __all__ = [
 ]
 
 AUDIENCE: Final = "remit"
+# Of passports that only record what an adapter has observed: no service decides on tool calls under them.
+OBSERVE_AUDIENCE: Final = "remit:observe"
+AUDIENCES: Final = (AUDIENCE, OBSERVE_AUDIENCE)
 MAX_SKEW_S: Final = 60
 MAX_DELEGATION_DEPTH: Final = 8
 
@@ -112,6 +119,7 @@ class Passport:
     parent_jti: str | None
     delegation_depth: int
     bound_to: Confirmation | None
+    audience: str = AUDIENCE
 
 
 def issue_passport(
@@ -125,11 +133,17 @@ def issue_passport(
     not_before: int = 0,
     bound_to: Confirmation | None = None,
     parent: Passport | None = None,
+    audience: str = AUDIENCE,
 ) -> Passport:
     """Return a passport for `mission`, good for its `max_duration_s` or for the shorter life asked for.
 
-    With a `parent` it is a delegate's: nowhere wider, one step deeper, and it never outlives its parent.
+    With a `parent` it is a delegate's: nowhere wider, one step deeper, and it never outlives its parent. A passport
+    for observation (`OBSERVE_AUDIENCE`) is neither the parent of another nor delegated.
     """
+    if audience not in AUDIENCES:
+        raise FieldInvalid(f"must be one of {', '.join(AUDIENCES)}", place="$.aud")
+    if parent is not None and {parent.audience, audience} != {AUDIENCE}:
+        raise AudienceMismatch("a passport for observation cannot be delegated from, or to")
     exp = now + (mission.max_duration_s if lifetime_s is None else lifetime_s)
     if parent is not None:
         mission = _delegated(parent, mission, now)
@@ -138,7 +152,7 @@ def issue_passport(
     claims = _Claims(
         iss=issuer,
         sub=mission.agent_id,
-        aud=AUDIENCE,
+        aud=audience,
         iat=now,
         nbf=max(now, not_before),
         exp=exp,
@@ -169,8 +183,15 @@ def _delegated(parent: Passport, mission: Mission, now: int) -> Mission:
     return narrow(parent.mission, mission)
 
 
-def verify_passport(token: str, keyring: Keyring, *, now: int, skew_s: int = MAX_SKEW_S) -> Passport:
-    """Return the passport of `token`, if it is genuine, for us, and good at `now`.
+def verify_passport(
+    token: str,
+    keyring: Keyring,
+    *,
+    now: int,
+    skew_s: int = MAX_SKEW_S,
+    audiences: Collection[str] = (AUDIENCE,),
+) -> Passport:
+    """Return the passport of `token`, if it is genuine, made for one of `audiences`, and good at `now`.
 
     `skew_s` is how far the issuer's clock may be off; more than `MAX_SKEW_S` is never granted.
     """
@@ -180,8 +201,8 @@ def verify_passport(token: str, keyring: Keyring, *, now: int, skew_s: int = MAX
         claims = shape(_Claims, value)
     except InputError as error:
         raise PayloadInvalid(error) from None
-    if claims.aud != AUDIENCE:
-        raise AudienceMismatch(f"aud must be {AUDIENCE}")
+    if claims.aud not in audiences:
+        raise AudienceMismatch(f"the passport is made for {quote(claims.aud)}, not for {' or '.join(audiences)}")
     if not claims.nbf - skew <= now:
         raise PassportNotYetValid(f"good from {claims.nbf}, it is {now}")
     if not now < claims.exp + skew:
@@ -211,4 +232,5 @@ def _passport(token: str, claims: _Claims) -> Passport:
         parent_jti=claims.parent_jti or None,
         delegation_depth=claims.delegation_depth or 0,
         bound_to=claims.cnf or None,
+        audience=claims.aud,
     )

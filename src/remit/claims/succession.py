@@ -1,20 +1,31 @@
-"""Changes of key: a key hands over to the next by signing it.
+"""Changes of key: a key hands over to the next by signing it, and the next says where the period of the first ended.
 
 Keeps this invariant: trust grows only by what a key that is trusted already has signed, and it grows in a line. A key
 has one successor at most, and none comes back to a key before it. When to change a key is the ledger's business.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from remit.claims.chain import verifier_id
-from remit.claims.jws import KEY_CHANGE, sign_token, verify_token
-from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
-from remit.claims.shapes import Claims, IdString, NonEmpty, NumericDate, encode, shape
+from remit.claims.jws import KEY_CHANGE, KEY_LIMIT, sign_token, verify_token
+from remit.claims.keys import KEY_ID, Keyring, SigningKey, TrustedKey, VerifyingKey
+from remit.claims.shapes import Claims, Count, IdString, NonEmpty, NumericDate, encode, matching, shape
 from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError, KeyMaterialError, KeyUseForbidden, PayloadInvalid
 
-__all__ = ["KeyChange", "sign_key_change", "verify_key_change", "with_successors"]
+__all__ = [
+    "KeyChange",
+    "KeyLimit",
+    "Position",
+    "sign_key_change",
+    "sign_key_limit",
+    "verify_key_change",
+    "verify_key_limit",
+    "with_successors",
+]
 
 
 class _Claims(Claims, frozen=True, kw_only=True):
@@ -65,6 +76,74 @@ def with_successors(keyring: Keyring, records: Iterable[str]) -> Keyring:
         successor = TrustedKey(change.successor, verifier_id(change.successor))
         keyring = keyring.with_successor(change.predecessor, successor)
     return keyring
+
+
+class Position(NamedTuple):
+    """A place in the order of a ledger: how many receipts, registered passports and sessions it then held."""
+
+    receipts: int
+    passports: int
+    sessions: int
+
+
+class _LimitClaims(Claims, frozen=True, kw_only=True):
+    """The claims of a key limit as they are written."""
+
+    iss: NonEmpty
+    iat: NumericDate
+    jti: IdString
+    key: Annotated[str, matching(KEY_ID.pattern)]
+    receipts: Count
+    passports: Count
+    sessions: Count
+    distrusted_from: NumericDate | UnsetType = UNSET
+
+
+class KeyLimit(NamedTuple):
+    """Where the period of a key ended: what it signed after that position does not count.
+
+    `distrusted_from` is the time that its owner gave when the key was distrusted; None if it was only rotated. The time
+    is for people: the position decides.
+    """
+
+    kid: str
+    position: Position
+    distrusted_from: int | None
+    iat: int
+    jti: str
+
+
+def sign_key_limit(
+    signer: SigningKey, kid: str, position: Position, *, jti: str, now: int, distrusted_from: int | None = None
+) -> str:
+    """Return the record by which `signer`, a successor of the key `kid`, says where the period of that key ended."""
+    claims = {"iss": verifier_id(signer.public), "iat": now, "jti": jti, "key": kid, **position._asdict()}
+    payload = encode(claims if distrusted_from is None else claims | {"distrusted_from": distrusted_from})
+    _read_limit(parse_object(payload), signer.public)
+    return sign_token(KEY_LIMIT, payload, signer)
+
+
+def verify_key_limit(token: str, keyring: Keyring) -> KeyLimit:
+    """Return the limit of a key, if a key of ours that succeeds it has signed the record."""
+    verified = verify_token(KEY_LIMIT, token, keyring)
+    try:
+        limit = _read_limit(verified.claims, keyring.find(verified.kid).key)
+    except InputError as error:
+        raise PayloadInvalid(error) from None
+    if not keyring.succeeds(verified.kid, limit.kid):
+        raise KeyUseForbidden("only a key that succeeds another can say where the period of that one ended")
+    return limit
+
+
+def _read_limit(value: object, signer: VerifyingKey) -> KeyLimit:
+    claims = shape(_LimitClaims, value)
+    if claims.iss != verifier_id(signer):
+        raise FieldInvalid("is not the name of the key that signs", place="$.iss")
+    if claims.key == signer.kid:
+        raise FieldInvalid("a key does not limit itself", place="$.key")
+    position = Position(claims.receipts, claims.passports, claims.sessions)
+    since = None if claims.distrusted_from is UNSET else claims.distrusted_from
+    return KeyLimit(claims.key, position, since, claims.iat, claims.jti)
 
 
 def _read(value: object, signer: VerifyingKey) -> KeyChange:

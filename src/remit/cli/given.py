@@ -9,7 +9,7 @@ from typing import Final
 
 from remit.claims.jws import KINDS, PASSPORT, verify_token
 from remit.claims.keys import Keyring
-from remit.claims.passport import Passport, verify_passport
+from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.errors import FieldInvalid
 
 __all__ = ["genuine_passport", "read_given"]
@@ -38,4 +38,5 @@ def _decoded(data: bytes) -> str:
 def genuine_passport(token: str, keyring: Keyring) -> Passport:
     """Return the passport of a token that verifies, even if its time is over or has not come."""
     good_from = verify_token(PASSPORT, token, keyring).claims.get("nbf")
-    return verify_passport(token, keyring, now=good_from if isinstance(good_from, int) else 0)
+    now = good_from if isinstance(good_from, int) else 0
+    return verify_passport(token, keyring, now=now, audiences=AUDIENCES)

@@ -1,4 +1,7 @@
-"""`remit issue`: a mission passport, signed with the key of the home."""
+"""`remit issue`: a mission passport, signed with the key of the home and registered in its ledger.
+
+No token is printed before its registration is durable.
+"""
 
 import secrets
 import time
@@ -11,7 +14,7 @@ from msgspec import structs
 
 from remit.claims.jws import PASSPORT, verify_token
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, parse_mission
-from remit.claims.passport import Confirmation, issue_passport
+from remit.claims.passport import Confirmation, Passport
 from remit.cli.certificates import confirmation_of
 from remit.cli.errors import reported
 from remit.cli.limits import limits
@@ -20,11 +23,12 @@ from remit.cli.options import ListCommand, everywhere
 from remit.cli.profile import load_profile, mission_of
 from remit.cli.render import note, show_data
 from remit.cli.resources import real_path, real_scope, starting_directory
-from remit.errors import FieldInvalid, TokenTooLarge
+from remit.errors import FieldInvalid
+from remit.governor.issue import Order, issue_in
 from remit.ledger.embedded import Embedded
 from remit.profiles.compiling import remarks_on
 
-__all__ = ["issue"]
+__all__ = ["issue", "issue_registered"]
 
 
 @click.command(cls=ListCommand)
@@ -135,20 +139,16 @@ def _issued(
 ) -> tuple[str, dict[str, Any]]:
     if lifetime_s is not None and not 1 <= lifetime_s <= mission.max_duration_s:
         raise FieldInvalid("must be between 1 and --max-duration-s", place="$.lifetime_s")
-    switches = ledger.reader.switches()
-    key = ledger.keys.signing(switches.kid)
-    try:
-        passport = issue_passport(
-            mission,
-            key,
-            issuer=f"remit:{key.kid}",
-            jti=f"pass:{secrets.token_hex(16)}",
-            now=int(time.time()),
-            lifetime_s=lifetime_s,
-            bound_to=bound_to,
-        )
-    except TokenTooLarge as error:
-        raise FieldInvalid(f"a passport cannot say so much: {error}") from None
-    if switches.kill_switch:
+    passport = issue_registered(ledger, mission, lifetime_s=lifetime_s, bound_to=bound_to)
+    if ledger.reader.switches().kill_switch:
         note("the kill switch is on: no session starts until it is off")
     return passport.token, verify_token(PASSPORT, passport.token, ledger.keys.keyring()).claims
+
+
+def issue_registered(
+    ledger: Embedded, mission: Mission, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
+) -> Passport:
+    """Issue a passport of the home, and return it once its registration is durable."""
+    order = Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)
+    now_ms = time.time_ns() // 1_000_000
+    return ledger.ledger.run(lambda transaction: issue_in(transaction, ledger.keys, order, now_ms))

@@ -7,9 +7,7 @@ session stays in its ledger. Either way the proof is an auditor's: tokens and pu
 import base64
 import json
 import os
-import secrets
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,7 +22,6 @@ from remit import (
     Passport,
     SignedReceipt,
     TrustedKey,
-    issue_passport,
     verifier_id,
     verify_chain,
     verify_passport,
@@ -32,10 +29,12 @@ from remit import (
     verify_session,
     walk_chain,
 )
+from remit.cli.issue import issue_registered
 from remit.cli.reaching import explained, reach
 from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
+from remit.governor.issue import Issue, Order
 from remit.governor.sessions import Start
 from remit.http.record import load_running
 from remit.ledger.embedded import Embedded
@@ -109,10 +108,8 @@ class Tour:
 def rehearse() -> Played:
     """Play the tour in memory: the calls are really judged, by the same path as any other."""
     with build_rehearsal() as (governor, key):
-        issuer = verifier_id(key.public)
-        now = governor.means.clock.now().wall_s
-        jti = governor.means.new_id("pass")
-        token = issue_passport(_mission(_SOMEWHERE), key, issuer=issuer, jti=jti, now=now).token
+        issued = governor.run(Issue(Order(_mission(_SOMEWHERE), governor.means.new_id("pass"))))
+        token, now = issued.token, issued.issued_at
         session_id = governor.run(Start(token)).session.id
         answers = [governor.run(Evaluate(session_id, call)) for call in _CALLS]
         attested = governor.run(Attest(session_id, end=True)).attestation.token
@@ -121,7 +118,7 @@ def rehearse() -> Played:
         remedies=[answer.remedy.sentence if answer.remedy else "" for answer in answers],
         receipts=[answer.receipt.token for answer in answers],
         attestation=attested,
-        keyring=Keyring([TrustedKey(key.public, issuer)]),
+        keyring=Keyring([TrustedKey(key.public, verifier_id(key.public))]),
         now=now,
     )
 
@@ -132,10 +129,8 @@ def perform(home: Home, ledger: Embedded) -> Played:
     if running is None:
         raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
     with tempfile.TemporaryDirectory() as project:
-        key = ledger.keys.signing(ledger.reader.switches().kid)
-        now, jti = int(time.time()), f"pass:{secrets.token_hex(16)}"
-        folder_seen = os.path.realpath(project)
-        token = issue_passport(_mission(folder_seen), key, issuer=verifier_id(key.public), jti=jti, now=now).token
+        issued = issue_registered(ledger, _mission(os.path.realpath(project)))
+        token, now = issued.token, issued.issued_at
         with explained(home, running), reach(home, running) as proxy:
             session_id = proxy.start(token).session_id
             answers = [proxy.evaluate(session_id, call.tool_name, dict(call.arguments)) for call in _CALLS]

@@ -137,7 +137,7 @@ def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) 
 
 def _started(means: Means, passport: str) -> Steps[str]:
     try:
-        return (yield from Start(passport).steps(means)).session.id
+        return (yield from Start(passport, by_source=True).steps(means)).session.id
     except (KillSwitchOn, PassportError):
         return ""
 

@@ -16,9 +16,10 @@ from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, SignedReceipt, Step, Verdict
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
+from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import MOVES, account_of
@@ -77,6 +78,7 @@ class Delegate:
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         looked = yield from Look(self.session_id).steps(means)
+        yield Aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
         narrow(looked.passport.mission, self.mission)
         outcome: _Outcome = yield Commit(lambda transaction: self._work(means, transaction, looked.passport))
         passport, child_id, receipt, repeated, refusal = outcome

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from remit.claims.passport import Passport
 from remit.errors import HolderMismatch, SessionNotFound
+from remit.governor.audiences import check_client
 from remit.governor.means import Aside, Means, Steps, UseCase
 from remit.ledger.records import Session
 
@@ -49,9 +50,14 @@ class Held(Generic[_T_co]):
         """See whose session it is, then go on as the case does."""
         bound_to = means.holders.get(self.session_id)
         if bound_to is None:
-            session: Session | None = yield Aside(lambda: means.reader.session(self.session_id))
-            if session is None:
-                raise SessionNotFound("no session has this id")
-            bound_to = means.holder_of(session)
+            bound_to = means.holder_of((yield Aside(lambda: self._session(means))))
         check_holder(bound_to, self.holder)
         return (yield from self.case.steps(means))
+
+    def _session(self, means: Means) -> Session:
+        """Return the session, if a client may use it at all; neither that nor its holder ever changes."""
+        session = means.reader.session(self.session_id)
+        if session is None:
+            raise SessionNotFound("no session has this id")
+        check_client(means.reader, session)
+        return session

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from remit.claims.keys import Keyring, SigningKey
-from remit.claims.passport import Passport, verify_passport
+from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock
@@ -89,11 +89,11 @@ class Means:
     heads: dict[str, bool] = field(default_factory=dict)
 
     def verified(self, token: str, now_s: int) -> Passport:
-        """Return the passport of a token; a key that is not known may have come in by another process."""
+        """Return the passport of a token that was kept; a key that is not known may have come in by another process."""
         try:
-            return verify_passport(token, self.keys.keyring(), now=now_s)
+            return verify_passport(token, self.keys.keyring(), now=now_s, audiences=AUDIENCES)
         except KeyUnknown:
-            return verify_passport(token, self.keys.refresh(), now=now_s)
+            return verify_passport(token, self.keys.refresh(), now=now_s, audiences=AUDIENCES)
 
     def receipt(self, token: str) -> SignedReceipt:
         """Return the receipt of a token that was kept, verified."""

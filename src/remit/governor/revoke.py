@@ -4,7 +4,9 @@ Keeps this invariant: what was delegated from something that is revoked is revok
 before it was ever used cannot start a session any more.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -16,7 +18,7 @@ from remit.governor.states import MOVES
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
-__all__ = ["MAX_REASON", "KillSwitch", "RevokePassport", "RevokeSession"]
+__all__ = ["MAX_REASON", "CloseRevoked", "KillSwitch", "RevokePassport", "RevokeSession"]
 
 MAX_REASON: Final = 1024
 _AT_ONCE: Final = 200
@@ -51,6 +53,33 @@ class RevokePassport:
 
         session: Session | None = yield Commit(work, alone=True)
         return None if session is None else (yield from durable(means, session))
+
+
+@dataclass(frozen=True)
+class CloseRevoked:
+    """Close the sessions of passports that are revoked already, some at a time; returns how many were closed."""
+
+    passport_ids: Sequence[str]
+
+    def steps(self, means: Means) -> Steps[int]:
+        """Close them. Their calls are denied already: whoever is stopped in between changes nothing."""
+        closed = 0
+        for start in range(0, len(self.passport_ids), _AT_ONCE):
+            some = self.passport_ids[start : start + _AT_ONCE]
+            closed += yield Commit(partial(_close_these, means, some), alone=True)
+        return closed
+
+
+def _close_these(means: Means, passport_ids: Sequence[str], transaction: Transaction) -> int:
+    now, closed = means.clock.now(), 0
+    for passport_id in passport_ids:
+        session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
+        if session is not None and session.state == "active":
+            close(means, transaction, session, MOVES["revoke_passport"], now)
+            closed += 1
+        elif session is None and given is not None and not given.settled:
+            settle(means, transaction, given, now)
+    return closed
 
 
 @dataclass(frozen=True)

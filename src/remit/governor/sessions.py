@@ -5,17 +5,19 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from remit.claims.canonical import encode_base64url
+from remit.claims.canonical import encode_base64url, sha256_hex
 from remit.claims.passport import Passport, verify_passport
 from remit.errors import (
     KeyUnknown,
     KillSwitchOn,
     LineageUnknown,
     PassportRevoked,
+    PassportUnregistered,
     RequestConflict,
     SessionNotFound,
     SessionSealed,
 )
+from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
 from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
@@ -62,16 +64,20 @@ def durable(means: Means, session: Session) -> Steps[Session]:
 class Start:
     """Start a session from the token of a passport; the same passport again is the same session.
 
-    `holder` is the thumbprint of the certificate that the client has shown: the session is bound to it.
+    `holder` is the thumbprint of the certificate that the client has shown: the session is bound to it. `by_source`
+    says that whatever reports to the session asks, such as the hooks of an assistant for its subagents.
     """
 
     token: str
     holder: str = ""
+    by_source: bool = False
 
     def steps(self, means: Means) -> Steps[Started]:
         """Verify the passport, then keep the session if there is none."""
         passport = yield from self._verified(means)
         check_bound(passport, self.holder)
+        if not self.by_source:
+            yield Aside(lambda: check_client(means.reader, _root(means, passport)))
         started: Started = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
         if started.existing:
             started = started._replace(session=(yield from durable(means, started.session)))
@@ -87,6 +93,12 @@ class Start:
         return verify_passport(self.token, means.keys.keyring(), now=now_s)
 
 
+def _root(means: Means, passport: Passport) -> Session | None:
+    """Return the session of a passport, or the one that it was delegated from, where there is one already."""
+    session = means.reader.session(passport.jti)
+    return session or (means.reader.session(passport.parent_jti) if passport.parent_jti else None)
+
+
 def _start(means: Means, transaction: Transaction, passport: Passport, holder: str) -> Started:
     now = means.clock.now()
     if transaction.session(passport.jti) is not None:
@@ -97,6 +109,7 @@ def _start(means: Means, transaction: Transaction, passport: Passport, holder: s
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
+    _check_registered(means, transaction, passport)
     session = structs.replace(new_session(means, transaction, passport, now), holder=holder)
     if passport.parent_jti is not None:
         parent = _delegating(means, transaction, passport, now)
@@ -105,10 +118,30 @@ def _start(means: Means, transaction: Transaction, passport: Passport, holder: s
     return Started(session, passport, existing=False)
 
 
+def _check_registered(means: Means, transaction: Transaction, passport: Passport) -> None:
+    """Raise unless a passport of this home was registered when it was issued; that of a delegate was kept as a whole.
+
+    A signature alone proves nothing here: the key may have been stolen, or may have handed over since.
+    """
+    if passport.parent_jti is not None or not _is_own(means, passport):
+        return
+    registered = transaction.registered(passport.jti)
+    if registered is None or registered.hash != sha256_hex(passport.token.encode()):
+        raise PassportUnregistered(
+            "the passport is not registered in this home: issue it again with `remit issue` (it may have been issued "
+            "before passports were registered)"
+        )
+
+
+def _is_own(means: Means, passport: Passport) -> bool:
+    """Tell whether a passport names a key of this home as its issuer."""
+    return any(trusted.issuer == passport.issuer and not trusted.foreign for trusted in means.keys.keyring())
+
+
 def _same(means: Means, session: Session, passport: Passport) -> Passport:
     """Return the passport of a session, if it is the one that is presented: an id alone proves nothing."""
     known = means.passport_of(session)
-    if known.token != passport.token and _identity(known) != _identity(passport):
+    if known.token != passport.token and (_is_own(means, passport) or _identity(known) != _identity(passport)):
         raise RequestConflict("another passport of this id has a session already")
     return known
 
@@ -128,7 +161,7 @@ def kept(means: Means, transaction: Transaction, session: Session, now: Moment) 
 def _delegating(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
     """Return the session that has set calls aside for this delegate, if it is not refused any call itself."""
     delegation = transaction.delegation_to(passport.jti)
-    if delegation is None or delegation.parent != passport.parent_jti:
+    if delegation is None or (delegation.parent, delegation.passport) != (passport.parent_jti, passport.token):
         raise LineageUnknown("the passport is a delegate's, and nothing here was delegated to it")
     if delegation.settled:
         raise PassportRevoked("the session that the passport was delegated from has ended")

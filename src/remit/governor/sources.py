@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from remit.claims.mission import Mission
-from remit.claims.passport import issue_passport
+from remit.claims.passport import AUDIENCE, issue_passport
 from remit.errors import FieldInvalid, KillSwitchOn, TokenTooLarge
 from remit.governor.clock import Moment
 from remit.governor.means import Commit, Means, Steps
@@ -20,11 +20,15 @@ __all__ = ["Reporter", "StartFor", "current", "last_of"]
 
 
 class Reporter(NamedTuple):
-    """Who reports, and to which session: its key, what was told of it as JSON, and the mission of one that is new."""
+    """Who reports, and to which session: its key, what was told of it as JSON, and the mission of one that is new.
+
+    `audience` is that of the passport of a new one: whether calls are decided on under it, or only recorded.
+    """
 
     key: str
     told: str
     mission: Mission
+    audience: str = AUDIENCE
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,14 @@ class StartFor:
         signing = means.keys.signing(transaction.switches.kid)
         issuer, jti = f"remit:{signing.kid}", means.new_id("pass")
         try:
-            passport = issue_passport(self.reporter.mission, signing, issuer=issuer, jti=jti, now=now.wall_s)
+            passport = issue_passport(
+                self.reporter.mission,
+                signing,
+                issuer=issuer,
+                jti=jti,
+                now=now.wall_s,
+                audience=self.reporter.audience,
+            )
         except TokenTooLarge as error:
             raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
         session = new_session(means, transaction, passport, now)

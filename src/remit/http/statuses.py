@@ -11,6 +11,7 @@ from msgspec import json
 
 from remit.errors import (
     AccessError,
+    AudienceMismatch,
     BodyTooLarge,
     DelegationTooDeep,
     EvidenceError,
@@ -30,6 +31,7 @@ from remit.errors import (
     PassportError,
     PassportExpired,
     PassportRevoked,
+    PassportUnregistered,
     ReceiptNotFound,
     RemitError,
     RequestConflict,
@@ -70,6 +72,8 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     PassportError: Status(401, "passport_invalid"),
     PassportExpired: Status(401, "passport_expired"),
     PassportRevoked: Status(403, "passport_revoked"),
+    PassportUnregistered: Status(403, "passport_unregistered"),
+    AudienceMismatch: Status(403, "audience_mismatch"),
     MissionWidened: Status(403, "mission_widened"),
     DelegationTooDeep: Status(403, "delegation_too_deep"),
     RequestError: Status(409, "request_conflict"),

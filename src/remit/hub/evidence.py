@@ -13,6 +13,7 @@ from msgspec import json, to_builtins
 
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.mission import EVERYTHING, Mission, parse_mission
+from remit.claims.passport import OBSERVE_AUDIENCE
 from remit.claims.strictjson import JSON
 from remit.governor.evaluate import Seen
 from remit.governor.observe import Observe, Report
@@ -71,7 +72,8 @@ def _reporter(source: SourceTold, told_session: SessionTold | None, mission: Mis
     named = ["id", session.id] if session.id else ["title", title]
     key = [source.type, source.app or None, source.origin or None, source.process or None, *named]
     told = {"title": title, **{name: value for name, value in _plain(source).items() if value}}
-    return Reporter(f"hub:{sha256_hex(canonicalize(key))[:32]}", _text(told), _mission(source, mission))
+    name = f"hub:{sha256_hex(canonicalize(key))[:32]}"
+    return Reporter(name, _text(told), _mission(source, mission), OBSERVE_AUDIENCE)
 
 
 def _mission(source: SourceTold, asked: MissionAsked | None) -> Mission:

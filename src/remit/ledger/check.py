@@ -13,16 +13,16 @@ import apsw
 
 from remit.claims.chain import Each
 from remit.claims.keys import Keyring, VerifyingKey
-from remit.claims.succession import with_successors
+from remit.claims.succession import KeyLimit, verify_key_limit, with_successors
 from remit.errors import KeyUnknown, RemitError
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.check_session import SessionCheck
 from remit.ledger.embedded import mark_of, open_rows
-from remit.ledger.findings import Notebook, Progress, Report
+from remit.ledger.findings import FAULTS, Notebook, Progress, Report, fault_of_limits
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
-from remit.ledger.records import KeyRecord
+from remit.ledger.records import KeyRecord, signer_of
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["check_ledger"]
@@ -37,6 +37,10 @@ SELECT code, total(there), total(by_minute), total(in_all) FROM (
   UNION ALL SELECT code, 0, total(count), 0 FROM minutes GROUP BY code
   UNION ALL SELECT code, 0, 0, count FROM codes
 ) GROUP BY code HAVING total(there) != total(by_minute) OR total(there) != total(in_all)
+"""
+_BETWEEN: Final = """
+SELECT s.id, r.seq, r.token FROM receipts r CROSS JOIN sessions s ON s.number = r.session
+WHERE r.number > ? AND r.number <= ? ORDER BY r.number
 """
 
 
@@ -59,9 +63,13 @@ def check_ledger(
             check_mark(mark, _present(rows), rows.hash_at)
         with check.noted():
             check.keys(home, rows)
+        with check.noted():
+            check.periods(rows)
         check.keyring = keyring or check.keyring
         with check.noted():
             check.sessions(connection, rows)
+        with check.noted():
+            check.order(connection)
     return check.report()
 
 
@@ -115,6 +123,42 @@ class _Check(Notebook):
             self.note("key_mismatch", "the key that signs is not the last one")
         with home.folder("keys", create=False) as folder:
             KeyFiles(folder).load(kid)
+
+    def periods(self, rows: Rows) -> None:
+        """Read where the periods of keys ended, and note the passports that they have signed later."""
+        for record in rows.limits():
+            try:
+                limit = verify_key_limit(record.token, self.keyring)
+            except RemitError as error:
+                self.note("key_mismatch", f"the end of the period of key {record.kid[:128]!r}: {error}")
+            else:
+                self.limits.setdefault(limit.kid, []).append(limit)
+        for kid, limits in self.limits.items():
+            late: dict[str, list[KeyLimit]] = {}
+            for limit in limits:
+                for passport_id in rows.signed_after(kid, limit.position):
+                    late.setdefault(passport_id, []).append(limit)
+            for passport_id, passed in late.items():
+                fault = fault_of_limits(passed)
+                self.note(fault, f"passport {passport_id[:128]}: {FAULTS[fault]}")
+
+    def order(self, connection: apsw.Connection) -> None:
+        """Note receipts that a key has signed after the first one of a key that succeeds it.
+
+        A change of key that was made before ends of periods were recorded is held to this alone.
+        """
+        for kid, (_, last) in self.signed.items():
+            later = [first for other, (first, _) in self.signed.items() if self.keyring.succeeds(other, kid)]
+            # What lies beyond a recorded end has been noted as such.
+            until = min([last, *(limit.position.receipts for limit in self.limits.get(kid, ()))])
+            if later and min(later) < until:
+                self._retired(connection, kid, min(later), until)
+
+    def _retired(self, connection: apsw.Connection, kid: str, after: int, until: int) -> None:
+        with translated():
+            for session_id, seq, token in connection.execute(_BETWEEN, (after, until)):
+                if signer_of(token) == kid:
+                    self.note("key_retired", f"receipt {seq} of {session_id[:128]}: {FAULTS['key_retired']}")
 
     def sessions(self, connection: apsw.Connection, rows: Rows) -> None:
         """Look at one session after the other, each at one moment."""

@@ -8,8 +8,9 @@ import apsw
 
 from remit.claims.attestation import Attestation, Tally, verify_attestation
 from remit.claims.bookmark import verify_bookmark
+from remit.claims.canonical import sha256_hex
 from remit.claims.chain import Head, walk_chain
-from remit.claims.passport import verify_passport
+from remit.claims.passport import AUDIENCES, verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import Notebook
@@ -84,7 +85,8 @@ class SessionCheck:
     def _passport(self) -> None:
         session = self._session
         try:
-            passport = verify_passport(session.passport, self._notes.keyring, now=session.started_ms // 1000)
+            now = session.started_ms // 1000
+            passport = verify_passport(session.passport, self._notes.keyring, now=now, audiences=AUDIENCES)
         except KeyUnknown:
             return None  # of an issuer whom only the configuration knows
         except RemitError as error:
@@ -94,6 +96,9 @@ class SessionCheck:
         kept = session.id, session.actor, session.parent, session.limit
         if kept != given or session.lifetime_ms > mission.max_duration_s * 1000:
             self._note("passport_mismatch")
+        registered = self._rows.registered(session.id)
+        if registered is not None and registered.hash != sha256_hex(session.passport.encode()):
+            self._note("passport_mismatch", "another passport was registered under the id of the session")
         return None
 
     def _statements(self) -> None:
@@ -133,6 +138,9 @@ class SessionCheck:
         expected = _Row(row.number, head.length, last.number if last else None, claims.receipt_id, code)
         if row != expected:
             self._note("row_mismatch", receipt=head.length)
+        fault = self._notes.fault_of_key(receipt.kid, row.number)
+        if fault is not None:
+            self._note(fault, receipt=head.length)
         delta = claims.budget_delta
         if isinstance(delta, LineageBudgetDelta):
             self._sums[delta.operation] += delta.amount

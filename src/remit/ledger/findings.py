@@ -1,15 +1,16 @@
 """What a check of the ledger notes down: findings, each with one of a closed list of faults."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 from remit.claims.chain import Each
 from remit.claims.keys import Keyring
+from remit.claims.succession import KeyLimit
 from remit.errors import StateError
 from remit.ledger.records import Session
 
-__all__ = ["FAULTS", "MAX_FINDINGS", "Finding", "Notebook", "Progress", "Report"]
+__all__ = ["FAULTS", "MAX_FINDINGS", "Finding", "Notebook", "Progress", "Report", "fault_of_limits"]
 
 MAX_FINDINGS: Final = 1000
 _TELL_EVERY: Final = 512
@@ -20,6 +21,8 @@ FAULTS: Final[Mapping[str, str]] = {
     "reference_missing": "a row names another one that is not there",
     "count_mismatch": "a count that is kept is not the number of rows",
     "key_mismatch": "the record of a key does not follow from those before it",
+    "key_retired": "it was signed with a key after that key had handed over to another",
+    "key_distrusted": "it was signed with a key that is distrusted from an earlier point on",
     "passport_mismatch": "the session is not what its passport says",
     "row_mismatch": "the row of a receipt does not say what the receipt says",
     "session_mismatch": "the session does not say what its receipts say",
@@ -61,6 +64,9 @@ class Notebook:
         self.total = 0
         self.done = self.sessions_done = self.attestations_done = self.keys_done = self.found = 0
         self.findings: list[Finding] = []
+        # Where the periods of keys ended, by key; and the first and the last receipt that each key has signed.
+        self.limits: dict[str, list[KeyLimit]] = {}
+        self.signed: dict[str, tuple[int, int]] = {}
 
     def report(self) -> Report:
         """Return the report."""
@@ -84,8 +90,20 @@ class Notebook:
         except StateError as error:
             self.note(error.code, str(error), session=session)
 
+    def fault_of_key(self, kid: str, number: int) -> str | None:
+        """Return what is wrong with the n-th receipt of the ledger being signed with this key, if anything is."""
+        first, last = self.signed.get(kid, (number, number))
+        self.signed[kid] = min(first, number), max(last, number)
+        passed = [limit for limit in self.limits.get(kid, ()) if number > limit.position.receipts]
+        return fault_of_limits(passed) if passed else None
+
     def step(self) -> None:
         """Count one more receipt."""
         self.done += 1
         if self.done % _TELL_EVERY == 0:
             self.progress(self.done, max(self.done, self.total))
+
+
+def fault_of_limits(passed: Iterable[KeyLimit]) -> str:
+    """Return what is wrong with something that a key has signed after these limits of it."""
+    return "key_distrusted" if any(limit.distrusted_from is not None for limit in passed) else "key_retired"

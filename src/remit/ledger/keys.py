@@ -1,21 +1,34 @@
 """The keys of a ledger: which one signs, which are believed, and how one hands over to the next.
 
-Keeps this invariant: a key is used only if the ledger names it, and a new one comes into use only by a record that the
-one before has signed. Nobody makes a key in the place of one that is lost.
+Keeps these invariants: a key is used only if the ledger names it, and a new one comes into use only by a record that
+the one before has signed. Nobody makes a key in the place of one that is lost. Where the period of a key ended is
+recorded as a position in the ledger and signed by a key that succeeds it, so that no date which a thief of the key
+chooses moves it.
 """
 
 import secrets
 import threading
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from remit.claims.chain import verifier_id
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
-from remit.claims.succession import sign_key_change, with_successors
+from remit.claims.succession import (
+    KeyLimit,
+    Position,
+    sign_key_change,
+    sign_key_limit,
+    verify_key_limit,
+    with_successors,
+)
+from remit.errors import FieldInvalid
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.port import Ledger, Reader, Transaction
-from remit.ledger.records import KeyRecord
+from remit.ledger.records import KeyRecord, LimitRecord
 
-__all__ = ["LedgerKeys", "first_key", "keyring_of", "rotate"]
+__all__ = ["Distrusted", "LedgerKeys", "distrust", "distrusted_from", "first_key", "keyring_of", "limits_of", "rotate"]
+
+_DISTRUSTED: Final = "the key that signed it is distrusted"
 
 
 def first_key(files: KeyFiles, now_ms: int) -> KeyRecord:
@@ -63,22 +76,96 @@ class LedgerKeys:
         return self._keyring
 
 
+def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
+    """Return where the periods of keys ended, each record verified."""
+    return [verify_key_limit(record.token, keyring) for record in records]
+
+
+def distrusted_from(limits: Iterable[KeyLimit]) -> dict[str, int]:
+    """Return the keys that are distrusted, each with the earliest time that was given for it."""
+    found: dict[str, int] = {}
+    for limit in limits:
+        if limit.distrusted_from is not None:
+            found[limit.kid] = min(limit.distrusted_from, found.get(limit.kid, limit.distrusted_from))
+    return found
+
+
 def rotate(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, now_ms: int) -> KeyRecord:
     """Let the key that signs hand over to a new one, and remove its file; return the new one.
 
-    Chains go on with the new key. What the old one has signed stays believed.
+    Chains go on with the new key. What the old one has signed until now stays believed; its period ends here.
     """
     new = files.create()
-
-    def work(transaction: Transaction) -> tuple[KeyRecord, str]:
-        old = keys.signing(transaction.switches.kid)
-        change = sign_key_change(old, new.public, jti=f"key:{secrets.token_hex(16)}", now=now_ms // 1000)
-        record = KeyRecord(new.kid, new.public.to_pem().decode("ascii"), change, now_ms)
-        transaction.put_key(record)
-        transaction.put_switches(transaction.switches._replace(kid=new.kid))
-        return record, old.kid
-
-    record, retired = ledger.run(work, alone=True)
+    record, retired = ledger.run(lambda transaction: _hand_over(transaction, keys, new, now_ms), alone=True)
     keys.refresh()
     files.remove(retired)
     return record
+
+
+def _hand_over(transaction: Transaction, keys: LedgerKeys, new: SigningKey, now_ms: int) -> tuple[KeyRecord, str]:
+    """Let the key that signs hand over to `new`, and record where its period ends; return `new` and the old key's id.
+
+    Work is written while the ledger is held, so no receipt or registration of the old key can come after this.
+    """
+    old = keys.signing(transaction.switches.kid)
+    change = sign_key_change(old, new.public, jti=_new_id(), now=now_ms // 1000)
+    record = KeyRecord(new.kid, new.public.to_pem().decode("ascii"), change, now_ms)
+    transaction.put_key(record)
+    transaction.put_switches(transaction.switches._replace(kid=new.kid))
+    _limit(transaction, new, (old.kid, transaction.position()), now_ms)
+    return record, old.kid
+
+
+def _limit(transaction: Transaction, signer: SigningKey, limit: tuple[str, Position], now_ms: int, **more: int) -> None:
+    """Record, signed, that the period of a key ended at a position."""
+    kid, position = limit
+    token = sign_key_limit(signer, kid, position, jti=_new_id(), now=now_ms // 1000, **more)
+    transaction.put_limit(LimitRecord(kid, token))
+
+
+def _new_id() -> str:
+    return f"key:{secrets.token_hex(16)}"
+
+
+class Distrusted(NamedTuple):
+    """What distrusting a key meant: from which position on, which passports are refused now, and which key signs.
+
+    `rotated` tells whether the key that is distrusted was the one that signed, and has handed over for that.
+    """
+
+    position: Position
+    passports: list[str]
+    signing: str
+    rotated: bool
+
+
+def distrust(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, kid: str, *, from_ms: int, now_ms: int) -> Distrusted:
+    """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first.
+
+    The time is translated once, here, into a position in the ledger. Passports that the key has signed after it are
+    revoked in the same transaction, whether they were started or not.
+    """
+    if kid not in {record.kid for record in ledger.read().keys()}:  # noqa: SIM118 - not a dictionary
+        raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")
+    new = files.create() if ledger.read().switches().kid == kid else None
+
+    def work(transaction: Transaction) -> Distrusted:
+        if new is not None and transaction.switches.kid == kid:
+            _hand_over(transaction, keys, new, now_ms)
+            signer = new
+        else:
+            signer = keys.signing(transaction.switches.kid)
+        position = transaction.position(from_ms)
+        _limit(transaction, signer, (kid, position), now_ms, distrusted_from=from_ms // 1000)
+        passports = transaction.signed_after(kid, position)
+        for passport_id in passports:
+            transaction.put_revocation(passport_id, at_ms=now_ms, reason=_DISTRUSTED)
+        return Distrusted(position, passports, signer.kid, signer is new)
+
+    distrusted = ledger.run(work, alone=True)
+    keys.refresh()
+    if distrusted.rotated:
+        files.remove(kid)
+    elif new is not None:
+        files.remove(new.kid)
+    return distrusted

@@ -12,6 +12,7 @@ from itertools import count, islice
 from msgspec import structs
 
 from remit.claims.canonical import sha256_hex
+from remit.claims.succession import Position
 from remit.errors import HeadMoved
 from remit.ledger.records import (
     NOTES_KEPT,
@@ -19,14 +20,17 @@ from remit.ledger.records import (
     Delegation,
     Kept,
     KeyRecord,
+    LimitRecord,
     MinuteCount,
     Note,
     Numbered,
     Overview,
+    Registered,
     Repeated,
     Session,
     Source,
     Switches,
+    signer_of,
 )
 from remit.ledger.transaction import Appended, Changes, Seen
 
@@ -49,6 +53,9 @@ class Shelf:
     delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
+    limits: list[LimitRecord] = field(default_factory=list)
+    # In the order of their registration.
+    passports: dict[str, Registered] = field(default_factory=dict)
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
     # All receipts, in the order they came.
@@ -115,6 +122,8 @@ class MemoryStore:
         shelf.delegations.update({(it.parent, it.request): it for it in changes.delegates.values()})
         shelf.revocations = changes.revocations | shelf.revocations
         shelf.keys += changes.keys
+        shelf.limits += changes.limits
+        shelf.passports.update(changes.passports)
         for attested in changes.attestations:
             shelf.attestations.setdefault(attested.session_id, []).append(attested.token)
             if attested.bookmark:
@@ -257,6 +266,39 @@ class MemoryStore:
         """Return every key that has signed here, oldest first."""
         return list(self._shelf.keys)
 
+    def limits(self) -> list[LimitRecord]:
+        """Return the records of where the periods of keys ended, oldest first."""
+        return list(self._shelf.limits)
+
+    def registered(self, passport_id: str) -> Registered | None:
+        """Return the registration of a passport that was issued here."""
+        return self._shelf.passports.get(passport_id)
+
+    def position(self, until_ms: int | None = None) -> Position:
+        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`."""
+        shelf = self._shelf
+        if until_ms is None:
+            return Position(len(shelf.order), len(shelf.passports), len(shelf.sessions))
+        first = f"rcpt:{until_ms + 1:012x}"
+        return Position(
+            _before([it.kept.receipt_id >= first for it in shelf.order]),
+            _before([it.at_ms > until_ms for it in shelf.passports.values()]),
+            _before([it.started_ms > until_ms for it in self.sessions(limit=len(shelf.sessions))]),
+        )
+
+    def signed_after(self, kid: str, position: Position) -> list[str]:
+        """Return the ids of passports that a key has signed after a position."""
+        shelf = self._shelf
+        registered = [it for it in list(shelf.passports.values())[position.passports :] if it.kid == kid]
+        later = {it.kept.receipt_id for it in shelf.order if it.number > position.receipts}
+        delegated = {it.child: it.passport for it in shelf.delegations.values()}
+        others = {it.child: it.passport for it in shelf.delegations.values() if it.receipt_id in later}
+        for session in shelf.sessions.values():
+            if session.number > position.sessions and session.id not in delegated:
+                others[session.id] = session.passport
+        unregistered = [name for name in others if name not in shelf.passports]
+        return [it.passport_id for it in registered] + [it for it in unregistered if signer_of(others[it]) == kid]
+
     def overview(self) -> Overview:
         """Return how much there is."""
         shelf = self._shelf
@@ -296,3 +338,8 @@ class MemoryStore:
     def revoked(self, passport_id: str) -> bool:
         """Tell whether a passport was revoked."""
         return passport_id in self._shelf.revocations
+
+
+def _before(later: list[bool]) -> int:
+    """Return how many come before the first that is later."""
+    return later.index(True) if True in later else len(later)

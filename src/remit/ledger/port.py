@@ -14,17 +14,20 @@ What the rows mean, and which changes are right, is the governor's business.
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias, TypeVar
 
+from remit.claims.succession import Position
 from remit.ledger.records import (
     CodeCount,
     Delegation,
     Kept,
     KeyRecord,
+    LimitRecord,
     MinuteCount,
     Note,
     Numbered,
     Once,
     Overview,
     Pending,
+    Registered,
     Repeated,
     Session,
     Source,
@@ -106,6 +109,12 @@ class Reader(Protocol):
     def keys(self) -> list[KeyRecord]:
         """Return every key that has signed here, oldest first."""
 
+    def limits(self) -> list[LimitRecord]:
+        """Return the records of where the periods of keys ended, oldest first."""
+
+    def registered(self, passport_id: str) -> Registered | None:
+        """Return the registration of a passport that was issued here."""
+
     def overview(self) -> Overview:
         """Return how much there is."""
 
@@ -147,6 +156,22 @@ class Transaction(Protocol):
     def active_sessions(self) -> Iterator[str]:
         """Go through the ids of all active sessions. Only for work that runs alone."""
 
+    def registered(self, passport_id: str) -> Registered | None:
+        """Return the registration of a passport that was issued here."""
+
+    def position(self, until_ms: int | None = None) -> Position:
+        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`.
+
+        Only for work that runs alone.
+        """
+
+    def signed_after(self, kid: str, position: Position) -> list[str]:
+        """Return the ids of passports that a key has signed after a position. Only for work that runs alone.
+
+        A passport has the position of its registration; without one, that of the delegation that made it; without
+        either, that of its session.
+        """
+
     def revoked(self, passport_id: str) -> bool:
         """Tell whether a passport was revoked."""
 
@@ -176,6 +201,12 @@ class Transaction(Protocol):
 
     def put_key(self, record: KeyRecord) -> None:
         """Keep a public key."""
+
+    def put_limit(self, record: LimitRecord) -> None:
+        """Keep where the period of a key ended."""
+
+    def put_passport(self, registered: Registered) -> None:
+        """Register a passport that was issued here."""
 
     def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:
         """Keep an attestation, and the bookmark of how far the chain was verified for it."""

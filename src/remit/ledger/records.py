@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from remit.claims.attestation import SessionState
 from remit.claims.chain import Head, Lineage
 from remit.claims.draft import Draft
+from remit.claims.jws import unsafe_peek
 from remit.claims.keys import SigningKey
 from remit.claims.receipt import SignedReceipt
 from remit.errors import LedgerUnavailable
@@ -22,16 +23,19 @@ __all__ = [
     "Delegation",
     "Kept",
     "KeyRecord",
+    "LimitRecord",
     "MinuteCount",
     "Note",
     "Numbered",
     "Once",
     "Overview",
     "Pending",
+    "Registered",
     "Repeated",
     "Session",
     "Source",
     "Switches",
+    "signer_of",
 ]
 
 FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
@@ -234,6 +238,22 @@ class KeyRecord(NamedTuple):
     created_ms: int
 
 
+class LimitRecord(NamedTuple):
+    """The signed record of where the period of a key ended, as it is kept."""
+
+    kid: str
+    token: str
+
+
+class Registered(NamedTuple):
+    """A passport that was issued here: the SHA-256 of its token in hex, the key that signed it, and when."""
+
+    passport_id: str
+    hash: str
+    kid: str
+    at_ms: int
+
+
 class Overview(NamedTuple):
     """How much there is, and the last of it."""
 
@@ -243,3 +263,9 @@ class Overview(NamedTuple):
     last_receipt_id: str | None
     last_receipt_hash: str | None
     epoch: int
+
+
+def signer_of(token: str) -> str:
+    """Return the id of the key that a token says it was signed with; nothing is verified."""
+    header = unsafe_peek(token).header or {}
+    return str(header.get("kid", ""))

@@ -24,9 +24,9 @@ from remit.ledger.embedded import FILE, USE, check_ours, mark_of, place_of
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
-from remit.ledger.records import RESTORED, KeyRecord, Overview, Switches
-from remit.ledger.rows import Rows, translated
-from remit.ledger.sqlite import connect, connect_reader
+from remit.ledger.records import RESTORED, KeyRecord, LimitRecord, Overview, Switches
+from remit.ledger.rows import REGISTERS, Rows, translated
+from remit.ledger.sqlite import connect, connect_reader, migrate
 
 __all__ = ["Restored", "restore"]
 
@@ -50,6 +50,7 @@ class _Known(NamedTuple):
     overview: Overview
     switches: Switches
     keys: list[KeyRecord]
+    limits: list[LimitRecord]
     growth: tuple[int, ...]
 
 
@@ -125,7 +126,9 @@ def _known(home: Home) -> Iterator[_Known | None]:
         with suppress(RemitError):
             check_ours(connection)
             rows = Rows(lambda: connection)
-            found = _Known(connection, rows.overview(), rows.switches(), rows.keys(), _growth(connection))
+            found = _Known(
+                connection, rows.overview(), rows.switches(), rows.keys(), rows.limits(), _growth(connection)
+            )
         yield found
 
 
@@ -137,14 +140,20 @@ SELECT (SELECT coalesce(max(number), 0) FROM receipts),
 """
 
 
+_REGISTERED: Final = "SELECT (SELECT count(*) FROM passports), (SELECT count(*) FROM key_limits)"
+
+
 def _growth(connection: apsw.Connection) -> tuple[int, ...]:
     with translated():
-        return tuple(connection.execute(_GROWTH).fetchone() or ())
+        older = connection.pragma("user_version") < REGISTERS
+        registered = (0, 0) if older else connection.execute(_REGISTERED).fetchone()
+        return (*(connection.execute(_GROWTH).fetchone() or ()), *(registered or ()))
 
 
 def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> Restored:
     """Make the copy fit to take the place of what is there, and say what that meant."""
     rows, mark = examined(copy), _mark(home, accept_loss=accept_loss)
+    _migrated(copy)
     overview = rows.overview()
     if known is not None and mark is not None and known.overview.ledger_id != mark.ledger:
         known = None  # a stranger in the place of the ledger
@@ -156,6 +165,12 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     closed = 0 if same else _reconcile(copy, rows.switches(), rows.keys(), known)
     _check_key(home, rows.switches().kid)
     return Restored(overview, max(0, before - overview.receipts), closed, None)
+
+
+def _migrated(copy: apsw.Connection) -> None:
+    """Bring a copy of an earlier version up to date."""
+    with translated(), copy:
+        migrate(copy)
 
 
 def _mark(home: Home, *, accept_loss: bool) -> Mark | None:
@@ -216,6 +231,8 @@ def _reconcile(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord],
         if known is not None:
             _take_over(copy, known, now_ms)
             switches = _later_key(copy, switches, keys, known)
+            if known.keys[: len(keys)] == keys:
+                copy.executemany("INSERT OR IGNORE INTO key_limits (kid, token) VALUES (?, ?)", known.limits)
         copy.execute(
             "UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?",
             (

@@ -13,23 +13,27 @@ from typing import Any, Final
 import apsw
 
 from remit.claims.canonical import sha256_hex
+from remit.claims.succession import Position
 from remit.errors import FieldInvalid, LedgerUnavailable, StateCorrupt
 from remit.ledger.records import (
     CodeCount,
     Delegation,
     Kept,
     KeyRecord,
+    LimitRecord,
     MinuteCount,
     Note,
     Numbered,
     Overview,
+    Registered,
     Repeated,
     Session,
     Source,
     Switches,
+    signer_of,
 )
 
-__all__ = ["SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
+__all__ = ["REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
@@ -58,6 +62,28 @@ _SOURCES: Final = f"SELECT {_COLUMNS}, s.id, o.key, o.told {_TOLD}"
 # More than any number is.
 _END: Final = 2**63 - 1
 _DELEGATION: Final = "SELECT " + ", ".join(Delegation._fields) + " FROM delegations "  # noqa: S608
+# The first version of the tables that registers passports.
+REGISTERS: Final = 2
+_STANDS: Final = """
+SELECT (SELECT coalesce(max(number), 0) FROM receipts),
+       (SELECT coalesce(max(number), 0) FROM passports),
+       (SELECT coalesce(max(number), 0) FROM sessions)
+"""
+# The first receipt, registration and session later than a time. Ids of receipts begin with their time. The sign keeps
+# SQLite from walking through all receipts in the order of their numbers.
+_FIRST_LATER: Final = """
+SELECT (SELECT min(+number) FROM receipts WHERE id >= ?2),
+       (SELECT min(number) FROM passports WHERE registered_ms > ?1),
+       (SELECT min(number) FROM sessions WHERE started_ms > ?1)
+"""
+# Passports without a registration: of delegates by the receipt of their delegation, the others by their session.
+_UNREGISTERED: Final = """
+SELECT d.child, d.passport FROM receipts r CROSS JOIN delegations d ON d.receipt_id = r.id
+WHERE r.number > ?1 AND d.child NOT IN (SELECT id FROM passports)
+UNION ALL
+SELECT id, passport FROM sessions
+WHERE number > ?2 AND id NOT IN (SELECT id FROM passports) AND id NOT IN (SELECT child FROM delegations)
+"""
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
@@ -219,6 +245,42 @@ class Rows:
         return [
             KeyRecord(*row) for row in self._all("SELECT kid, public_pem, change, created_ms FROM keys ORDER BY number")
         ]
+
+    def limits(self) -> list[LimitRecord]:
+        """Return the records of where the periods of keys ended, oldest first."""
+        if not self._registers():
+            return []
+        return [LimitRecord(*row) for row in self._all("SELECT kid, token FROM key_limits ORDER BY number")]
+
+    def registered(self, passport_id: str) -> Registered | None:
+        """Return the registration of a passport that was issued here."""
+        if not self._registers():
+            return None
+        row = self._one("SELECT id, hash, kid, registered_ms FROM passports WHERE id = ?", passport_id)
+        return Registered(*row) if row else None
+
+    def _registers(self) -> bool:
+        """Tell whether the file has tables for registration: one of the first version has none until it is opened."""
+        with translated():
+            return int(self._connection().pragma("user_version")) >= REGISTERS
+
+    def position(self, until_ms: int | None = None) -> Position:
+        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`.
+
+        Each kind of thing has an order of its own. Where a clock was set back, the first one that is later counts, so
+        that nothing which came after it is taken for earlier.
+        """
+        stands = Position(*(self._one(_STANDS) or (0, 0, 0)))
+        if until_ms is None:
+            return stands
+        first = self._one(_FIRST_LATER, until_ms, f"rcpt:{until_ms + 1:012x}") or (None, None, None)
+        return Position(*(at if later is None else later - 1 for at, later in zip(stands, first, strict=True)))
+
+    def signed_after(self, kid: str, position: Position) -> list[str]:
+        """Return the ids of passports that a key has signed after a position."""
+        registered = self._all("SELECT id FROM passports WHERE number > ? AND kid = ?", position.passports, kid)
+        others = self._all(_UNREGISTERED, position.receipts, position.sessions)
+        return [name for (name,) in registered] + [name for name, token in others if signer_of(token) == kid]
 
     def overview(self) -> Overview:
         """Return how much there is."""

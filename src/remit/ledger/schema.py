@@ -168,7 +168,24 @@ CREATE TABLE bookmarks (
 ) STRICT;
 """
 
-MIGRATIONS: Final = (_FIRST,)
+# Passports that were issued here, in the order of their registration; and where the periods of keys ended.
+_REGISTRATION: Final = """
+CREATE TABLE passports (
+  number        INTEGER PRIMARY KEY,
+  id            TEXT    NOT NULL UNIQUE,
+  hash          TEXT    NOT NULL,
+  kid           TEXT    NOT NULL,
+  registered_ms INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE key_limits (
+  number INTEGER PRIMARY KEY,
+  kid    TEXT    NOT NULL,
+  token  TEXT    NOT NULL UNIQUE
+) STRICT;
+"""
+
+MIGRATIONS: Final = (_FIRST, _REGISTRATION)
 
 
 def differences(connection: apsw.Connection) -> list[str]:

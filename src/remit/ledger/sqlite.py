@@ -19,7 +19,7 @@ from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import Appended, Attested, Changes, Seen
 
-__all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "prepare"]
+__all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "migrate", "prepare"]
 
 BUSY_MS: Final = 2000
 # A log that has grown under a long reader shrinks again to this.
@@ -86,7 +86,7 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
     with translated():
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _migrate(connection):
+            if migrate(connection):
                 key = first_key()
                 values = (ledger_id, key.created_ms, key.kid)
                 connection.execute("INSERT INTO ledger VALUES (1, ?, ?, ?, 0, 0, 0, 0, 0)", values)
@@ -97,7 +97,7 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
         connection.execute("COMMIT")
 
 
-def _migrate(connection: apsw.Connection) -> bool:
+def migrate(connection: apsw.Connection) -> bool:
     """Run the scripts that the file has not seen; tell whether it was empty."""
     version = connection.pragma("user_version")
     new = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
@@ -113,6 +113,7 @@ def _migrate(connection: apsw.Connection) -> bool:
 
 
 _KEY: Final = "INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)"
+_REGISTER: Final = "INSERT INTO passports (id, hash, kid, registered_ms) VALUES (?, ?, ?, ?)"
 _FIXED: Final = (
     "number id passport actor parent holder trace_id run_nonce started_ms lifetime_ms expires_ms limit".split()
 )
@@ -252,6 +253,10 @@ class SqliteStore(Rows):
             self._db.execute("INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)", (passport, at_ms, reason))
         for record in changes.keys:
             self._db.execute(_KEY, record)
+        for limit in changes.limits:
+            self._db.execute("INSERT INTO key_limits (kid, token) VALUES (?, ?)", limit)
+        for registered in changes.passports.values():
+            self._db.execute(_REGISTER, registered)
         for attested in changes.attestations:
             self._attest(attested)
         if changes.switches:

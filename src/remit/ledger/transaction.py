@@ -12,15 +12,18 @@ from msgspec import structs
 
 from remit.claims.chain import step_id
 from remit.claims.draft import sign_draft
-from remit.errors import HeadMoved, SessionSealed
+from remit.claims.succession import Position
+from remit.errors import HeadMoved, RequestConflict, SessionSealed
 from remit.ledger.port import Reader
 from remit.ledger.records import (
     RESTORED,
     Delegation,
     Kept,
     KeyRecord,
+    LimitRecord,
     Once,
     Pending,
+    Registered,
     Repeated,
     Session,
     Source,
@@ -72,6 +75,8 @@ class Changes:
     delegates: dict[str, Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
+    limits: list[LimitRecord] = field(default_factory=list)
+    passports: dict[str, Registered] = field(default_factory=dict)
     attestations: list[Attested] = field(default_factory=list)
     switches: Switches | None = None
     # A session has come to another state, which no receipt need tell.
@@ -82,7 +87,7 @@ class Changes:
         self.sessions.update(other.sessions)
         self.receipts += other.receipts
         self.repeats.update(other.repeats)
-        if other.marks_an_epoch or other.delegates or other.sources:
+        if other.marks_an_epoch or other.delegates or other.sources or other.passports:
             self._take_rare(other)
 
     def _take_rare(self, other: "Changes") -> None:
@@ -93,6 +98,8 @@ class Changes:
         self.sources += other.sources
         self.revocations.update(other.revocations)
         self.keys += other.keys
+        self.limits += other.limits
+        self.passports.update(other.passports)
         self.attestations += other.attestations
         self.switches = other.switches or self.switches
         self.turned = self.turned or other.turned
@@ -100,7 +107,7 @@ class Changes:
     @property
     def marks_an_epoch(self) -> bool:
         """Tell whether something changes that receipts do not count."""
-        return bool(self.switches or self.revocations or self.keys or self.attestations or self.turned)
+        return bool(self.switches or self.revocations or self.keys or self.limits or self.attestations or self.turned)
 
     def sign(self, before: "Seen") -> None:
         """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
@@ -120,6 +127,8 @@ class Changes:
             or self.delegations
             or self.revocations
             or self.keys
+            or self.limits
+            or self.passports
             or self.attestations
             or self.switches
         )
@@ -172,6 +181,12 @@ class Store(Reader, Protocol):
 
     def active_sessions(self) -> Iterator[str]:
         """Go through the ids of all active sessions."""
+
+    def position(self, until_ms: int | None = None) -> Position:
+        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`."""
+
+    def signed_after(self, kid: str, position: Position) -> list[str]:
+        """Return the ids of passports that a key has signed after a position."""
 
     def revoked(self, passport_id: str) -> bool:
         """Tell whether a passport was revoked."""
@@ -285,6 +300,19 @@ class Buffer:
         """Go through the ids of all active sessions."""
         return self._store.active_sessions()
 
+    def registered(self, passport_id: str) -> Registered | None:
+        """Return the registration of a passport that was issued here."""
+        found = self.own.passports.get(passport_id) or self._group.passports.get(passport_id)
+        return found or self._store.registered(passport_id)
+
+    def position(self, until_ms: int | None = None) -> Position:
+        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`."""
+        return self._store.position(until_ms)
+
+    def signed_after(self, kid: str, position: Position) -> list[str]:
+        """Return the ids of passports that a key has signed after a position."""
+        return self._store.signed_after(kid, position)
+
     def revoked(self, passport_id: str) -> bool:
         """Tell whether a passport was revoked."""
         if passport_id in self.own.revocations or passport_id in self._group.revocations:
@@ -340,6 +368,16 @@ class Buffer:
     def put_key(self, record: KeyRecord) -> None:
         """Keep a public key."""
         self.own.keys.append(record)
+
+    def put_limit(self, record: LimitRecord) -> None:
+        """Keep where the period of a key ended."""
+        self.own.limits.append(record)
+
+    def put_passport(self, registered: Registered) -> None:
+        """Register a passport that was issued here."""
+        if self.registered(registered.passport_id) is not None:
+            raise RequestConflict("a passport of this id is registered already")
+        self.own.passports[registered.passport_id] = registered
 
     def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:
         """Keep an attestation."""

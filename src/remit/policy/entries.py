@@ -19,6 +19,7 @@ from remit.policy.shell.launches import SYSTEM_FOLDERS
 
 __all__ = [
     "Named",
+    "allows_tool",
     "forbidding",
     "named_programs",
     "names_tool",
@@ -48,10 +49,21 @@ class Named(NamedTuple):
 
 
 def names_tool(entries: Sequence[str], tool: str) -> str | None:
-    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded."""
+    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded.
+
+    An entry of the form `Bash(npm test)` may be meant for programs. That is for the caller to know: see `allows_tool`.
+    """
     if tool in entries:
         return tool
     return next((entry for entry in entries if is_pattern(entry) and fnmatchcase(tool, entry)), None)
+
+
+def allows_tool(entries: Sequence[str], tool: str) -> str | None:
+    """Return the entry that allows a tool by its name: one that names programs of a tool allows no other tool.
+
+    A delegate gets `Read(x)` from a parent that has `Read`; so it must not mean a tool that is called `Read(x)`.
+    """
+    return names_tool([entry for entry in entries if parse_program(entry) is None], tool)
 
 
 def named_programs(entries: tuple[str, ...], tool: str, base: str | None) -> tuple[Named, ...]:
@@ -135,6 +147,9 @@ def _behind_options(given: tuple[str, ...], places: set[int]) -> set[int]:
 def tool_entry(tool: str) -> str | None:
     """Return the entry that would allow a tool, or None where a passport cannot name it."""
     entry = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", tool)
+    if parse_program(entry) is not None:
+        # As it stands, it would name a program: written as a glob, the last bracket is only a character.
+        entry = f"{entry[:-1]}[)]"
     return entry if _NAMEABLE.fullmatch(entry) else None
 
 

@@ -12,6 +12,7 @@ from remit.claims.mission import Mission
 from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, Launched
 from remit.policy.engines import Case, Change, Finding, Remedy
 from remit.policy.entries import (
+    allows_tool,
     forbidding,
     named_programs,
     names_tool,
@@ -117,7 +118,7 @@ def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {tool[:_SHOWN]!r}", removed)
     if mission.forbidden_tools and action.commands is not None:
         yield from _forbidden_programs(mission, action, action.commands)
-    if names_tool(mission.allowed_tools, tool) is not None:
+    if allows_tool(mission.allowed_tools, tool) is not None:
         return
     # Only what was signed may say where a relative path starts.
     base = mission.cwd if mission.cwd is not None and mission.cwd.startswith("/") else None
