@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from bench.units import raw_signature
-from remit.claims.chain import verifier_id
 from remit.claims.mission import Mission
-from remit.claims.passport import issue_passport
 from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.issue import Issue, Order
 from remit.governor.means import UseCase
 from remit.governor.sessions import Start
 from remit.ledger.commit import Observer
@@ -87,8 +86,6 @@ def opened(folder: Path) -> Iterator[Bench[Evaluate]]:
 
 def start(service: Service, project: Path) -> str:
     """Start a session and return its id."""
-    embedded = service.embedded
-    key = embedded.keys.signing(embedded.ledger.read().keys()[-1].kid)
     mission = Mission(
         agent_id="agent:benchmark",
         mission="Read the project",
@@ -98,8 +95,7 @@ def start(service: Service, project: Path) -> str:
         max_duration_s=24 * 3600,
         cwd=str(project),
     )
-    jti = f"pass:{secrets.token_hex(16)}"
-    passport = issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time()))
+    passport = service.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}")))
     return service.governor.run(Start(passport.token)).session.id
 
 

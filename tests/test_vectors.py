@@ -26,6 +26,7 @@ from remit import (
     verify_bookmark,
     verify_chain,
     verify_key_change,
+    verify_key_limit,
     verify_passport,
     verify_receipt,
     verify_session,
@@ -173,6 +174,20 @@ def test_chains(case: Case) -> None:
 def _verify_chain(case: Case) -> Head | None:
     ring = with_successors(keyring("chains.json"), case.get("key_changes", []))
     return verify_chain(case["tokens"], ring, last_hash=case.get("last_hash"))
+
+
+@pytest.mark.parametrize("case", cases("limits.json"))
+def test_key_limits(case: Case) -> None:
+    ring = with_successors(keyring("limits.json"), case["key_changes"])
+    if case["result"] == "ok":
+        found = verify_key_limit(case["token"], ring)
+        said = {"key": found.kid, **found.position._asdict()}
+        more = {} if found.distrusted_from is None else {"distrusted_from": found.distrusted_from}
+        assert said | more == case["limit"]
+        return
+    with pytest.raises(RemitError) as caught:
+        verify_key_limit(case["token"], ring)
+    assert caught.value.code == case["result"]
 
 
 @pytest.mark.parametrize("case", cases("attestations.json"))

@@ -3,34 +3,29 @@
 import asyncio
 import secrets
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from remit import Mission, SigningKey, issue_passport, verifier_id
+from remit import Mission
 from remit.errors import PolicyInvalid
 from remit.governor.evaluate import Answer, Evaluate, Evidence
 from remit.governor.governor import Governor
+from remit.governor.issue import Issue, Order
 from remit.governor.sessions import Start
 from remit.policy.call import ToolCall
-from remit.wiring import Service, build_rehearsal, build_service
+from remit.wiring import build_rehearsal, build_service
 
 NO_SECRETS = """permit(principal, action, resource);
 @id("no-secrets") forbid(principal, action, resource) when { context.paths.contains("/srv/project/secret") };"""
 
 
-def begun(governor: Governor, key: SigningKey) -> str:
+def begun(governor: Governor) -> str:
     mission = Mission(
         agent_id="agent:test", mission="Test", allowed_tools=("Read", "cli_command"), resource_scope=("/srv/project",)
     )
-    jti = f"pass:{secrets.token_hex(16)}"
-    passport = issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time()))
+    passport = governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}")))
     return governor.run(Start(passport.token)).session.id
-
-
-def key_of(service: Service) -> SigningKey:
-    return service.embedded.keys.signing(service.embedded.ledger.read().keys()[-1].kid)
 
 
 def read(governor: Governor, session_id: str, path: str) -> Answer:
@@ -39,7 +34,7 @@ def read(governor: Governor, session_id: str, path: str) -> Answer:
 
 def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first = build_service(tmp_path / "home")
-    session_id = begun(first.governor, key_of(first))
+    session_id = begun(first.governor)
     one = read(first.governor, session_id, "/srv/project/a")
     first.close()
     second = build_service(tmp_path / "home")
@@ -52,7 +47,7 @@ def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 def test_cedar_policies_are_asked_after_the_passport(tmp_path: Path) -> None:
     (tmp_path / "rules.cedar").write_text(NO_SECRETS, encoding="utf-8")
     service = build_service(tmp_path / "home", policies=str(tmp_path / "rules.cedar"))
-    session_id = begun(service.governor, key_of(service))
+    session_id = begun(service.governor)
     allowed = read(service.governor, session_id, "/srv/project/a")
     refused = read(service.governor, session_id, "/srv/project/secret")
     service.close()
@@ -69,7 +64,7 @@ def test_policies_that_cannot_be_read_leave_no_home_behind(tmp_path: Path) -> No
 
 def test_what_is_observed_is_judged_for_danger_first(tmp_path: Path) -> None:
     service = build_service(tmp_path / "home", user_home="/home/user")
-    session_id = begun(service.governor, key_of(service))
+    session_id = begun(service.governor)
     call = ToolCall("cli_command", {"command": "rm -rf ~"})
     observed = service.governor.run(Evaluate(session_id, call, evidence=Evidence()))
     service.close()
@@ -79,8 +74,8 @@ def test_what_is_observed_is_judged_for_danger_first(tmp_path: Path) -> None:
 
 def test_a_rehearsal_gives_receipts_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with build_rehearsal() as (governor, key):
-        answer = read(governor, begun(governor, key), "/srv/project/a")
+    with build_rehearsal() as (governor, _):
+        answer = read(governor, begun(governor), "/srv/project/a")
     assert answer.permits
     assert list(tmp_path.iterdir()) == []
 
@@ -88,7 +83,7 @@ def test_a_rehearsal_gives_receipts_and_writes_nothing(tmp_path: Path, monkeypat
 def test_a_service_that_is_closed_leaves_no_thread_behind(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     service = build_service(tmp_path / "home")
-    session_id = begun(service.governor, key_of(service))
+    session_id = begun(service.governor)
     call = ToolCall("cli_command", {"command": "ls /srv/project"})
     asyncio.run(service.governor.arun(Evaluate(session_id, call)))
     service.close()

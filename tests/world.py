@@ -1,7 +1,10 @@
 """A small fixed world for tests: the keys, mission and steps of the vectors, and chains of any length."""
 
 import hashlib
+import time
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from msgspec import UNSET
 from vectors.making.world import DENIAL, MISSION, NOW, OURS, STRANGER, THEIRS, key_named, lineage, step
@@ -21,6 +24,11 @@ from remit import (
     receipt_id,
     verify_chain,
 )
+from remit.claims.canonical import sha256_hex
+from remit.claims.jws import unsafe_peek
+from remit.ledger.embedded import open_embedded
+from remit.ledger.port import Ledger
+from remit.ledger.records import Registered
 
 __all__ = [
     "ISSUER",
@@ -37,6 +45,8 @@ __all__ = [
     "key_named",
     "lineage_named",
     "permitted",
+    "register",
+    "registered_in",
     "session_of",
 ]
 
@@ -46,6 +56,22 @@ KEYRING = Keyring([TrustedKey(OURS.public, ISSUER), TrustedKey(THEIRS.public, TH
 def error_classes(root: type[RemitError] = RemitError) -> list[type[RemitError]]:
     """Return every class of the error tree, each before its leaves."""
     return [root, *(error for child in root.__subclasses__() for error in error_classes(child))]
+
+
+def register(ledger: Ledger, token: str, *, at_ms: int | None = None) -> str:
+    """Register the token of a passport as one that was issued here, and return it."""
+    peeked = unsafe_peek(token)
+    header, claims = peeked.header or {}, peeked.claims or {}
+    moment = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+    record = Registered(str(claims["jti"]), sha256_hex(token.encode()), str(header["kid"]), moment)
+    ledger.run(lambda transaction: transaction.put_passport(record))
+    return token
+
+
+def registered_in(home: Path, token: str) -> str:
+    """Register the token of a passport in a home, beside whatever has its ledger open, and return it."""
+    with closing(open_embedded(home)) as embedded:
+        return register(embedded.ledger, token)
 
 
 def permitted(**changes: object) -> Step:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from vectors.making.chains import attestation_cases, chain_cases, succession_cases
+from vectors.making.chains import attestation_cases, chain_cases, limit_cases, succession_cases
 from vectors.making.ecdsa import ecdsa_cases
 from vectors.making.tokens import token_cases
 from vectors.making.values import (
@@ -41,6 +41,7 @@ def files() -> dict[str, object]:
         "receipts.json": {"cases": list(receipt_cases())},
         "missions.json": {"cases": list(mission_cases())},
         "chains.json": {"keys": KEYS, "cases": [*chain_cases(), *succession_cases()]},
+        "limits.json": {"keys": KEYS, "cases": list(limit_cases())},
         "attestations.json": {"keys": KEYS, "cases": list(attestation_cases())},
         "merkle.json": {"cases": list(merkle_cases())},
     }

@@ -45,7 +45,16 @@ from remit.claims.receipt import (
 )
 from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import parse_json
-from remit.claims.succession import KeyChange, sign_key_change, verify_key_change, with_successors
+from remit.claims.succession import (
+    KeyChange,
+    KeyLimit,
+    Position,
+    sign_key_change,
+    sign_key_limit,
+    verify_key_change,
+    verify_key_limit,
+    with_successors,
+)
 from remit.errors import BrokenChain, RemitError
 from remit.version import __version__
 
@@ -58,6 +67,7 @@ __all__ = [
     "Digest",
     "Head",
     "KeyChange",
+    "KeyLimit",
     "Keyring",
     "LegacyBudgetDelta",
     "Lineage",
@@ -66,6 +76,7 @@ __all__ = [
     "Mission",
     "Passport",
     "PolicyDecision",
+    "Position",
     "Receipt",
     "RemitError",
     "SessionSummary",
@@ -91,12 +102,14 @@ __all__ = [
     "sign_attestation",
     "sign_bookmark",
     "sign_key_change",
+    "sign_key_limit",
     "sign_receipt",
     "verifier_id",
     "verify_attestation",
     "verify_bookmark",
     "verify_chain",
     "verify_key_change",
+    "verify_key_limit",
     "verify_passport",
     "verify_receipt",
     "verify_session",

@@ -17,6 +17,7 @@ from remit.claims.jws import (
     ATTESTATION,
     BOOKMARK,
     KEY_CHANGE,
+    KEY_LIMIT,
     KINDS,
     PASSPORT,
     RECEIPT,
@@ -106,7 +107,14 @@ def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: Kind) -> N
         assert caught.value.code == "token_too_large"
 
 
-LIMITS = {PASSPORT: 16_384, RECEIPT: 65_535, ATTESTATION: 65_535, KEY_CHANGE: 16_384, BOOKMARK: 65_535}
+LIMITS = {
+    PASSPORT: 16_384,
+    RECEIPT: 65_535,
+    ATTESTATION: 65_535,
+    KEY_CHANGE: 16_384,
+    KEY_LIMIT: 16_384,
+    BOOKMARK: 65_535,
+}
 
 
 @pytest.mark.parametrize(("kind", "limit"), LIMITS.items(), ids=str)

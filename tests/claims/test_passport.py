@@ -6,8 +6,9 @@ import pytest
 from msgspec import structs
 
 from remit import Confirmation, Passport, SigningKey, issue_passport, verify_passport
-from remit.claims.passport import MAX_DELEGATION_DEPTH
+from remit.claims.passport import AUDIENCES, MAX_DELEGATION_DEPTH, OBSERVE_AUDIENCE
 from remit.errors import (
+    AudienceMismatch,
     DelegationTooDeep,
     FieldInvalid,
     MissionWidened,
@@ -169,3 +170,31 @@ def test_another_key_under_the_same_name_is_not_believed() -> None:
     with pytest.raises(RemitError) as caught:
         verify_passport(forged.token, KEYRING, now=NOW)
     assert caught.value.code == "key_unknown"
+
+
+# Audiences
+
+
+def test_a_passport_is_for_tool_calls_unless_it_says_that_it_is_for_observation() -> None:
+    plain = issue_passport(MISSION, OURS, issuer=ISSUER, jti="pass:tests:aud1", now=NOW)
+    observing = issue_passport(MISSION, OURS, issuer=ISSUER, jti="pass:tests:aud2", now=NOW, audience=OBSERVE_AUDIENCE)
+    assert (plain.audience, observing.audience) == ("remit", "remit:observe")
+    assert verify_passport(plain.token, KEYRING, now=NOW).audience == "remit"
+    assert verify_passport(observing.token, KEYRING, now=NOW, audiences=AUDIENCES) == observing
+    with pytest.raises(AudienceMismatch) as caught:
+        verify_passport(observing.token, KEYRING, now=NOW)
+    assert caught.value.code == "audience_mismatch"
+    assert "remit:observe" in str(caught.value)
+
+
+def test_a_passport_for_an_audience_that_is_not_ours_is_not_issued() -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        issue_passport(MISSION, OURS, issuer=ISSUER, jti="pass:tests:aud3", now=NOW, audience="someone")
+    assert caught.value.place == "$.aud"
+
+
+@pytest.mark.parametrize(("parent_is", "child_is"), [(OBSERVE_AUDIENCE, "remit"), ("remit", OBSERVE_AUDIENCE)])
+def test_observation_is_neither_delegated_from_nor_to(parent_is: str, child_is: str) -> None:
+    parent = issue_passport(MISSION, OURS, issuer=ISSUER, jti="pass:tests:aud4", now=NOW, audience=parent_is)
+    with pytest.raises(AudienceMismatch):
+        issue_passport(MISSION, OURS, issuer=ISSUER, jti="pass:tests:aud5", now=NOW, parent=parent, audience=child_is)

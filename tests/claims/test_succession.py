@@ -12,6 +12,7 @@ from remit import (
     BrokenChain,
     Head,
     Keyring,
+    Position,
     RemitError,
     SessionSummary,
     SignedReceipt,
@@ -23,14 +24,16 @@ from remit import (
     receipt_id,
     sign_attestation,
     sign_key_change,
+    sign_key_limit,
     sign_receipt,
     verifier_id,
     verify_chain,
     verify_key_change,
+    verify_key_limit,
     verify_session,
     with_successors,
 )
-from remit.claims.jws import KEY_CHANGE, sign_token
+from remit.claims.jws import KEY_CHANGE, KEY_LIMIT, sign_token
 from remit.errors import AttestationMismatch, FieldInvalid, KeyConflict, KeyUnknown, KeyUseForbidden, PayloadInvalid
 from tests.world import ISSUER, KEYRING, MISSION, NOW, OURS, STRANGER, THEIR_ISSUER, THEIRS, key_named, permitted
 from tests.world import lineage_named as lineage
@@ -263,3 +266,71 @@ def test_changing_any_character_of_a_record_is_found(where: int, character: str)
     if changed != CHANGES[0]:
         with pytest.raises(RemitError):
             verify_key_change(changed, KEYRING)
+
+
+# Where the period of a key ends
+
+
+POSITION = Position(7, 2, 1)
+
+
+def limit(signer: SigningKey, kid: str, since: int | None = None) -> str:
+    return sign_key_limit(signer, kid, POSITION, jti=JTI, now=NOW, distrusted_from=since)
+
+
+@pytest.mark.parametrize("since", [None, NOW - 100])
+def test_a_successor_says_where_the_period_of_a_key_ended(since: int | None) -> None:
+    found = verify_key_limit(limit(KEYS[2], OURS.kid, since), GROWN)
+    assert found == (OURS.kid, POSITION, since, NOW, JTI)
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+def test_only_a_successor_limits_a_key(signer: int, limited: int) -> None:
+    if signer == limited:
+        with pytest.raises(FieldInvalid):
+            limit(KEYS[signer], KEYS[limited].kid)
+    elif signer > limited:
+        assert verify_key_limit(limit(KEYS[signer], KEYS[limited].kid), GROWN).kid == KEYS[limited].kid
+    else:
+        with pytest.raises(KeyUseForbidden):
+            verify_key_limit(limit(KEYS[signer], KEYS[limited].kid), GROWN)
+
+
+def test_a_stranger_or_someone_elses_key_limits_nobody() -> None:
+    with pytest.raises(KeyUnknown):
+        verify_key_limit(limit(STRANGER, OURS.kid), GROWN)
+    theirs = Keyring(
+        [TrustedKey(OURS.public, ISSUER), TrustedKey(THEIRS.public, verifier_id(THEIRS.public), foreign=True)]
+    )
+    with pytest.raises(KeyUseForbidden):
+        verify_key_limit(limit(THEIRS, OURS.kid), theirs)
+
+
+LIMIT_CLAIMS = {"iss": verifier_id(KEYS[1].public), "iat": NOW, "jti": JTI, "key": OURS.kid, **POSITION._asdict()}
+
+
+@pytest.mark.parametrize(
+    ("members", "place"),
+    [
+        ({"receipts": -1}, "$.receipts"),
+        ({"passports": 1.5}, "$.passports"),
+        ({"sessions": None}, "$.sessions"),
+        ({"key": "a b"}, "$.key"),
+        ({"key": KEYS[1].kid}, "$.key"),
+        ({"distrusted_from": "now"}, "$.distrusted_from"),
+        ({"until": NOW}, "$"),
+        ({"jti": "short"}, "$.jti"),
+    ],
+)
+def test_a_limit_that_breaks_a_rule_is_refused(members: dict[str, object], place: str) -> None:
+    token = sign_token(KEY_LIMIT, json.dumps(LIMIT_CLAIMS | members).encode(), KEYS[1])
+    with pytest.raises(PayloadInvalid) as caught:
+        verify_key_limit(token, GROWN)
+    assert caught.value.place == place
+
+
+def test_a_limit_in_anothers_name_is_refused() -> None:
+    token = sign_token(KEY_LIMIT, json.dumps(LIMIT_CLAIMS | {"iss": THEIR_ISSUER}).encode(), OURS)
+    with pytest.raises(PayloadInvalid) as caught:
+        verify_key_limit(token, Keyring([TrustedKey(OURS.public, THEIR_ISSUER)]))
+    assert caught.value.place == "$.iss"

@@ -94,9 +94,10 @@ def rolled_back(place: Path) -> None:
 
 def from_the_future(place: Path) -> None:
     """Put the receipt of a session in the place of one that a clock ahead of ours has made."""
-    from remit import Mission, issue_passport
+    from remit import Mission
     from remit.governor.clock import Moment
     from remit.governor.evaluate import Evaluate
+    from remit.governor.issue import Issue, Order
     from remit.governor.sessions import Start
     from remit.policy.call import ToolCall
     from remit.wiring import build_service
@@ -108,10 +109,7 @@ def from_the_future(place: Path) -> None:
 
     service = build_service(place)
     service.governor.means.clock = Ahead()
-    key = service.embedded.keys.signing(service.embedded.reader.switches().kid)
-    mission = Mission(agent_id="a", mission="b")
-    now = Ahead().now().wall_s
-    token = issue_passport(mission, key, issuer=f"remit:{key.kid}", jti="pass:from-later", now=now).token
+    token = service.governor.run(Issue(Order(Mission(agent_id="a", mission="b"), "pass:from-later"))).token
     session = service.governor.run(Start(token)).session
     service.governor.run(Evaluate(session.id, ToolCall("Read", {})))
     service.close()

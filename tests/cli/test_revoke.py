@@ -9,6 +9,7 @@ import pytest
 from remit.cli.errors import DONE, NO, STATE, USAGE
 from tests.cli.running import ASKED, issued, lines, run, started
 from tests.ledger.service import Service
+from tests.world import register
 
 UNKNOWN = f"pass:{'0' * 32}"
 
@@ -75,7 +76,7 @@ def test_a_session_under_a_passport_of_another_form_is_known(place: Path) -> Non
         issue_passport(mission, key, issuer=f"remit:{key.kid}", jti=f"urn:else:{n}", now=now).token for n in (1, 2)
     ]
     service = Service(place)
-    service.start(tokens[0])
+    service.start(register(service.open.ledger, tokens[0]))
     service.close()
     assert json.loads(run(place, "revoke", "urn:else:1", "--json").stdout)["known"] is True
     assert run(place, "revoke", "urn:else:2").exit_code == NO

@@ -10,13 +10,13 @@ from pathlib import Path
 import apsw
 
 from remit.claims.canonical import sha256_hex
-from remit.claims.chain import Head, verifier_id, walk_chain
+from remit.claims.chain import Head, walk_chain
 from remit.claims.mission import Mission
-from remit.claims.passport import issue_passport
 from remit.errors import LedgerUnavailable
 from remit.governor.clock import SystemClock
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.governor import Governor
+from remit.governor.issue import Issue, Order
 from remit.governor.means import Means
 from remit.governor.sessions import Start
 from remit.ledger.embedded import Embedded, open_embedded
@@ -49,7 +49,6 @@ class Service:
 
     def passport(self, calls: int = 1_000_000) -> str:
         """Return the token of a new passport."""
-        key = self.opened.keys.signing(self.reader.keys()[-1].kid)
         mission = Mission(
             agent_id="agent:load",
             mission="read files",
@@ -58,8 +57,7 @@ class Service:
             max_tool_calls=calls,
             max_duration_s=86_400,
         )
-        jti = f"pass:{secrets.token_hex(16)}"
-        return issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time())).token
+        return self.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}"))).token
 
     def start(self, calls: int = 1_000_000) -> str:
         """Return the id of a new session."""

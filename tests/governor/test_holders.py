@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
-from remit.claims.passport import Confirmation, Passport, issue_passport
+from remit.claims.passport import Confirmation, Passport
 from remit.errors import HolderMismatch, SessionNotFound
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
@@ -29,9 +29,7 @@ CASES: dict[str, Callable[[str], UseCase[object]]] = {
 
 
 def _bound(service: Service, bound_to: Confirmation) -> Passport:
-    key = service.governor.means.keys.signing(service.reader.keys()[-1].kid)
-    now = service.clock.now().wall_s
-    return issue_passport(MISSION, key, issuer=f"remit:{key.kid}", jti="pass:bound", now=now, bound_to=bound_to)
+    return service.issue(bound_to=bound_to)
 
 
 def _start(service: Service, holder: str) -> str:

@@ -5,7 +5,7 @@ from msgspec import json
 
 from remit.claims.mission import Mission
 from remit.claims.strictjson import JSON
-from remit.errors import KillSwitchOn, RequestConflict
+from remit.errors import AudienceMismatch, KillSwitchOn, RequestConflict
 from remit.governor.evaluate import Seen
 from remit.governor.observe import Consider, Observe, Report, Reported
 from remit.governor.revoke import KillSwitch, RevokeSession
@@ -51,9 +51,13 @@ def test_another_process_finds_the_session_that_one_has_started(service: Service
     assert taken(service, report()).session_id == first
 
 
-def test_the_passport_of_a_source_starts_the_same_session_anywhere(service: Service) -> None:
-    started = service.run(StartFor(REPORTER))
-    assert service.run(Start(started.passport.token)).session.id == started.session.id
+@pytest.mark.parametrize("key", ["hub:one", "hook:one"])
+def test_the_passport_of_a_source_starts_nothing_for_a_client(service: Service, key: str) -> None:
+    started = service.run(StartFor(REPORTER._replace(key=key)))
+    with pytest.raises(AudienceMismatch) as caught:
+        service.run(Start(started.passport.token))
+    assert caught.value.code == "audience_mismatch"
+    assert service.run(Start(started.passport.token, by_source=True)).session.id == started.session.id
 
 
 @pytest.mark.parametrize("remembered", [True, False])

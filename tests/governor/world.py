@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 from msgspec import structs
 
-from remit.claims.chain import Head, verifier_id, walk_chain
+from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.mission import Mission
-from remit.claims.passport import Passport, issue_passport
+from remit.claims.passport import Confirmation, Passport
 from remit.claims.receipt import LineageBudgetDelta, Receipt
 from remit.claims.strictjson import JSON
 from remit.governor.attest import Attest, Attested
@@ -22,6 +22,7 @@ from remit.governor.clock import Moment
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.governor import Governor
+from remit.governor.issue import Issue, Order
 from remit.governor.means import Means, UseCase
 from remit.governor.sessions import Start, Started
 from remit.ledger.commit import GroupCommit
@@ -221,18 +222,13 @@ class Service:
         """Return a keyring of someone who trusts the first key alone."""
         return keyring_of(self.reader.keys())
 
-    def issue(self, wanted: Mission = MISSION, *, lifetime_s: int | None = None) -> Passport:
-        """Return a passport that the key which signs now has issued."""
+    def issue(
+        self, wanted: Mission = MISSION, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
+    ) -> Passport:
+        """Return a passport that the key which signs now has issued, and that is registered."""
         self._passports += 1
-        key = self.governor.means.keys.signing(self.reader.keys()[-1].kid)
-        return issue_passport(
-            wanted,
-            key,
-            issuer=verifier_id(key.public),
-            jti=f"pass:{self._name}:{self._passports:04d}",
-            now=self.clock.now().wall_s,
-            lifetime_s=lifetime_s,
-        )
+        jti = f"pass:{self._name}:{self._passports:04d}"
+        return self.governor.run(Issue(Order(wanted, jti, lifetime_s, bound_to)))
 
     def start(self, wanted: Mission = MISSION, **changes: Any) -> Started:
         """Start a session under a new passport."""

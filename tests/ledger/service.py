@@ -4,11 +4,12 @@ import secrets
 import time
 from pathlib import Path
 
-from remit import Mission, issue_passport, verifier_id
+from remit import Mission
 from remit.claims.receipt import SignedReceipt
 from remit.governor.clock import SystemClock
 from remit.governor.evaluate import Evaluate
 from remit.governor.governor import Governor
+from remit.governor.issue import Issue, Order
 from remit.governor.means import Means
 from remit.governor.sessions import Start
 from remit.ledger.embedded import Embedded, open_embedded
@@ -48,9 +49,7 @@ class Service:
 
     def passport(self, mission: Mission = MISSION) -> str:
         """Return the token of a new passport."""
-        key = self.open.keys.signing(self.open.ledger.read().keys()[-1].kid)
-        jti = f"pass:{secrets.token_hex(16)}"
-        return issue_passport(mission, key, issuer=verifier_id(key.public), jti=jti, now=int(time.time())).token
+        return self.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}"))).token
 
     def start(self, token: str = "") -> str:
         """Start a session and return its id."""

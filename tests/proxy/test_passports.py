@@ -21,6 +21,7 @@ from remit.claims.canonical import decode_base64url, encode_base64url
 from remit.claims.keys import ORDER
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import MISSION, Visitor, key_of, killed, visiting
+from tests.world import registered_in
 
 
 class Genuine(NamedTuple):
@@ -152,7 +153,6 @@ CLAIMS: Final[dict[str, Forge]] = {
     "a list": lambda it: it.token(claims=[it.claims]),
     "iss of another": lambda it: it.with_claims(iss=f"remit:{STRANGER.kid}"),
     "iss missing": lambda it: it.without("iss"),
-    "aud of another": lambda it: it.with_claims(aud="remit2"),
     "aud as a list": lambda it: it.with_claims(aud=["remit"]),
     "aud missing": lambda it: it.without("aud"),
     "exp missing": lambda it: it.without("exp"),
@@ -210,7 +210,7 @@ def _offer(visitor: Visitor, token: Any) -> str:
 
 
 def test_what_the_forgeries_are_made_of_is_genuine(visitor: Visitor, genuine: Genuine) -> None:
-    told = visitor.told("/session/start", {"token": genuine.token()})
+    told = visitor.told("/session/start", {"token": registered_in(visitor.proxy.home, genuine.token())})
     assert told["session_id"] == genuine.claims["jti"]
 
 
@@ -224,9 +224,30 @@ def test_a_passport_that_is_over_is_told_so(visitor: Visitor, genuine: Genuine) 
     assert _offer(visitor, genuine.with_claims(**past)) == "401 passport_expired"
 
 
+@pytest.mark.parametrize("audience", ["remit2", "remit:observe", "REMIT", "remit "])
+def test_a_passport_for_another_audience_starts_nothing(visitor: Visitor, genuine: Genuine, audience: str) -> None:
+    token = registered_in(visitor.proxy.home, genuine.with_claims(aud=audience))
+    assert _offer(visitor, token) == "403 audience_mismatch"
+
+
+def test_a_genuine_passport_that_was_not_registered_is_told_to_be_issued_again(
+    visitor: Visitor, genuine: Genuine
+) -> None:
+    assert _offer(visitor, genuine.token()) == "403 passport_unregistered"
+    told = visitor.post("/session/start", {"token": genuine.token()}).json
+    assert "remit issue" in told["error"]
+
+
+def test_another_passport_under_a_registered_id_starts_nothing(visitor: Visitor, genuine: Genuine) -> None:
+    token = registered_in(visitor.proxy.home, genuine.token())
+    assert _offer(visitor, genuine.with_claims(allowed_tools=["*"])) == "403 passport_unregistered"
+    assert visitor.told("/session/start", {"token": token})["existing"] is False
+
+
 def test_clocks_may_differ_a_little(visitor: Visitor, genuine: Genuine) -> None:
     early = {name: genuine.claims[name] + 30 for name in ("iat", "nbf", "exp")}
-    assert visitor.told("/session/start", {"token": genuine.with_claims(**early)})["existing"] is False
+    token = registered_in(visitor.proxy.home, genuine.with_claims(**early))
+    assert visitor.told("/session/start", {"token": token})["existing"] is False
 
 
 @pytest.mark.parametrize("token", [None, 7, True, [], {"protected": "a"}, "", "x" * 16_385])

@@ -17,6 +17,7 @@ from remit.config import ensure_token
 from remit.ledger.embedded import open_embedded
 from remit.ledger.home import open_home
 from tests.proxy.service import Answer, Running, running
+from tests.world import registered_in
 
 __all__ = ["MISSION", "PROJECT", "README", "Visitor", "error_of", "key_of", "killed", "visiting"]
 
@@ -74,7 +75,7 @@ class Visitor:
         bound_to: Confirmation | None = None,
         **changes: Any,
     ) -> str:
-        """Return a passport of this home, for the mission with changes."""
+        """Return a passport of this home, for the mission with changes; it is registered."""
         issued = issue_passport(
             structs.replace(MISSION, **changes),
             self.key,
@@ -84,7 +85,7 @@ class Visitor:
             lifetime_s=lifetime_s,
             bound_to=bound_to,
         )
-        return issued.token
+        return registered_in(self.proxy.home, issued.token)
 
     def start(self, **changes: Any) -> str:
         """Return the id of a new session."""

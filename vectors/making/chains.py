@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from remit import Head, SignedReceipt, sign_key_change
+from remit import Head, Position, SignedReceipt, sign_key_change, sign_key_limit
 from remit.claims.canonical import decode_base64url
 from remit.claims.keys import ORDER
 from vectors.making.world import (
@@ -17,6 +17,7 @@ from vectors.making.world import (
     NOW,
     OURS,
     RECEIPTS,
+    US,
     Case,
     attestation,
     chain,
@@ -112,6 +113,35 @@ def succession_cases() -> Iterator[Case]:
         ("key changes in the wrong order", [again, KEY_CHANGE], "key_unknown"),
     ):
         yield _changed(name, [], changes) | {"result": result}
+
+
+def limit_cases() -> Iterator[Case]:
+    """Yield records of where the period of a key ended, with the `key_changes` that a verifier was given."""
+    position, jti = Position(7, 2, 1), "keys:vectors:0010"
+    rotated = sign_key_limit(NEXT, OURS.kid, position, jti=jti, now=NOW + 100)
+    distrusted = sign_key_limit(NEXT, OURS.kid, position, jti=jti, now=NOW + 100, distrusted_from=NOW + 50)
+    said = {"key": OURS.kid, **position._asdict()}
+    for name, token, limit in (
+        ("a key that has handed over", rotated, said),
+        ("a key that is distrusted", distrusted, said | {"distrusted_from": NOW + 50}),
+    ):
+        yield {"name": name, "key_changes": [KEY_CHANGE], "token": token, "result": "ok", "limit": limit}
+    by_itself = {"iss": US, "iat": NOW, "jti": jti, **said}
+    own_header = {"alg": "ES256", "kid": OURS.kid, "typ": "remit-key-limit+jwt"}
+    claims = by_itself | {"iss": f"remit:{NEXT.kid}"}
+    header = own_header | {"kid": NEXT.kid}
+    theirs = sign_key_limit(OURS, NEXT.kid, position, jti=jti, now=NOW)
+    for name, token, result in (
+        ("by a key that it has not handed over to", theirs, "key_use_forbidden"),
+        ("of a key that nobody knows", mint(header, claims | {"key": "nobody"}, NEXT), "key_use_forbidden"),
+        ("by the key itself", mint(own_header, by_itself), "payload_invalid"),
+        ("with a member more", mint(header, claims | {"until": NOW}, NEXT), "payload_invalid"),
+        ("with a position below zero", mint(header, claims | {"receipts": -1}, NEXT), "payload_invalid"),
+        ("without a position", mint(header, {**claims, "receipts": None}, NEXT), "payload_invalid"),
+        ("that is a change of key", KEY_CHANGE, "token_kind_mismatch"),
+    ):
+        yield {"name": name, "key_changes": [KEY_CHANGE], "token": token, "result": result}
+    yield {"name": "without the change of key", "key_changes": [], "token": rotated, "result": "key_unknown"}
 
 
 def _changed(name: str, tokens: list[str], changes: list[str]) -> Case:

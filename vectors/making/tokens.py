@@ -252,6 +252,7 @@ def _passport_cases() -> Iterator[Case]:
 
     for name, token, result in (
         ("for someone else", changed(aud="someone"), "audience_mismatch"),
+        ("for observation", changed(aud="remit:observe"), "audience_mismatch"),
         ("expired a minute ago", changed(iat=NOW - 960, nbf=NOW - 960, exp=NOW - 60), "passport_expired"),
         ("expired less than a minute ago", changed(iat=NOW - 959, nbf=NOW - 959, exp=NOW - 59), "ok"),
         ("good in a minute", changed(iat=NOW, nbf=NOW + 60), "ok"),

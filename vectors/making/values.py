@@ -199,6 +199,13 @@ def mission_cases() -> Iterator[Case]:
         ("a way up in another script", {"resource_scope": ["/work/project/..\uff0fother"]}, "resource_scope"),
         ("a name in any script", {"resource_scope": ["/work/project/\u00fcber"]}, None),
         ("the folder with a slash", {"resource_scope": ["/work/project/"]}, None),
+        ("the same working directory", {"cwd": "/work/project"}, None),
+        ("a working directory below", {"cwd": "/work/project/src"}, None),
+        ("a working directory above", {"cwd": "/work"}, "cwd"),
+        ("a working directory elsewhere", {"cwd": "/etc"}, "cwd"),
+        ("a working directory by a way up", {"cwd": "/work/project/../../etc"}, "cwd"),
+        ("a relative working directory", {"cwd": "src"}, "cwd"),
+        ("a glob as working directory", {"cwd": "/work/project/*"}, "cwd"),
         ("more calls", {"max_tool_calls": 21}, "max_tool_calls"),
         ("more time", {"max_duration_s": 901}, "max_duration_s"),
     ):

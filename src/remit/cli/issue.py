@@ -151,4 +151,4 @@ def issue_registered(
     """Issue a passport of the home, and return it once its registration is durable."""
     order = Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)
     now_ms = time.time_ns() // 1_000_000
-    return ledger.ledger.run(lambda transaction: issue_in(transaction, ledger.keys, order, now_ms))
+    return ledger.ledger.run(lambda transaction: issue_in(transaction, ledger.keys, order, now_ms), alone=True)

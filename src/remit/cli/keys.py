@@ -133,13 +133,11 @@ def _moment(text: str, now_ms: int) -> int:
         return now_ms
     try:
         moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise FieldInvalid("must say its zone, as in 2026-03-01T12:00:00Z", place="$.from")
         milliseconds = int(moment.timestamp() * 1000)
-    except FieldInvalid:
-        raise
     except (ValueError, OverflowError):
         raise FieldInvalid("must be a time as in 2026-03-01T12:00:00Z, or now", place="$.from") from None
+    if moment.tzinfo is None:
+        raise FieldInvalid("must say its zone, as in 2026-03-01T12:00:00Z", place="$.from")
     if milliseconds > now_ms:
         raise FieldInvalid("must not be in the future", place="$.from")
     return max(0, milliseconds)

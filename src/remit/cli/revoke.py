@@ -70,9 +70,8 @@ def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
 
 
 def _is_known(passport_id: str, rows: Rows) -> bool:
-    """Tell whether a passport was issued here, has been used here, or was made for a delegate."""
-    found = rows.session(passport_id), rows.delegation_to(passport_id), rows.registered(passport_id)
-    return any(row is not None for row in found)
+    """Tell whether a passport has been used here, or was made for a delegate."""
+    return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
 def _first_of(session: Session, reader: Reader) -> str:

@@ -58,5 +58,6 @@ class Issue:
         def work(transaction: Transaction) -> Passport:
             return issue_in(transaction, means.keys, self.order, means.clock.now().wall_ms)
 
-        passport: Passport = yield Commit(work)
+        # Alone, so that no other process changes the key meanwhile and takes its file away.
+        passport: Passport = yield Commit(work, alone=True)
         return passport

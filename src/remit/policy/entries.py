@@ -58,12 +58,17 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
     return next((entry for entry in entries if is_pattern(entry) and fnmatchcase(tool, entry)), None)
 
 
-def allows_tool(entries: Sequence[str], tool: str) -> str | None:
+def allows_tool(entries: tuple[str, ...], tool: str) -> str | None:
     """Return the entry that allows a tool by its name: one that names programs of a tool allows no other tool.
 
     A delegate gets `Read(x)` from a parent that has `Read`; so it must not mean a tool that is called `Read(x)`.
     """
-    return names_tool([entry for entry in entries if parse_program(entry) is None], tool)
+    return names_tool(_naming_tools(entries), tool)
+
+
+@lru_cache(maxsize=512)
+def _naming_tools(entries: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(entry for entry in entries if parse_program(entry) is None)
 
 
 def named_programs(entries: tuple[str, ...], tool: str, base: str | None) -> tuple[Named, ...]:
