@@ -1,14 +1,16 @@
 """`remit keys`: a list, a change of key, and public keys for others."""
 
+import hashlib
 import json
 import stat
 from pathlib import Path
 
+import apsw
 import jwt
 import pytest
 
 from remit.cli.errors import DONE, STATE, USAGE
-from tests.cli.running import issued, lines, run
+from tests.cli.running import ASKED, issued, lines, run, started
 
 
 @pytest.fixture
@@ -91,3 +93,122 @@ def test_keys_change_while_a_service_has_the_ledger_open(place: Path) -> None:
     service.close()
     signing = json.loads(run(place, "keys", "list", "--json").stdout)["keys"][-1]["kid"]
     assert receipt.claims.verifier_id == f"remit:{signing}"
+
+
+# Distrust
+
+
+def _kids(place: Path) -> list[dict[str, object]]:
+    keys: list[dict[str, object]] = json.loads(run(place, "keys", "list", "--json").stdout)["keys"]
+    return keys
+
+
+def test_the_key_that_signs_is_distrusted_after_it_has_handed_over(place: Path) -> None:
+    kid = str(_kids(place)[0]["kid"])
+    done = run(place, "keys", "distrust", kid, "--from", "1970-01-02T00:00:00Z", "--yes")
+    assert done.exit_code == DONE, done.output
+    assert lines(done.stdout) == [
+        "distrusted   <kid> from <date>, after receipt 0 of the ledger",
+        "signing      <kid>, because the key that signed has handed over first",
+        "revoked      1 passports; 0 sessions were active",
+        "next         remit ledger check names what the key has signed later",
+    ]
+    listed = _kids(place)
+    assert [(key["state"], key.get("distrusted_from")) for key in listed] == [("distrusted", 86400), ("signing", None)]
+    assert lines(run(place, "keys", "list").stdout) == [
+        "<kid>  distrusted since <date>, distrusted from <date>",
+        "<kid>  signing  since <date>",
+    ]
+
+
+def test_a_distrust_for_programs_says_all_that_it_meant(place: Path) -> None:
+    session_id = started(place)
+    kid = str(_kids(place)[0]["kid"])
+    run(place, "keys", "rotate")
+    told = json.loads(
+        run(place, "keys", "distrust", kid, "--from", "1970-01-02T00:00:00+00:00", "--yes", "--json").stdout
+    )
+    assert told.keys() == {
+        "ok", "distrusted", "from", "rotated", "signing", "position", "revoked_passports", "closed_sessions",
+    }  # fmt: skip
+    assert (told["ok"], told["rotated"], told["distrusted"], told["closed_sessions"]) == (True, False, kid, 1)
+    assert session_id in told["revoked_passports"]
+    assert told["position"] == {"receipts": 0, "passports": 0, "sessions": 0}
+    report = json.loads(run(place, "ledger", "check", "--json").stdout)
+    assert {finding["fault"] for finding in report["findings"]} == {"key_distrusted"}
+    assert report["found"] == 2
+
+
+def test_a_distrust_from_now_refuses_nothing_that_is_there(place: Path) -> None:
+    session_id = started(place)
+    kid = str(_kids(place)[0]["kid"])
+    told = json.loads(run(place, "keys", "distrust", kid, "--from", "now", "--yes", "--json").stdout)
+    assert (told["revoked_passports"], told["closed_sessions"], told["rotated"]) == ([], 0, True)
+    assert run(place, "ledger", "check").exit_code == DONE
+    assert session_id not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        ("tomorrow", "must be a time as in"),
+        ("2026-13-01T00:00:00Z", "must be a time as in"),
+        ("2026-01-01T00:00:00", "must say its zone"),
+        ("9999-01-01T00:00:00Z", "must not be in the future"),
+        ("", "must be a time as in"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused_and_nothing_changes(place: Path, since: str, said: str) -> None:
+    before = _kids(place)
+    refused = run(place, "keys", "distrust", str(before[0]["kid"]), "--from", since, "--yes")
+    assert (refused.exit_code, refused.stdout) == (USAGE, "")
+    assert said in refused.stderr
+    assert _kids(place) == before
+
+
+def test_a_key_that_nobody_knows_is_refused(place: Path) -> None:
+    before = _kids(place)
+    refused = run(place, "keys", "distrust", "nobody", "--from", "now", "--yes")
+    assert refused.exit_code == USAGE
+    assert "no key of this home" in refused.stderr
+    assert _kids(place) == before
+    assert [path.stem for path in (place / "keys").glob("*.pem")] == [before[0]["kid"]]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_where_nobody_can_be_asked_it_must_be_said_that_it_is_meant(place: Path, more: list[str]) -> None:
+    before = _kids(place)
+    refused = run(place, "keys", "distrust", str(before[0]["kid"]), "--from", "now", *more)
+    assert refused.exit_code == USAGE
+    assert "--yes" in refused.output
+    assert _kids(place) == before
+
+
+def test_an_export_still_holds_a_distrusted_key_and_says_so_beside_it(place: Path) -> None:
+    kid = str(_kids(place)[0]["kid"])
+    run(place, "keys", "distrust", kid, "--from", "now", "--yes")
+    exported = run(place, "keys", "export")
+    assert [key["kid"] for key in json.loads(exported.stdout)["keys"]] == [key["kid"] for key in _kids(place)]
+    assert f"{kid} is distrusted from" in exported.stderr
+
+
+def test_a_passport_is_registered_before_it_is_printed(place: Path) -> None:
+    from remit.ledger.embedded import open_embedded
+
+    told = json.loads(run(place, "issue", *ASKED, "--json").stdout)
+    embedded = open_embedded(place)
+    record = embedded.reader.registered(told["claims"]["jti"])
+    embedded.close()
+    assert record is not None
+    assert record.hash == hashlib.sha256(told["token"].encode()).hexdigest()
+
+
+def test_a_passport_that_cannot_be_registered_is_not_printed(place: Path) -> None:
+    """Another program holds the ledger, so nothing can be written."""
+    holding = apsw.Connection(str(place / "ledger.db"))
+    holding.execute("BEGIN IMMEDIATE")
+    refused = run(place, "issue", *ASKED)
+    holding.execute("ROLLBACK")
+    holding.close()
+    assert refused.exit_code != DONE
+    assert refused.stdout == ""

@@ -51,6 +51,7 @@ def test_an_export_is_one_strict_json_object(service: Service) -> None:
         "attestations",
         "public_keys",
         "key_changes",
+        "key_limits",
     ]
 
 

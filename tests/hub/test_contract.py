@@ -45,7 +45,7 @@ STATUS = [
 ]  # fmt: skip
 EXPORT = [
     "ok", "schema_version", "exported_at", "status", "sessions", "session_reviews", "latest_receipts", "receipts",
-    "attestations", "public_keys", "key_changes",
+    "attestations", "public_keys", "key_changes", "key_limits",
 ]  # fmt: skip
 
 

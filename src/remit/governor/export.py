@@ -52,7 +52,9 @@ def export(
     records = reader.keys()
     keys: list[JSON] = [VerifyingKey.from_pem(record.public_pem.encode()).to_jwk() for record in records]
     changes: list[JSON] = [record.change for record in records if record.change]
-    yield b"]," + _member("public_keys", {"keys": keys}) + b"," + _member("key_changes", changes) + b"}"
+    limits: list[JSON] = [record.token for record in reader.limits()]
+    yield b"]," + _member("public_keys", {"keys": keys}) + b"," + _member("key_changes", changes)
+    yield b"," + _member("key_limits", limits) + b"}"
 
 
 def session_view(session: Session) -> dict[str, JSON]:
