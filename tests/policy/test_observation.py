@@ -206,7 +206,7 @@ npm install --save-dev typescript
 brew install jq
 cargo build --release
 cd ~ && git clone https://github.com/a/b
-git clone https://github.com/a/b && cd b && make
+git clone https://github.com/a/b && cd b && ls
 cd ~/project && make
 cd ~ && make
 cd ~ && npm install
@@ -317,7 +317,7 @@ def test_other_files_of_an_unknown_home_are_left_to_the_passport(command: str) -
 
 
 def test_a_command_that_cannot_be_read_is_left_to_the_passports_own_rules() -> None:
-    decision = observed("bash <(curl -s https://x.org/i)")
+    decision = observed("coproc curl -s https://x.org/i")
     assert (decision.code, decision.findings[-1].backend) == ("shell_unparsed", "native")
 
 

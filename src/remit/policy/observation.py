@@ -18,7 +18,7 @@ from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
 from remit.policy.evidence import describe
 from remit.policy.redaction import worded
-from remit.policy.urls import parse_url
+from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]
 
@@ -39,7 +39,6 @@ _HOME: Final = re.compile(r"[\"']?(?:~[\w.-]*|\$HOME|\$\{HOME\})[\"']?(?=/)")
 _SUBSTITUTED: Final = re.compile(r"\$\(|`")
 _PIECES: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+")
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
-_SCRIPT: Final = re.compile(r"[^.]+|.*\.(?:sh|bash|zsh|py|pl|rb|js|mjs|php|lua|run|bin|appimage)", re.IGNORECASE)
 
 
 class ObservationEngine:
@@ -77,7 +76,6 @@ class _Tables(NamedTuple):
     raising: re.Pattern[str]
     formatting: re.Pattern[str]
     printing: re.Pattern[str]
-    fetching: re.Pattern[str]
     running: re.Pattern[str]
     secret_words: re.Pattern[str]
     secret_files: re.Pattern[str]
@@ -100,7 +98,6 @@ def _tables() -> _Tables:
         raising=_compiled(any_directory, given["privileges"]["programs"], ""),
         formatting=_compiled(any_directory, given["devices"]["programs"], ""),
         printing=_compiled(any_directory, stores["programs"], ""),
-        fetching=_compiled(any_directory, given["downloads"]["programs"], ""),
         running=_compiled("", given["downloads"]["runs"], ""),
         secret_words=_compiled("(?:.* )?", secrets["words"], "(?: .*)?"),
         secret_files=_compiled(any_directory, secrets["files"], ""),
@@ -186,10 +183,11 @@ def _programs(action: Action) -> Iterator[str]:
 
 def _downloads(action: Action) -> Iterator[str]:
     """Yield that something is run which was downloaded just before."""
-    fetcher = next((name for name in _names(action) if _tables().fetching.fullmatch(name)), None)
-    if fetcher is None:
-        return
-    if any(_runs_unread(doubt) for doubt in action.doubts) or (action.runs_code and _runs_named(action)):
+    for doubt in action.doubts:
+        if doubt.reason.startswith(RUNS_DOWNLOAD):
+            yield f"it runs what it has just downloaded with {doubt.reason.removeprefix(RUNS_DOWNLOAD)}"
+    fetcher = next((name for name in _names(action) if name.rpartition("/")[2] in fetchers()), None)
+    if fetcher is not None and any(_runs_unread(doubt) for doubt in action.doubts):
         yield f"it runs what it has just downloaded with {fetcher[:_SHOWN]}"
 
 
@@ -198,18 +196,6 @@ def _runs_unread(doubt: Doubt) -> bool:
     if doubt.reason == "the program to run is not known before it runs":
         return _SUBSTITUTED.search(doubt.word) is not None
     return _tables().running.fullmatch(doubt.reason) is not None
-
-
-def _runs_named(action: Action) -> bool:
-    """Tell whether a script is opened whose name is the last part of a URL, in a directory that is written."""
-    urls = (effect.resource for effect in action.effects if effect.verb in ("contact", "send"))
-    fetched = {parse_url(url).path.rpartition("/")[2] for url in urls} - {""}
-    written = {effect.resource for effect in action.effects if effect.verb == "write"}
-    for effect in action.effects:
-        folder, _, name = effect.resource.rpartition("/")
-        if effect.verb == "read" and name in fetched and (folder or "/") in written and _SCRIPT.fullmatch(name):
-            return True
-    return False
 
 
 def _names_secret(target: JSON) -> bool:

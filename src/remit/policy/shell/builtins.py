@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from remit.policy.files import without_dots
 from remit.policy.paths import join, refuse_text
+from remit.policy.shell.downloads import place_of
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
 from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World
 
@@ -42,16 +43,16 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     if len(words) > 1 or any(field.kind == "exact" and field.text.startswith("-") for field in words):
         # `cd -` goes back to a place that other commands chose.
         run.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
-        return _lost(run, world)
+        return _lost(run, world, words[0])
     if not words:
         words = [Field(run.trace.files.home or "~", "exact", "cd")]
     target = words[0]
     if target.kind != "exact" or (world.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
         run.file("read", target, world.cwd)
-        return _lost(run, world)
+        return _lost(run, world, target)
     run.file("read", target, world.cwd)
     path = join(world.cwd or "/", target.text)
-    if run.changes.crosses(path, upwards=False):
+    if run.changes.crosses(path, upwards=False) and not run.symbolic:
         return _lost(run, world)
     logical = without_dots(path)
     look = run.trace.files.look(path)
@@ -68,10 +69,11 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     return Outcome(tuple(entered), failed)
 
 
-def _lost(run: "Commands", world: World) -> Outcome:
+def _lost(run: "Commands", world: World, target: Field | None = None) -> Outcome:
     """The working directory is no longer known."""
-    run.enter(None)
-    return after(world.with_variable("OLDPWD", Mystery("any", "", "$OLDPWD"))._replace(cwd=None))
+    place = place_of(target, world.cwd) if run.symbolic and target is not None else None
+    run.enter(place)
+    return after(world.with_variable("OLDPWD", Mystery("any", "", "$OLDPWD"))._replace(cwd=place))
 
 
 def _popd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -95,6 +97,9 @@ def _shopt(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 def _source(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     run.trace.launches.builtin("source", fields)
     if not fields or fields[0].kind != "exact" or fields[0].text.startswith(("/dev/", "-")) or world.cwd is None:
+        program = run.changes.downloads.program_for_word(fields[0], world.cwd) or run.substituted if fields else ""
+        if program:
+            run.changes.run_download(fields[0].source, program, starts=False)
         run.trace.doubt(
             fields[0].source if fields else "source", "a script that is not known before it runs", unbounded=True
         )
@@ -112,6 +117,8 @@ def _source(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 def _eval(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     if any(field.kind != "exact" for field in fields):
+        if run.substituted:
+            run.changes.run_download("eval", run.substituted, starts=False)
         run.trace.doubt("eval", "a command that is not known before it runs", unbounded=True)
         return after(world)
     return run.nested(" ".join(field.text for field in fields), world)

@@ -6,6 +6,7 @@ makes (a link, a copy, a new name) stands for something else. A directory that i
 
 from typing import Final
 
+from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
 __all__ = ["Changes"]
@@ -36,6 +37,9 @@ class Changes:
         self._controls: set[tuple[str, str]] = set()
         self._runners: set[tuple[str, str]] = set()
         self.aliases: dict[str, str] = {}
+        self.downloads = Downloads(self.aliases)
+        # Words that run something that was downloaded, each with the program that downloads it.
+        self._downloaded_code: dict[str, tuple[str, bool]] = {}
 
     def write(self, path: str, *, anew: bool) -> None:
         """Remember a file that is written."""
@@ -66,7 +70,15 @@ class Changes:
 
     def run(self, path: str, source: str) -> None:
         """Remember a file that is run."""
-        self._code.add((path, source))
+        program = self.downloads.program_for(path)
+        if program:
+            self.run_download(source, program)
+        else:
+            self._code.add((path, source))
+
+    def run_download(self, source: str, program: str, *, starts: bool = True) -> None:
+        """Remember that a word runs something that was downloaded; `starts` unless another doubt says so already."""
+        self._downloaded_code[source] = (program, starts)
 
     def steer(self, controls: tuple[str, ...], source: str) -> None:
         """Remember the names of files that steer what a program does."""
@@ -75,6 +87,14 @@ class Changes:
     def build(self, cwd: str | None, source: str) -> None:
         """Remember a program that runs whatever code it finds in a directory."""
         self._runners.add((cwd or "/", source))
+
+    def build_download(self, cwd: str | None, controls: tuple[str, ...], source: str) -> None:
+        """Remember a program that runs the project in a directory, if that or a file that steers it was downloaded."""
+        place = cwd or UNKNOWN_PLACE
+        downloaded = (self.downloads.program_for(f"{place}/{control}") for control in controls)
+        program = self.downloads.program_for_folder(place) or next(filter(None, downloaded), "")
+        if program:
+            self.run_download(source, program)
 
     def alias(self, name: str, target: str | None) -> None:
         """Remember that `name` stands for `target` from now on; None where nobody can say what it stands for."""
@@ -110,7 +130,9 @@ class Changes:
         self.alias(folder, None)
 
     def check(self, trace: Trace) -> None:
-        """Doubt code that the script itself has written."""
+        """Doubt code that the script itself has downloaded or written."""
+        for source, (program, starts) in self._downloaded_code.items():
+            trace.doubt(source, RUNS_DOWNLOAD + program, unbounded=True, starts=starts)
         for path, source in self._code:
             if self.is_tainted(path):
                 trace.doubt(source, "it runs a file that the same command writes", unbounded=True)

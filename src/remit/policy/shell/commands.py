@@ -2,13 +2,15 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
+from remit.policy.shell.downloads import ProgramRun, downloads_with, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
@@ -50,9 +52,13 @@ _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false
 class Commands(Notes):
     """Follows commands that are not compound."""
 
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
+    def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
+        super().__init__(trace, symbolic=symbolic)
         self._depth = 0
+        # Files that the redirections of the command that is being followed write.
+        self._opened: list[str] = []
+        # The program with which a substitution in the words of the command downloads something.
+        self.substituted = ""
         # Worlds in which the function or loop that is being followed may be left early.
         self._left: list[World] = []
         # Variables that were set for a program.
@@ -97,10 +103,29 @@ class Commands(Notes):
 
     def simple(self, command: Simple, world: World) -> Outcome:
         """Follow one simple command in one world."""
+        if not command.redirects:
+            return self._simple(command, world)
+        with self._redirecting(world):
+            return self._simple(command, world)
+
+    @contextmanager
+    def _redirecting(self, world: World) -> Iterator[None]:
+        """Note the files to which a command redirects something that it downloads, or reads that was downloaded."""
+        outer, self._opened, downloads = self._opened, [], self.changes.downloads
+        count = downloads.count
+        yield
+        program = downloads.since(count) or (world.stdin.downloaded if world.stdin is not None else "")
+        for path in self._opened if program else ():
+            downloads.add(path, program)
+        self._opened = outer
+
+    def _simple(self, command: Simple, world: World) -> Outcome:
         if command.redirects and not command.words:
             world = world._replace(stdin=Output())
+        count = self.changes.downloads.count
         expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
+        self.substituted = self.changes.downloads.since(count)
         assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
         world = expander.world
         inner = self.redirect(command.redirects, world) if command.redirects else world
@@ -188,11 +213,14 @@ class Commands(Notes):
 
     def _redirected_input(self, redirect: Redirect, world: World) -> Output | None:
         """Note what one redirection touches; return what it lets a program read, or None where it is for writing."""
+        downloads = self.changes.downloads
+        count = downloads.count
         expander = self.expander(world)
         field = expander.single(redirect.word)
         if redirect.operator in ("<<", "<<<"):
             ending = "\n" if redirect.operator == "<<<" else ""
-            return Output(field.text + ending) if field.kind == "exact" else Output()
+            given = Output(field.text + ending) if field.kind == "exact" else Output()
+            return given._replace(downloaded=downloads.since(count))
         if redirect.operator in ("<&", ">&") and _is_descriptor(field):
             return Output() if redirect.operator == "<&" else None
         roles = {"<": ("read",), "<>": ("read", "write")}.get(redirect.operator, ("write",))
@@ -200,7 +228,11 @@ class Commands(Notes):
         for each in fields if len(fields) == 1 else [field]:
             for role in roles:
                 self.file(role, each, world.cwd)
-        return Output() if redirect.operator in _READS else None
+        if redirect.operator not in _READS:
+            self._opened.append(place_of(field, world.cwd))
+            return None
+        program = downloads.program_for_word(field, world.cwd)
+        return Output(downloaded=program, local=field.kind == "exact" and not program)
 
     def command(self, fields: Sequence[Field], world: World, prefix: str = "", *, functions: bool = True) -> Outcome:
         """Judge one command: a function of the script, a builtin, or a program."""
@@ -211,7 +243,7 @@ class Commands(Notes):
         if prefix:
             return self._carried(name, rest, world)
         if name.kind != "exact" or not name.text:
-            self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
+            self.unknown_program(name, world)
         elif _ASSIGNMENT.match(name.text):
             self.trace.doubt(
                 name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
@@ -233,7 +265,7 @@ class Commands(Notes):
             raise ShellUnparsed(TOO_MUCH, "")
         launcher = self.trace.launches.enter(name)
         if name.kind != "exact" or not name.text:
-            self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
+            self.unknown_program(name, world)
         elif name.text in _ALSO_PROGRAMS:
             BUILTINS[name.text](self, world, rest)
         else:
@@ -241,6 +273,13 @@ class Commands(Notes):
         self.trace.launches.leave(launcher)
         self._depth -= 1
         return Outcome((world,), (world,))
+
+    def unknown_program(self, name: Field, world: World) -> None:
+        """Doubt a program whose name is not known; the file may still be one that was downloaded."""
+        program = self.changes.downloads.program_for_word(name, world.cwd) or self.substituted
+        if program:
+            self.changes.run_download(name.source, program, starts=False)
+        self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
 
     def _call(self, name: str, rest: Sequence[Field], world: World) -> Outcome:
         """Follow the body of a function with its arguments."""
@@ -283,6 +322,7 @@ class Commands(Notes):
             self.trace.doubt(
                 name.source, "this program is not known here, so what it touches is not either", unbounded=True
             )
+            self._follow_downloads(base, rest, world, cwd=world.cwd, is_known=False)
             return same
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
@@ -290,6 +330,7 @@ class Commands(Notes):
         patches = base == "git" and verb in ("apply", "am")
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before, outer, self._read = self.changes.snapshot(), self._read, set()
+        outer_wrote, self._wrote = self._wrote, set()
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
         if known.handler:
@@ -301,12 +342,32 @@ class Commands(Notes):
             self._copied(before, world, unpacks=base in _UNPACKERS or base == "git")
         if base == "git" and verb in _GIT_REMOVES and world.cwd is not None:
             self.changes.unsure.add(world.cwd)
+        if self.changes.downloads.count or downloads_with(base):
+            self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
         self._read |= outer
+        self._wrote |= outer_wrote
         if world.cwd is not None and self.changes.may_be_gone(world.cwd):
             # The directory that the script stands in was moved or removed.
             lost = world._replace(cwd=None)
             return Outcome((lost,), (lost,), invocation.output)
         return same._replace(output=invocation.output)
+
+    def _follow_downloads(
+        self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool
+    ) -> None:
+        """Note what a program downloads, and what it makes of what was downloaded."""
+        command = ProgramRun(
+            name,
+            fields,
+            cwd or world.cwd,
+            stdin=world.stdin.downloaded if world.stdin is not None else "",
+            read=self._read if is_known else (),
+            written=self._wrote if is_known else (),
+            is_known=is_known,
+        )
+        program = self.changes.downloads.follow(command)
+        if program:
+            self.changes.run_download(name, program)
 
     def _copied(self, before: tuple[set[str], set[str], set[str]], world: World, *, unpacks: bool) -> None:
         """Forget what a copier or compiler has written, unless it was made from what the script has written."""

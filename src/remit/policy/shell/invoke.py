@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Invocation"]
 
 _UNKNOWN_CONTACT: Final = "?"
+_UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 
@@ -196,8 +197,11 @@ class Invocation:
             # Nothing is connected: an agent's terminal gives nothing. Unless the script changes that.
             self.run.readers.add(program.name)
             return
+        if given.downloaded:
+            self.run.changes.run_download(program.name, given.downloaded, starts=False)
         if given.text is None:
-            self.trace.doubt(program.name, "it runs what it is given, and that is not known", unbounded=True)
+            unread = "it runs a file that nobody here reads" if given.local else _UNREAD_INPUT
+            self.trace.doubt(program.name, unread, unbounded=True)
             return
         run_text(self, program.stdin, Field(given.text, "exact", program.name))
 

@@ -28,12 +28,15 @@ _MAX_STEPS: Final = 1500
 class Notes:
     """Effects of a script beyond those of its single commands."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         self.trace = trace
+        # A directory that is not known has a name of its own, by the word that leads there.
+        self.symbolic = symbolic
         self.changes = Changes()
         self._steps = 0
         # What the program that is being judged reads, and whether it leaves contents alone.
         self._read: set[str] = set()
+        self._wrote: set[str] = set()
         self._keeping = False
         # Standard input was changed for all that follows, and programs that would run what they read there.
         self.stdin_changed = False
@@ -103,8 +106,10 @@ class Notes:
     def _note_file(self, role: str, path: str, source: str) -> None:
         if role != "write":
             self._read.add(path)
-        if role in ("write", "edit") and not self._keeping:
-            self.changes.write(path, anew=role == "write")
+        if role in ("write", "edit"):
+            self._wrote.add(path)
+            if not self._keeping:
+                self.changes.write(path, anew=role == "write")
         if role in ("delete", "move"):
             self.changes.removed.add(path)
         for name, target in self.changes.aliases.items():
@@ -158,6 +163,7 @@ class Notes:
         self.trace.touch("edit", ".", cwd, program.name)
         self.changes.steer(program.control, program.name)
         self.changes.build(cwd, program.name)
+        self.changes.build_download(cwd, program.control, program.name)
 
     def enter(self, cwd: str | None) -> None:
         """Remember a working directory that the script may be in."""

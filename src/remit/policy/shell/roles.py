@@ -59,7 +59,11 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a file of project code that is run; code that comes another way must be text that can be judged."""
     if field.kind == "exact" and field.text in ("-", "/dev/stdin", "/dev/fd/0"):
         invocation.standard_input(invocation.program)
+    elif field.kind in ("below", "pattern") and not field.text.startswith("/dev/"):
+        _note_download(invocation, field)
+        invocation.trace.doubt(field.source, "which file it runs is not known before it runs", unbounded=True)
     elif field.kind != "exact" or field.text.startswith("/dev/"):
+        _note_download(invocation, field)
         invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
     else:
         invocation.trace.launches.runs(field.text)
@@ -70,9 +74,19 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     invocation.run.note_code()
 
 
+def _note_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
+    """Note a word that names code to run, where that was downloaded; `starts` where no other doubt follows."""
+    program = invocation.run.changes.downloads.program_for_word(field, invocation.cwd)
+    if field.text.startswith("/dev/fd") or (field.kind == "unknown" and not program):
+        program = invocation.run.substituted
+    if program:
+        invocation.run.changes.run_download(field.source, program, starts=starts)
+
+
 def run_text(invocation: "Invocation", language: str, field: Field) -> None:
     """Note what a text in a language would do."""
     if field.kind != "exact":
+        _note_download(invocation, field)
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
         arguments = None if invocation.positional is None else tuple(as_value(each) for each in invocation.positional)
@@ -190,6 +204,7 @@ def _test(invocation: "Invocation", form: str, field: Field) -> None:
 def note_package(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a package: a name is plain, a path is code of the project, a URL is contacted."""
     text = field.text.partition("@file:")[2] or field.text
+    _note_download(invocation, field._replace(text=text.removeprefix("file:").partition("[")[0]), starts=True)
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "the package is not known before it runs", unbounded=True)
     elif text.startswith((".", "/", "~", "file:")):

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from remit.errors import ShellUnparsed
+from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import Commands, can_fail
+from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
 from remit.policy.shell.environment import is_steering
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
@@ -72,8 +74,8 @@ def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> No
 class Run(Commands):
     """One walk through a script."""
 
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
+    def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
+        super().__init__(trace, symbolic=symbolic)
         self._guarded = 0
         self._traps: list[tuple[str, Mapping[str, Command], bool]] = []
 
@@ -84,10 +86,29 @@ class Run(Commands):
         try:
             self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}, posix=posix),))
             self._finish()
+            if self.changes.downloads.count and None in self._places:
+                self._find_downloads(text, cwd, posix=posix)
         except ShellUnparsed as error:
             self.trace.unparsed(error.word, error.reason)
+            if posix:
+                self._find_downloads(text, cwd, posix=False)
         except RecursionError:
             self.trace.unparsed("", TOO_MUCH)
+
+    def _find_downloads(self, text: str, cwd: str | None, *, posix: bool) -> None:
+        """Follow the script once more to find downloads that it runs, with names for directories that are not known.
+
+        A text that not every shell reads alike is read as bash reads it. Nothing else is taken over.
+        """
+        if self.symbolic:
+            return
+        files = TextFiles()
+        files.home = self.trace.files.home
+        trace = Trace(files)
+        Run(trace, symbolic=True).judge(text, cwd or UNKNOWN_PLACE, posix=posix)
+        for doubt in trace.doubts:
+            if doubt.reason.startswith(RUNS_DOWNLOAD):
+                self.trace.doubt(doubt.word, doubt.reason, unbounded=True)
 
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
@@ -128,7 +149,12 @@ class Run(Commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
             if not isinstance(command, Simple):
                 staged = tuple(_shared_input(world) for world in staged)
+            count = self.changes.downloads.count
+            source = printed.downloaded if printed is not None else ""
             printed = self.follow_command(command, staged).output
+            source = self.changes.downloads.since(count) or source
+            if source:
+                printed = printed._replace(downloaded=source)
         return Outcome(worlds, worlds, printed or Output())
 
     def follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
@@ -138,8 +164,12 @@ class Run(Commands):
             return Outcome((), ())
         if type(command) is Simple:
             return self._each(worlds, lambda world: self.simple(command, world))
-        outcome = self._followers[type(command)](self, command, worlds)
-        if any(can_fail(redirect) for redirect in getattr(command, "redirects", ())):
+        redirects: Sequence[Redirect] = getattr(command, "redirects", ())
+        if not redirects:
+            return self._followers[type(command)](self, command, worlds)
+        with self._redirecting(worlds[0]):
+            outcome = self._followers[type(command)](self, command, worlds)
+        if any(can_fail(redirect) for redirect in redirects):
             # A redirection that fails keeps the command from running.
             outcome = Outcome(outcome.succeeded, merged(outcome.failed, worlds))
         return outcome

@@ -84,6 +84,10 @@ class Output(NamedTuple):
     cwd: str | None = None
     # Which paths they are, as an effect says it.
     picks: str = "**"
+    # The program that it was downloaded with, where it was.
+    downloaded: str = ""
+    # It is a file that was there before the script, or that the script has not downloaded.
+    local: bool = False
 
 
 class World(NamedTuple):
