@@ -27,7 +27,7 @@ MAX_TARGET: Final = 2048
 # From harmless to grave: a receipt names the gravest, a judge looks at all.
 SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
 
-Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate"]
+Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate", "export"]
 
 
 class Annotations(NamedTuple):

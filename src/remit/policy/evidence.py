@@ -24,7 +24,7 @@ _MAX_DESCRIPTION: Final = 512
 _MAX_REMEDY: Final = 1024
 _SAID: Final = {
     "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
-    "setenv": "sets", "escalate": "acts as",
+    "setenv": "sets", "escalate": "acts as", "export": "exports credentials with",
 }  # fmt: skip
 
 

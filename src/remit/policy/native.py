@@ -30,7 +30,7 @@ _NAME: Final = "native"
 _PERMITTED: Final = Finding(_NAME, "", "the passport allows it")
 _VERBS: Final = {
     "read": "read", "write": "write", "delete": "delete", "contact": "contact", "send": "send to", "escalate": "act as",
-    "run": "run", "setenv": "set",
+    "run": "run", "setenv": "set", "export": "export credentials with",
 }  # fmt: skip
 _SHOWN: Final = 300
 _MAX_ADDED: Final = 32
@@ -162,10 +162,14 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
+    exports = [effect for effect in action.effects if effect.verb == "export" and not covers(scope, effect)]
+    if exports:
+        # Named before any doubt: most of these programs are not known beyond what they export.
+        yield _outside(exports)
     for doubt in action.doubts:
         if doubt.code == "shell_unparsed" or not scope.everything:
             yield _doubted(doubt)
-    outside = [effect for effect in action.effects if not covers(scope, effect)]
+    outside = [effect for effect in action.effects if effect.verb != "export" and not covers(scope, effect)]
     if outside:
         yield _outside(outside)
 

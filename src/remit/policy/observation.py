@@ -75,7 +75,6 @@ class _Tables(NamedTuple):
     public: re.Pattern[str]
     raising: re.Pattern[str]
     formatting: re.Pattern[str]
-    printing: re.Pattern[str]
     running: re.Pattern[str]
     secret_words: re.Pattern[str]
     secret_files: re.Pattern[str]
@@ -97,7 +96,6 @@ def _tables() -> _Tables:
         public=_compiled(".*/", stores["public"], below),
         raising=_compiled(any_directory, given["privileges"]["programs"], ""),
         formatting=_compiled(any_directory, given["devices"]["programs"], ""),
-        printing=_compiled(any_directory, stores["programs"], ""),
         running=_compiled("", given["downloads"]["runs"], ""),
         secret_words=_compiled("(?:.* )?", secrets["words"], "(?: .*)?"),
         secret_files=_compiled(any_directory, secrets["files"], ""),
@@ -129,10 +127,8 @@ def _dangers(action: Action, home: str | None) -> Iterator[str]:
 
 def _why(effect: Effect, action: Action, home: str | None) -> str:
     """Return why one effect is dangerous, or nothing."""
-    if effect.verb == "read":
-        return "which is a credential store" if _is_store(effect.resource) else ""
     if effect.verb not in _CHANGES:
-        return ""
+        return _why_secret(effect)
     path, tables = effect.resource, _tables()
     if path == "/":
         return "which is the root of everything"
@@ -142,6 +138,13 @@ def _why(effect: Effect, action: Action, home: str | None) -> str:
     if is_whole and (effect.verb == "delete" or _is_changed(effect, action)):
         return "which is a home or holds what many need"
     return ""
+
+
+def _why_secret(effect: Effect) -> str:
+    """Return why an effect that changes nothing is secret access, or nothing."""
+    if effect.verb == "export":
+        return "which opens a credential store"
+    return "which is a credential store" if effect.verb == "read" and _is_store(effect.resource) else ""
 
 
 def _holds(path: str, home: str | None) -> bool:
@@ -177,8 +180,6 @@ def _programs(action: Action) -> Iterator[str]:
             yield f"it runs {name[:_SHOWN]}, which raises privileges"
         if tables.formatting.fullmatch(name):
             yield f"it runs {name[:_SHOWN]}, which writes over a device"
-        if tables.printing.fullmatch(name):
-            yield f"it runs {name[:_SHOWN]}, which opens a credential store"
 
 
 def _downloads(action: Action) -> Iterator[str]:

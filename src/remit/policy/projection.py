@@ -217,7 +217,7 @@ class _Reading:
         entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
         ranked = sorted(effects, key=lambda effect: effect.source in entered)
         wanted = self.tool.target if self.tool else ""
-        for verb in ("", "send", "delete", "write", "contact", "read", "run"):
+        for verb in ("", "send", "delete", "write", "contact", "export", "read", "run"):
             for effect in ranked:
                 if effect.source == wanted if not verb else effect.verb == verb:
                     return effect.resource

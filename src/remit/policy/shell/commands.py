@@ -10,6 +10,7 @@ from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
+from remit.policy.shell.credentials import exports_credentials
 from remit.policy.shell.downloads import ProgramRun, downloads_with, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
@@ -306,6 +307,8 @@ class Commands(Notes):
     def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
         launches = self.trace.launches
         launches.start(name.text, rest, world.cwd, self.trace.files)
+        if exported := exports_credentials(name.text.rpartition("/")[2], rest):
+            self.trace.add(Effect("export", exported, name.source))
         outcome = self._judged(name, rest, world)
         launches.end()
         return outcome
