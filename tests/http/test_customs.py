@@ -30,16 +30,23 @@ def asked(world: World, method: str = "POST", path: str = "/say", **headers: Any
 @pytest.mark.parametrize(
     ("first", "second", "bearer", "shown"),
     [
-        (b"1", b"2", b"Bearer 3", "1"), (b"", b"2", b"Bearer 3", "2"), (None, b"2", b"Bearer 3", "2"),
-        (None, None, b"Bearer 3", "3"), (b" ", None, b"Bearer 3", "3"), (None, None, b"3", ""),
+        (b"1", b"2", b"Bearer 3", "1"), (b"", b"2", b"Bearer 3", ""), (None, b"2", b"Bearer 3", "2"),
+        (None, None, b"Bearer 3", "3"), (b" ", None, b"Bearer 3", ""), (None, None, b"3", ""),
         (b" 1 ", None, None, "1"), (b"Bearer 1", None, None, "Bearer 1"),
     ],
 )  # fmt: skip
-def test_of_several_tokens_the_first_counts(
+def test_of_several_places_the_first_that_is_present_decides(
     first: bytes | None, second: bytes | None, bearer: bytes | None, shown: str
 ) -> None:
     headers = {b"x-first": first, b"x-second": second, b"authorization": bearer}
     assert VISITED.shown({name: value for name, value in headers.items() if value is not None}, {}).token == shown
+
+
+@pytest.mark.parametrize("header", [b"x-first", b"x-second", b"authorization"])
+@pytest.mark.parametrize("value", [b"", b"Basic x", b"Bearer x"])
+def test_where_a_header_is_present_neither_the_query_nor_a_cookie_counts(header: bytes, value: bytes) -> None:
+    shown = VISITED.shown({header: value, b"cookie": b"crumb=2"}, {"token": "3"})
+    assert (shown.query, shown.cookie) == ("", "")
 
 
 def test_a_header_of_another_service_brings_no_token() -> None:

@@ -14,18 +14,19 @@ FIREFOX = b"moz-extension://0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
     "origin",
     [
         CHROME, FIREFOX, b"http://127.0.0.1", b"http://127.0.0.1:8765", b"http://localhost", b"http://localhost:1",
-        b"http://[::1]", b"http://[::1]:65535",
+        b"http://[::1]", b"http://[::1]:65535", b"http://127.1.2.3", b"http://127.255.255.255:1",
     ],
 )  # fmt: skip
-def test_extensions_and_pages_of_this_machine_are_allowed(origin: bytes) -> None:
+def test_extensions_and_loopback_pages_over_http_are_allowed(origin: bytes) -> None:
     assert is_local_origin(origin)
 
 
 @pytest.mark.parametrize(
     "origin",
     [
-        b"", b"null", b"*", b"http://", b"https://127.0.0.1", b"https://localhost:8765", b"https://evil.example",
-        b"http://evil.example", b"http://127.0.0.1.evil.example", b"http://localhost.evil.example", b"http://127.0.0.2",
+        b"", b"null", b"*", b"http://", b"https://127.0.0.1", b"https://localhost", b"https://localhost:8765",
+        b"https://127.1.2.3", b"https://evil.example", b"http://128.0.0.1", b"http://127.0.0.256", b"http://127.0.0.01",
+        b"http://evil.example", b"http://127.0.0.1.evil.example", b"http://localhost.evil.example", b"http://127.1",
         b"http://localhost.", b"http://LOCALHOST", b"HTTP://localhost", b"http://0.0.0.0", b"http://2130706433",
         b"http://[::2]", b"http://::1", b"http://[::ffff:127.0.0.1]", b"http://user@localhost", b"http://localhost@evil",
         b"http://localhost/", b"http://localhost:8765/", b"http://localhost?x", b"http://localhost#", b"//localhost",

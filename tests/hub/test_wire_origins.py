@@ -19,6 +19,8 @@ ALLOWED = (
     "http://localhost:3000",
     "http://[::1]",
     "http://[::1]:65535",
+    "http://127.1.2.3",
+    "http://127.255.255.255:3000",
 )
 FOREIGN = (
     "null",
@@ -38,7 +40,9 @@ FOREIGN = (
     "http://localhost:",
     "http://localhost:0",
     "http://localhost:65536",
-    "http://127.0.0.2",
+    "https://127.1.2.3",
+    "http://127.1",
+    "http://128.0.0.1",
     "http://2130706433",
     "http://[::ffff:127.0.0.1]",
     "chrome-extension://",

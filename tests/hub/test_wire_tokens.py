@@ -162,6 +162,33 @@ def test_a_token_opens_nothing_in_other_places(hub: Hub) -> None:
         }
 
 
+def test_of_the_places_of_a_token_the_first_present_decides(hub: Hub) -> None:
+    right, wrong = hub.token, "wrong"
+    places: list[dict[str, str]] = [
+        {"x_service_hub_token": "$"}, {"x_ardur_hub_token": "$"}, {"authorization": "Bearer $"}, {"query": "$"}
+    ]  # fmt: skip
+
+    def asked(tokens: list[str | None]) -> int:
+        given = [(place, token) for place, token in zip(places, tokens, strict=True) if token is not None]
+        headers = {name: form.replace("$", token) for place, token in given for name, form in place.items()}
+        query = headers.pop("query", None)
+        path = "/dashboard" if query is None else f"/dashboard?token={query}"
+        return hub.ask("GET", path, None, certificate=None, **headers).status
+
+    for first in range(4):
+        for later in range(first + 1, 4):
+            deciding = [wrong if place == first else right if place == later else None for place in range(4)]
+            assert asked(deciding) in REFUSED, deciding
+            assert asked([{right: wrong, wrong: right}.get(token or "") for token in deciding]) == 200
+
+
+def test_a_header_that_is_present_but_empty_decides_too(hub: Hub, cookie: str) -> None:
+    for empty in ({"x_service_hub_token": ""}, {"x_ardur_hub_token": ""}, {"authorization": ""}):
+        assert hub.ask("GET", f"/dashboard?token={hub.token}", None, certificate=None, **empty).status in REFUSED
+        given: dict[str, str] = {**empty, "cookie": cookie}
+        assert hub.ask("GET", "/dashboard/overview", None, certificate=None, **given).status in REFUSED
+
+
 def test_two_tokens_in_one_header_open_nothing_even_if_both_are_right(hub: Hub) -> None:
     twice = f"{hub.token}\r\nx-service-hub-token: {hub.token}"
     assert hub.ask("GET", "/v1/status", x_service_hub_token=twice).status in REFUSED

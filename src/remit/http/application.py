@@ -30,6 +30,7 @@ from remit.errors import (
 )
 from remit.http.customs import Customs
 from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page, gather
+from remit.http.hosts import is_loopback_host
 from remit.http.outlet import Outlet
 from remit.http.query import parse_query
 from remit.http.routes import Ask, Found, Plain, Route, Router, Streamed
@@ -91,7 +92,7 @@ class Application:
         telemetry: Telemetry,
         customs: Customs = _CUSTOMS,
     ) -> None:
-        """Serve `routes` under the names in `hosts`."""
+        """Serve `routes` under loopback names, and under those in `hosts`."""
         self._router = Router(routes)
         self._hosts = hosts
         self.doors = doors
@@ -157,7 +158,8 @@ class Application:
         return reply
 
     def _check_host(self, sent: Sent) -> None:
-        if sent.get(b"host", b"").lower() not in self._hosts:
+        host = sent.get(b"host", b"").lower()
+        if host not in self._hosts and not is_loopback_host(host):
             raise HostRefused("this Host is not served here")
 
     def _sought(self, scope: _Scope) -> tuple[Found | None, AccessError]:

@@ -33,12 +33,18 @@ class Customs(NamedTuple):
     takes_any_type: bool = False
 
     def shown(self, sent: Sent, query: Mapping[str, str]) -> Shown:
-        """Return what a request shows at a door. Of several tokens in headers, the first counts."""
-        token = ""
+        """Return the credentials of a request.
+
+        The first place that is present decides, even if what stands there is wrong or empty: each token header in
+        turn, then `Authorization`, then the query, then the cookie.
+        """
         for name in self.token_headers:
-            token = token or sent.get(name, b"").decode("latin-1").strip()
+            if name in sent:
+                return Shown(sent[name].decode("latin-1").strip())
+        if b"authorization" in sent:
+            return Shown(bearer(sent))
         return Shown(
-            token or bearer(sent),
+            "",
             query.get(_QUERY_TOKEN, ""),
             cookie(sent, self.cookie) if self.cookie and is_of_our_site(sent) else "",
         )

@@ -1,7 +1,7 @@
-"""Which `Host` is ours. A page of another name that was pointed at our address must get nothing.
+"""Which values of `Host` are served. A page of another name that resolves to our address (DNS rebinding) gets nothing.
 
-Keeps this invariant: names are compared whole, byte for byte but for the case of letters, against a fixed list.
-Nothing is resolved, trimmed or guessed.
+Invariant: a value is compared whole, apart from the case of letters. It is a loopback name with any port or none, or it
+is in a fixed list of configured names. Nothing is resolved, trimmed or guessed.
 """
 
 import re
@@ -11,9 +11,21 @@ from typing import Final
 
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["allowed_hosts", "host_name", "is_loopback", "is_wildcard", "url_host"]
+__all__ = [
+    "LOOPBACK_AUTHORITY",
+    "allowed_hosts",
+    "host_name",
+    "is_loopback",
+    "is_loopback_host",
+    "is_wildcard",
+    "url_host",
+]
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_PORT: Final = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+# 127.0.0.0/8, `::1` and `localhost`, each in the one spelling that browsers send, with any port or none.
+LOOPBACK_AUTHORITY: Final = rf"(?:localhost|127(?:\.{_OCTET}){{3}}|\[::1\])(?::{_PORT})?"
+_LOOPBACK: Final = re.compile(LOOPBACK_AUTHORITY.encode("ascii"))
 _DEFAULT_PORTS: Final = (80, 443)
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
@@ -40,15 +52,24 @@ def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def is_loopback_host(value: bytes) -> bool:
+    """Tell whether a `Host`, in lower case, names this machine: a loopback name with any port or none.
+
+    No page of another name can send one, and a tunnel or a container may map our port to another.
+    """
+    return _LOOPBACK.fullmatch(value) is not None
+
+
 def allowed_hosts(host: str, port: int, added: Iterable[str] = ()) -> frozenset[bytes]:
-    """Return the values of `Host` that are ours: of where we are bound, and those that were added.
+    """Return the values of `Host` that are served besides loopback names: the bound address, and configured names.
 
     A name that is added without a port is taken with ours, with that of its scheme, and without one.
     """
-    names = set(_LOOPBACK) if is_loopback(host) or is_wildcard(host) else {url_host(host)}
-    ours = {f"{name}:{port}" for name in names}
-    if port in _DEFAULT_PORTS:
-        ours |= names
+    ours = set[str]()
+    if not is_loopback(host) and not is_wildcard(host):
+        ours.add(f"{url_host(host)}:{port}")
+        if port in _DEFAULT_PORTS:
+            ours.add(url_host(host))
     for value in added:
         name, given = _split(value)
         ours |= {f"{name}:{given}"} if given else {name, *(f"{name}:{other}" for other in (port, *_DEFAULT_PORTS))}
