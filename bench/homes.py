@@ -4,6 +4,7 @@ A home of the proxy has sessions that may read a file often; one of the Hub has 
 """
 
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -81,7 +82,9 @@ def new_hub_home(root: Path) -> Home:
         session_id = service.governor.run(begin).session.id
     with open_home(folder) as home:
         headers = {"X-Service-Hub-Token": ensure_token(home, "hub")}
-    observe = structs.replace(report_of(shape(ObserveRequest, REPORT)).observe, session_id=session_id)
+    observe = structs.replace(
+        report_of(shape(ObserveRequest, REPORT), time.time_ns() // 1_000_000).observe, session_id=session_id
+    )
     return Home(folder, (_text(REPORT),), headers, observe)
 
 

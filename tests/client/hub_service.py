@@ -95,8 +95,7 @@ def _tool(body: Mapping[str, Any]) -> str:
 
 
 def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {name: value for name, value in body["event"].items() if value is not None}
-    return facts | ({"action_class": facts["action_class"].strip().lower()} if "action_class" in facts else {})
+    return {name: value for name, value in body["event"].items() if value is not None}
 
 
 def _policy(verdict: Any, arguments: dict[str, Any]) -> PolicyAnswer:

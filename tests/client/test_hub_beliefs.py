@@ -29,7 +29,7 @@ def port(desk: HubDesk) -> Iterator[int]:
 
 FULL = Event(
     kind="page",
-    action_class=" Send",
+    action_class="send",
     target="https://example.com/",
     content_digest="sha-256:" + "0" * 64,
     capture_mode="dom",

@@ -38,7 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 AGREED = Consent(visible_text=True)
 EVENTS = {
     "nothing": Event(),
-    "page": Event(kind="page", action_class=" READ ", target="https://example.com/?q=é", content_digest=DIGEST),
+    "page": Event(kind="page", action_class="read", target="https://example.com/?q=é", content_digest=DIGEST),
     "command": Event(command=("pytest", "-q"), exit_code=0, stdout_digest=DIGEST.upper().replace("SHA", "sha")),
     "line": Event(command="true; false", exit_code=1, stderr_digest=DIGEST, observed_at="2026-01-01T00:00:00Z"),
     "no command": Event(command="", capture_mode=""),

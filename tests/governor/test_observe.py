@@ -3,9 +3,12 @@
 import base64
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, SessionNotFound
+from remit.governor.clock import timestamp
 from remit.governor.evaluate import Evaluate
 from remit.governor.observe import Consider, Observe, SourceType, parse_digest
 from remit.governor.sessions import End
@@ -120,3 +123,59 @@ def test_considering_takes_the_state_of_the_session_into_account(service: Servic
 def test_considering_for_nobody_finds_nobody(service: Service) -> None:
     with pytest.raises(SessionNotFound):
         service.run(Consider(Evaluate("pass:nobody", ALLOWED)))
+
+
+# Times
+
+
+def test_the_timestamp_of_an_event_is_when_it_was_observed(service: Service, name: str) -> None:
+    observed = service.clock.wall_ms - 60_000
+    claims = service.run(Observe(name, "browser", SEEN, observed_ms=observed)).receipt.claims
+    assert (claims.timestamp, claims.iat) == (timestamp(observed), service.clock.wall_ms // 1000)
+
+
+def test_a_timestamp_is_never_after_now(service: Service, name: str) -> None:
+    claims = service.run(Observe(name, "browser", SEEN, observed_ms=service.clock.wall_ms + 1000)).receipt.claims
+    assert claims.timestamp == timestamp(service.clock.wall_ms)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_timestamp_is_never_before_that_of_the_receipt_before_it(service: Service, name: str, forgets: bool) -> None:
+    """Whether this process has made that receipt, or reads it."""
+    service.clock.wall_ms += 900  # so that the second it was issued in begins before the moment it is about
+    first = service.run(Observe(name, "browser", SEEN, observed_ms=service.clock.wall_ms - 1)).receipt.claims
+    service.clock.pass_s(30)
+    if forgets:
+        service.restart()
+    second = service.run(Observe(name, "browser", SEEN, observed_ms=service.clock.wall_ms - 30_100)).receipt.claims
+    third = service.run(Observe(name, "browser", SEEN, observed_ms=service.clock.wall_ms - 5_000)).receipt.claims
+    assert second.timestamp == first.timestamp
+    assert third.timestamp == timestamp(service.clock.wall_ms - 5_000)
+
+
+def test_an_event_among_calls_is_not_dated_before_the_call_before_it(service: Service, name: str) -> None:
+    called = service.call(name, FORBIDDEN).receipt.claims
+    service.clock.pass_s(5)
+    claims = service.run(Observe(name, "browser", SEEN, observed_ms=service.clock.wall_ms - 60_000)).receipt.claims
+    assert claims.timestamp == called.timestamp
+
+
+@given(offsets=st.lists(st.one_of(st.none(), st.integers(-100_000, 100_000)), max_size=12), steps=st.data())
+@settings(max_examples=25, deadline=None)
+def test_timestamps_never_run_backwards_within_a_chain(offsets: list[int | None], steps: st.DataObject) -> None:
+    with Service() as service:
+        name = service.start(allowed_tools=TOOLS, resource_scope=("**",), max_tool_calls=50).session.id
+        for offset in offsets:
+            service.clock.pass_s(steps.draw(st.integers(0, 2500)) / 1000)
+            observed = None if offset is None else service.clock.wall_ms + offset
+            service.run(Observe(name, "browser", SEEN, observed_ms=observed))
+        moments = [claims.timestamp for claims in service.claims(name)]
+        assert moments == sorted(moments)
+        assert service.attest(name).fault is None
+
+
+def test_the_time_of_an_event_does_not_tell_requests_under_one_key_apart(service: Service, name: str) -> None:
+    """What identifies a request is the event itself, which holds the time as it was given."""
+    first = service.run(Observe(name, "browser", SEEN, "key"))
+    again = service.run(Observe(name, "browser", SEEN, "key", measured={}, observed_ms=1))
+    assert again.receipt.token == first.receipt.token

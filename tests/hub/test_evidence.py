@@ -1,20 +1,26 @@
 """From what adapters send to what is judged and what is shown: text goes one way, its digest the other."""
 
+import base64
 import hashlib
-from typing import Any
+import re
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import json
+from msgspec import json, to_builtins
 
-from remit.claims.shapes import shape
+from remit.claims.canonical import canonicalize
+from remit.claims.receipt import ActionClass
+from remit.claims.shapes import COUNTER_NAME, SideEffectClass, shape
 from remit.errors import FieldInvalid
 from remit.governor.observe import Report
-from remit.hub.evidence import MAX_ACTIONS, OBSERVATION_TOOLS, report_of, reporter_of
+from remit.hub.evidence import MAX_ACTIONS, MAX_MEASURED_MESSAGES, OBSERVATION_TOOLS, report_of, reporter_of
 from remit.messages.hub import MAX_EXCERPT, ObserveRequest, StartRequest
 
 CONSENT = {"visible_text": True}
+# 2026-01-02T03:04:05Z
+NOW_MS = 1_767_323_045_000
 SECRET = "the text that a person has seen"
 
 
@@ -27,7 +33,17 @@ def request(event: dict[str, Any], **members: Any) -> ObserveRequest:
 
 
 def report(event: dict[str, Any], **members: Any) -> Report:
-    return report_of(request(event, **members))
+    return report_of(request(event, **members), NOW_MS)
+
+
+def measured(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the measurements of an event as JSON, with each digest as events write it."""
+    told: dict[str, Any] = to_builtins(report(event).observe.measured)
+    for one in told.values():
+        if "digest" in one:
+            raw = base64.urlsafe_b64decode(one["digest"]["value"] + "=")
+            one["digest"] = f"{one['digest']['alg']}:{raw.hex()}"
+    return told
 
 
 def key_of(**members: Any) -> str:
@@ -39,6 +55,8 @@ TEXTS: list[dict[str, Any]] = [
     {"text_excerpt": SECRET},
     {"text_excerpt": SECRET, "text_snapshot_included": True},
     {"messages": [{"role": "user", "text_excerpt": SECRET}]},
+    {"stdout": SECRET},
+    {"stderr": SECRET},
 ]
 
 
@@ -171,10 +189,116 @@ def test_a_command_is_judged_as_it_was_sent(command: Any) -> None:
     assert report({"command": command, "exit_code": 0}).observe.event == {"command": command, "exit_code": 0}
 
 
-@pytest.mark.parametrize("said", ["send", " send", "SEND\t"])
-def test_what_was_done_is_known_however_it_is_spelt(said: str) -> None:
-    observe = report({"action_class": said}).observe
-    assert (observe.event["action_class"], observe.seen.marks) == ("send", ("send",))
+@pytest.mark.parametrize("said", get_args(ActionClass))
+def test_each_value_of_action_class_is_taken_as_it_is(said: str) -> None:
+    assert report({"action_class": said}).observe.event["action_class"] == said
+
+
+@pytest.mark.parametrize(
+    ("members", "place", "allowed"),
+    [
+        ({"event": {"action_class": "bogus"}}, "$.event.action_class", get_args(ActionClass)),
+        ({"event": {"action_class": "Send"}}, "$.event.action_class", get_args(ActionClass)),
+        ({"event": {"action_class": ""}}, "$.event.action_class", get_args(ActionClass)),
+        ({"source": {"type": "phone"}}, "$.source.type", ("browser", "desktop", "cli")),
+        (
+            {"mission": {"allowed_side_effect_classes": ["none", "everything"]}},
+            "$.mission.allowed_side_effect_classes[1]",
+            get_args(SideEffectClass),
+        ),
+    ],
+)
+def test_an_unknown_value_of_an_enumeration_is_refused_naming_those_allowed(
+    members: dict[str, Any], place: str, allowed: tuple[str, ...]
+) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        shape(ObserveRequest, {"source": {"type": "cli"}, "event": {}, **members})
+    assert (caught.value.place, caught.value.problem) == (place, f"must be one of {', '.join(sorted(allowed))}")
+
+
+# Digests
+
+
+def test_every_text_that_is_sent_has_its_digest_among_the_measurements() -> None:
+    texts = {name: f"the {name}" for name in ("text_snapshot", "text_excerpt", "stdout", "stderr")}
+    messages = [{"role": "user", "text_excerpt": "first"}, {"role": "tool"}, {"text_excerpt": "third"}]
+    told = measured({**texts, "messages": messages, "consent": CONSENT})
+    assert {name: one["digest"] for name, one in told.items()} == {
+        **{f"remit.event.{name}": digest(text) for name, text in texts.items()},
+        "remit.event.messages.0.text_excerpt": digest("first"),
+        "remit.event.messages.2.text_excerpt": digest("third"),
+    }
+    assert {one["status"] for one in told.values()} == {"success"}
+
+
+def test_digests_that_a_caller_gives_are_recorded_as_given() -> None:
+    given = {"stdout_digest": digest("o"), "stderr_digest": digest("e")}
+    messages = [{"text_digest": digest("whole"), "text_excerpt": "part"}]
+    told = measured({**given, "messages": messages, "consent": CONSENT})
+    assert {name: (one["digest"], one["status"]) for name, one in told.items()} == {
+        "remit.event.stdout_digest": (digest("o"), "not-run"),
+        "remit.event.stderr_digest": (digest("e"), "not-run"),
+        "remit.event.messages.0.text_excerpt": (digest("part"), "success"),
+        "remit.event.messages.0.text_digest": (digest("whole"), "not-run"),
+    }
+
+
+@pytest.mark.parametrize("count", [MAX_MEASURED_MESSAGES, MAX_MEASURED_MESSAGES + 1, 1000])
+def test_beyond_a_bound_messages_have_one_digest_over_the_list_of_theirs(count: int) -> None:
+    messages = [{"role": "user", "text_excerpt": f"message {number}"} for number in range(count)]
+    told = measured({"messages": messages, "consent": CONSENT})
+    if count <= MAX_MEASURED_MESSAGES:
+        assert len(told) == count
+        return
+    listed = [{"text_excerpt": digest(f"message {number}")} for number in range(count)]
+    assert {name: one["digest"] for name, one in told.items()} == {
+        "remit.event.messages": digest(canonicalize(listed).decode())
+    }
+
+
+def test_an_event_without_text_digests_and_time_measures_nothing() -> None:
+    assert measured({"kind": "page", "text_snapshot": "", "messages": [{"role": "user"}]}) == {}
+
+
+@given(
+    st.lists(st.sampled_from(["text_snapshot", "text_excerpt", "stdout", "stderr"]), unique=True), st.integers(0, 40)
+)
+def test_names_of_measurements_are_those_that_a_receipt_may_have(names: list[str], count: int) -> None:
+    messages = [{"text_excerpt": "x", "text_digest": digest("y")}] * count
+    told = measured({**dict.fromkeys(names, "x"), "messages": messages, "consent": CONSENT})
+    assert all(re.fullmatch(COUNTER_NAME, name) for name in told)
+    assert len(told) <= 4 + 2 * MAX_MEASURED_MESSAGES
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("given", "at_ms"),
+    [
+        ("2026-01-02T03:04:05Z", NOW_MS), ("2026-01-02T05:04:05.250+02:00", NOW_MS + 250),
+        ("2026-01-02t03:04:04.9999z", NOW_MS - 1), ("2026-01-02T03:09:05Z", NOW_MS + 300_000),
+        ("2020-01-01T00:00:00Z", 1_577_836_800_000), ("2024-12-31T23:59:60Z", 1_735_689_600_000),
+    ],
+)  # fmt: skip
+def test_the_time_of_an_event_is_the_one_given_and_stands_among_the_measurements(given: str, at_ms: int) -> None:
+    observe = report({"observed_at": given}).observe
+    assert observe.observed_ms == at_ms
+    assert observe.measured["remit.event.observed_at"].collected_at == given
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "2026-01-02T03:09:05.001Z", "2027-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2019-12-31T23:59:59.999Z",
+        "1970-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59",
+        "2025-06-01T12:00:60Z", "yesterday", "2026-01-02", "2026-01-02T03:04:05", f"2026-01-02T03:04:05.{'1' * 60}Z",
+    ],
+)  # fmt: skip
+def test_a_time_in_the_future_or_before_2020_is_refused_naming_the_field(given: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        report({"observed_at": given})
+    assert caught.value.place == "$.event.observed_at"
 
 
 @pytest.mark.parametrize("event", [{"command": "x --token=SEKRET"}, {"target": "https://u:SEKRET@h.example/?k=SEKRET"}])

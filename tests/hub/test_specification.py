@@ -3,12 +3,13 @@
 What the specification leaves open is in `test_contract.py`; how it is defended is in `test_wire_*.py`.
 """
 
+import base64
 import hashlib
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,61 @@ def test_observe_produces_a_receipt_per_accepted_event(hub: Hub) -> None:
     before = receipts_in(hub)
     ids = {hub.observe("counted", kind)["receipt_id"] for kind in KINDS for _ in range(2)}
     assert (len(ids), receipts_in(hub) - before) == (6, 6)
+
+
+def _measured(hub: Hub, answer: dict[str, Any]) -> dict[str, Any]:
+    measurements: dict[str, Any] = receipt_claims(hub, answer["receipt"]["jwt"])["measurements"]
+    return measurements
+
+
+def test_receipts_carry_digests_of_text_and_never_the_text(hub: Hub) -> None:
+    texts = {name: f"seen in {name}" for name in ("text_snapshot", "text_excerpt", "stdout", "stderr")}
+    said = {"role": "user", "text_excerpt": "seen in a message"}
+    consent = {"visible_text": True}
+    answer = hub.observe("digests of text", "cli", **texts, messages=[said], consent=consent, stdout_digest=DIGEST)
+    expected = {f"remit.event.{name}": hashlib.sha256(text.encode()).digest() for name, text in texts.items()}
+    expected["remit.event.messages.0.text_excerpt"] = hashlib.sha256(b"seen in a message").digest()
+    expected["remit.event.stdout_digest"] = bytes.fromhex(DIGEST.partition(":")[2])
+    measured = _measured(hub, answer)
+    found = {name: base64.urlsafe_b64decode(measured[name]["digest"]["value"] + "=") for name in expected}
+    assert found == expected
+    assert "seen in" not in json.dumps(receipt_claims(hub, answer["receipt"]["jwt"]))
+
+
+def test_timestamp_is_when_the_step_was_observed(hub: Hub) -> None:
+    given = "2026-01-02T05:04:05.678+02:00"
+    answer = hub.observe("when observed", observed_at=given)
+    assert answer["receipt"]["timestamp"] == "2026-01-02T03:04:05.678Z"
+    assert _measured(hub, answer)["remit.event.observed_at"]["collected_at"] == given
+    earlier = hub.observe("when observed", observed_at="2025-01-01T00:00:00Z")["receipt"]["timestamp"]
+    assert earlier == "2026-01-02T03:04:05.678Z"
+    ahead = datetime.now(UTC) + timedelta(minutes=4)
+    assert hub.observe("when observed", observed_at=ahead.isoformat())["receipt"]["timestamp"] < ahead.isoformat()
+
+
+@pytest.mark.parametrize("given", ["2019-12-31T23:59:59Z", "9999-01-01T00:00:00Z", "ahead"])
+def test_a_time_before_2020_or_more_than_5_minutes_ahead_is_400(hub: Hub, given: str) -> None:
+    ahead = (datetime.now(UTC) + timedelta(minutes=6)).isoformat()
+    report = event("absurd times", observed_at=ahead if given == "ahead" else given)
+    for path in ("/v1/events/observe", "/v1/policy/check"):
+        answer = hub.post(path, report)
+        assert error_of(answer) == "400 bad_request"
+        assert "$.event.observed_at" in answer.json["error"]
+
+
+def test_a_chain_with_observed_times_verifies(hub: Hub) -> None:
+    moments = ("2026-01-02T03:04:05Z", "2025-01-02T03:04:05Z", None, "2026-03-02T03:04:05Z")
+    (session,) = {hub.observe("verified times", observed_at=moment)["ardur_session_id"] for moment in moments}
+    assert hub.attest(session)["claims"]["chain_verified"] is True
+    assert command("ledger", "check", "--home", str(hub.home)).returncode == 0
+
+
+def test_an_unknown_action_class_is_400_naming_those_allowed(hub: Hub) -> None:
+    for path in ("/v1/events/observe", "/v1/policy/check"):
+        answer = hub.post(path, event("enumerated", action_class="bogus"))
+        assert error_of(answer) == "400 bad_request"
+        assert answer.json["error"].startswith("$.event.action_class: must be one of ")
+        assert all(value in answer.json["error"] for value in ("search", "read", "write", "send", "observe"))
 
 
 # Errors; those of the state are in test_state.py, and what clients say of a Hub that is not there with the client

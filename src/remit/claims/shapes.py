@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, inspect
 
 from remit.claims.strictjson import MAX_INTEGER
 from remit.errors import FieldInvalid, InputError
@@ -113,7 +113,7 @@ def shape(kind: type[_Kind], value: object, choose: Choose | None = None) -> _Ki
     try:
         return msgspec.convert(value, kind, dec_hook=choose)
     except msgspec.ValidationError as error:
-        raise _field_invalid(error) from None
+        raise _field_invalid(error, kind) from None
     except (UnicodeEncodeError, RecursionError):
         raise FieldInvalid("holds half a character, or is nested too deep") from None
 
@@ -129,7 +129,7 @@ def build_reader(kind: type[_Kind], choose: Choose | None = None) -> Callable[[b
         try:
             return decoder.decode(payload)
         except msgspec.ValidationError as error:
-            raise _field_invalid(error) from None
+            raise _field_invalid(error, kind) from None
         except msgspec.DecodeError:
             raise FieldInvalid("a value has no JSON form") from None
 
@@ -150,17 +150,51 @@ _PLACED: Final = re.compile(
     r"(?P<problem>.*) - at (?:`key` in )?`(?P<place>\$[\w.\[\]#]{0,100})`\Z", re.DOTALL | re.ASCII
 )
 _PATTERN: Final = "Expected `str` matching regex"
+_ENUMERATION: Final = "Invalid enum value"
+_PATH_PART: Final = re.compile(r"\.(\w+)|\[[\w.]*\]", re.ASCII)
 _SHOWN_LENGTH: Final = 120
 
 
-def _field_invalid(error: msgspec.ValidationError) -> FieldInvalid:
+def _field_invalid(error: msgspec.ValidationError, kind: type) -> FieldInvalid:
     placed = _PLACED.match(str(error))
     problem, place = (placed["problem"], placed["place"]) if placed else (str(error), "$")
     if isinstance(error.__cause__, InputError):  # a rule of ours, found on the way
         return FieldInvalid(error.__cause__.problem, place=place + error.__cause__.place[1:])
     if problem.startswith(_PATTERN):  # which is not for people
         return FieldInvalid("has characters that are not allowed, or is too short or too long", place=place)
+    if problem.startswith(_ENUMERATION):
+        allowed = _allowed_values(inspect.type_info(kind), place)
+        if allowed:
+            return FieldInvalid(f"must be one of {', '.join(allowed)}", place=place)
     # The text may quote a member's name from outside: one line of it, escaped, is enough.
     shown = problem.encode("ascii", "backslashreplace").decode("ascii")[:_SHOWN_LENGTH]
     shown = "".join(character if character.isprintable() else "?" for character in shown)
     return FieldInvalid(shown[:1].lower() + shown[1:], place=place)
+
+
+def _allowed_values(kind: inspect.Type, place: str) -> list[str]:
+    """Return the values of the enumeration at a place such as `$.source.type` or `$.classes[...]`."""
+    kinds = [kind]
+    for part in _PATH_PART.finditer(place):
+        kinds = [below for one in kinds for below in _alternatives(one)]
+        kinds = [below for one in kinds if (below := _step_into(one, part[1])) is not None]
+    literals = (one for each in kinds for one in _alternatives(each) if isinstance(one, inspect.LiteralType))
+    return [str(value) for literal in literals for value in literal.values]
+
+
+def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    """Return the types that a value of this one can have, without their constraints."""
+    if isinstance(kind, inspect.Metadata):
+        return _alternatives(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return tuple(one for each in kind.types for one in _alternatives(each))
+    return (kind,)
+
+
+def _step_into(kind: inspect.Type, name: str | None) -> inspect.Type | None:
+    """Return the type of the member of this name, or of the items where there is none."""
+    if isinstance(kind, inspect.StructType) and name is not None:
+        return next((member.type for member in kind.fields if member.encode_name == name), None)
+    if isinstance(kind, inspect.DictType):
+        return kind.value_type
+    return kind.item_type if isinstance(kind, inspect.CollectionType) else None

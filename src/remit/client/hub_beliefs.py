@@ -21,6 +21,7 @@ _HIDDEN: Final = "hidden_provider_activity"
 # What is judged as it was sent. Text is judged by its digest, which the Hub makes.
 _FACTS: Final = (
     "kind",
+    "action_class",
     "target",
     "content_digest",
     "exit_code",
@@ -79,7 +80,6 @@ def _tool(request: ObserveRequest) -> str:
 def _facts(event: Event) -> dict[str, Any]:
     """Return the facts of an event as they are judged; what was not sent is None."""
     facts: dict[str, Any] = {name: getattr(event, name) for name in _FACTS}
-    command, done = event.command, event.action_class
+    command = event.command
     facts["command"] = list(command) if command is not None and not isinstance(command, str) else command
-    facts["action_class"] = None if done is None else done.strip().lower()
     return facts

@@ -6,12 +6,12 @@ on the wall, which never runs backwards within a chain.
 
 import secrets
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "timestamp"]
+__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "parse_timestamp", "timestamp"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -69,6 +69,20 @@ def elapsed_between(boot: str, mono_ms: int, wall_ms: int, now: Moment) -> int:
 def timestamp(wall_ms: int) -> str:
     """Return a moment on the wall as receipts write it."""
     return f"{_second(wall_ms // 1000)}.{wall_ms % 1000:03d}Z"
+
+
+def parse_timestamp(text: str) -> int:
+    """Return the milliseconds since 1970 of an RFC 3339 date-time; `ValueError` for a year that no calendar here has.
+
+    A leap second is the second after it, as POSIX time counts.
+    """
+    leaps = text[17:19] == "60"
+    moment = datetime.fromisoformat((text[:17] + "59" + text[19:] if leaps else text).upper())
+    return (moment - _EPOCH) // _MILLISECOND + (1000 if leaps else 0)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @lru_cache(maxsize=64)

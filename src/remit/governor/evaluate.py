@@ -7,7 +7,7 @@ slow happens while the ledger is held, and no limit is overrun.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 from msgspec import UNSET, structs, to_builtins
@@ -20,6 +20,7 @@ from remit.claims.receipt import (
     ContentProvenance,
     Digest,
     LineageBudgetDelta,
+    Measurement,
     Sensitivity,
     SignedReceipt,
     Step,
@@ -28,11 +29,11 @@ from remit.claims.receipt import (
 from remit.claims.shapes import encode
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
-from remit.governor.clock import Moment
+from remit.governor.clock import Moment, timestamp
 from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
 from remit.governor.light import is_light
 from remit.governor.means import Aside, Commit, Means, Steps
-from remit.governor.receipts import budget_remaining, clip, drafted, moment_of, receipt_of
+from remit.governor.receipts import budget_remaining, clip, drafted, receipt_of, reported_ms
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
 from remit.ledger.port import Transaction
@@ -102,6 +103,9 @@ class Evaluate:
     evidence: Evidence | None = None
     # Where the call comes from, in words, and its name there: an auditor joins it with what others have kept of it.
     envelope: str = ""
+    # Of an event that was observed: digests of what was sent with it, for the receipt, and when it was observed.
+    measured: Mapping[str, Measurement] = field(default_factory=dict)
+    observed_ms: int | None = None
 
     def steps(self, means: Means) -> Steps[Answer]:
         """Judge, append, answer."""
@@ -263,8 +267,10 @@ class _Case:
             session = structs.replace(session, used=session.used + 1)
         if evidence is not None:
             session = _observed(session, evidence.seen, decision.code)
-        step = _step(session, decision, self._request, now)
+        at_ms = reported_ms(means, transaction, session, now, self._request.observed_ms)
+        step = _step(session, decision, self._request, timestamp(at_ms))
         session, pending = drafted(means, transaction, session, step, now, form=self._form)
+        means.note_timestamp(session.id, pending.draft.claims.receipt_id, at_ms)
         note = _noted(evidence.seen, step, pending.draft.claims.receipt_id) if evidence else ""
         session = transaction.append(session, pending, once=self._once, note=note)
         return _Outcome(pending, session, decision.remedy, note=Note(session.observed, note) if note else None)
@@ -301,7 +307,7 @@ def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing
     return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
 
 
-def _step(session: Session, decision: Decision, request: Evaluate, now: Moment) -> Step:
+def _step(session: Session, decision: Decision, request: Evaluate, moment: str) -> Step:
     """Return what the receipt says about a decision."""
     action = decision.action
     remaining = budget_remaining(session)
@@ -316,10 +322,10 @@ def _step(session: Session, decision: Decision, request: Evaluate, now: Moment) 
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),
         budget_remaining=remaining,
-        timestamp=moment_of(session, now),
+        timestamp=moment,
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,
-        measurements=measurements(action, decision.remedy, request.envelope) or UNSET,
+        measurements={**measurements(action, decision.remedy, request.envelope), **request.measured} or UNSET,
         budget_delta=_consumed(session, remaining) if decision.permits else UNSET,
         result_hash=given.content or UNSET,
         content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,

@@ -87,6 +87,8 @@ class Means:
     sources: dict[str, str] = field(default_factory=dict)
     # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
     heads: dict[str, bool] = field(default_factory=dict)
+    # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
+    timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token that was kept; a key that is not known may have come in by another process."""
@@ -132,6 +134,10 @@ class Means:
     def trust_head(self, session: Session) -> None:
         """Note that the last receipt of a session is genuine."""
         _remember(self.heads, session.id, value=True)
+
+    def note_timestamp(self, session_id: str, receipt_id: str, at_ms: int) -> None:
+        """Remember the `timestamp` of the last receipt of a session."""
+        _remember(self.timestamps, session_id, value=(receipt_id, at_ms))
 
     def new_id(self, kind: str) -> str:
         """Return an id that nobody has used."""

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from remit.claims.canonical import encode_base64url
 from remit.claims.mission import Mission
-from remit.claims.receipt import Digest
+from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, KillSwitchOn, LedgerUnavailable
 from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
@@ -60,6 +60,9 @@ class Observe(Struct, frozen=True, gc=False):
     event: Mapping[str, JSON]
     idempotency_key: str = ""
     seen: Seen = _NOTHING_SEEN
+    # What the receipt says of texts and times that were sent, and when the event was observed.
+    measured: Mapping[str, Measurement] = {}
+    observed_ms: int | None = None
 
     def steps(self, means: Means) -> Steps[Answer]:
         """Evaluate, with the digest of what was seen as evidence."""
@@ -72,7 +75,14 @@ class Observe(Struct, frozen=True, gc=False):
         digest = self.event.get("content_digest")
         evidence = Evidence(None if digest is None else parse_digest(digest), seen=self.seen)
         call = _call(self.source, self.event)
-        return Evaluate(session_id or self.session_id, call, self.idempotency_key, evidence)
+        return Evaluate(
+            session_id or self.session_id,
+            call,
+            self.idempotency_key,
+            evidence,
+            measured=self.measured,
+            observed_ms=self.observed_ms,
+        )
 
 
 def _call(source: SourceType, event: Mapping[str, JSON]) -> ToolCall:

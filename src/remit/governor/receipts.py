@@ -11,14 +11,14 @@ from msgspec import UNSET, UnsetType, structs
 from remit.claims.chain import Head, draft, ordered_receipt_id
 from remit.claims.draft import Draft
 from remit.claims.receipt import MAX_TOOL, Measurement, SignedReceipt, Step
-from remit.errors import TokenTooLarge
-from remit.governor.clock import Moment, timestamp
+from remit.errors import StateCorrupt, TokenTooLarge
+from remit.governor.clock import Moment, parse_timestamp, timestamp
 from remit.governor.means import Means
 from remit.governor.states import duration_left_s
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Once, Pending, Session
 
-__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "drafted", "moment_of", "receipt_of"]
+__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "drafted", "moment_of", "receipt_of", "reported_ms"]
 
 # Who speaks in receipts that are not about a call.
 GOVERNOR: Final = "governor"
@@ -40,7 +40,33 @@ def budget_remaining(session: Session) -> dict[str, int]:
 
 def moment_of(session: Session, now: Moment) -> str:
     """Return the time of a step: that of the wall, but never before the receipt before it."""
-    return timestamp(max(now.wall_ms, session.iat * 1000))
+    return timestamp(_latest_ms(session, now))
+
+
+def _latest_ms(session: Session, now: Moment) -> int:
+    return max(now.wall_ms, session.iat * 1000)
+
+
+def reported_ms(means: Means, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None) -> int:
+    """Return the time of a step in milliseconds: as observed, but from the receipt before it up to now; else now."""
+    latest = _latest_ms(session, now)
+    if observed_ms is None or observed_ms >= latest:
+        return latest
+    return max(observed_ms, _last_timestamp(means, transaction, session))
+
+
+def _last_timestamp(means: Means, transaction: Transaction, session: Session) -> int:
+    """Return the `timestamp` of the last receipt of a session, in milliseconds; 0 where there is none."""
+    if session.receipt_id is None:
+        return 0
+    receipt_id, known = means.timestamps.get(session.id, ("", 0))
+    if receipt_id == session.receipt_id:
+        return known
+    found = transaction.receipt(session.receipt_id)
+    if found is None:
+        raise StateCorrupt("ledger.db has lost the last receipt of the session: remit ledger check says more")
+    claims = found.draft.claims if isinstance(found, Pending) else means.receipt(found.token).claims
+    return parse_timestamp(claims.timestamp)
 
 
 def receipt_of(means: Means, found: Kept | Pending) -> SignedReceipt:

@@ -4,7 +4,7 @@ Keeps this invariant: nothing is said here that does not hold; a test asks a rea
 What JSON Schema cannot say of a type is checked all the same, and refused as a bad request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -93,7 +93,8 @@ def describe(
 
 
 def _types(route: Route) -> list[Any]:
-    return [kind for kind in (route.request, route.answer) if kind is not None and not isinstance(kind, str)]
+    kinds = (route.request, route.answer, *route.also)
+    return [kind for kind in kinds if kind is not None and not isinstance(kind, str)]
 
 
 def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> dict[str, Any]:
@@ -102,18 +103,30 @@ def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> 
         "operationId": "_".join(part for part in [route.method.lower(), *_words(route.path)] if part),
         "responses": {"200": _answer(route, by_type)} | _errors(route),
     }
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    if names:
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            for name in names
-        ]
+    if route.description:
+        operation["description"] = route.description
+    parameters = [*_path_parameters(route), *_query_parameters(route)]
+    if parameters:
+        operation["parameters"] = parameters
     if route.request is not None:
         needed = route.without_body is None
         operation["requestBody"] = {"required": needed, "content": {_JSON: {"schema": by_type[route.request]}}}
     if route.access != "open":
         operation["security"] = [{name: []} if name else {} for name in security.opened_by[route.access]]
     return operation
+
+
+def _path_parameters(route: Route) -> Iterator[dict[str, Any]]:
+    for part in route.path.split("/"):
+        if part.startswith("{"):
+            schema = {"type": "string", "minLength": 1}
+            yield {"name": part[1:-1], "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameters(route: Route) -> Iterator[dict[str, Any]]:
+    for choice in route.choices:
+        schema = {"type": "string", "enum": list(choice.values), "default": choice.values[0]}
+        yield {"name": choice.name, "in": "query", "description": choice.description, "schema": schema}
 
 
 def _words(path: str) -> list[str]:
@@ -125,7 +138,8 @@ def _answer(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
         words, media_type, content = route.summary, route.answer, {}
     else:
         words = (route.answer.__doc__ or route.summary).partition("\n")[0]
-        media_type, content = _JSON, {"schema": by_type[route.answer]}
+        forms = [by_type[kind] for kind in (route.answer, *route.also)]
+        media_type, content = _JSON, {"schema": {"anyOf": forms} if route.also else forms[0]}
     return {"description": words, "headers": {"X-Request-Id": _REQUEST_ID}, "content": {media_type: content}}
 
 

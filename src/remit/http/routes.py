@@ -10,11 +10,11 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from remit.claims.shapes import Claims
-from remit.errors import MethodRefused, RouteNotFound
+from remit.errors import FieldInvalid, MethodRefused, RouteNotFound
 from remit.http.telemetry import Span
 from remit.http.tokens import Access
 
-__all__ = ["Ask", "Failing", "Found", "Plain", "Route", "Router", "Streamed"]
+__all__ = ["Ask", "Choice", "Failing", "Found", "Plain", "Route", "Router", "Streamed"]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
@@ -53,6 +53,21 @@ _Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
 Failing: TypeAlias = Callable[[Mapping[str, str], Any, Exception], Plain]
 
 
+class Choice(NamedTuple):
+    """A parameter of the query that has one of a few values; the first is meant where it is left out."""
+
+    name: str
+    values: tuple[str, ...]
+    description: str
+
+    def chosen(self, query: Mapping[str, str]) -> str:
+        """Return the value that a query gives, or raise `FieldInvalid` naming those allowed."""
+        value = query.get(self.name, self.values[0])
+        if value not in self.values:
+            raise FieldInvalid(f"must be one of {', '.join(self.values)}", place=f"query.{self.name}")
+        return value
+
+
 class Route(NamedTuple):
     """One thing that can be asked for."""
 
@@ -68,6 +83,12 @@ class Route(NamedTuple):
     without_body: bytes | None = None
     # How a failure is told to clients that take nothing but 200 for an answer; None where they know statuses.
     failing: Failing | None = None
+    # Parameters of the query that the description names.
+    choices: tuple[Choice, ...] = ()
+    # Further forms of the answer.
+    also: tuple[type[Struct], ...] = ()
+    # What the summary does not say.
+    description: str = ""
 
 
 class Found(NamedTuple):

@@ -1,5 +1,8 @@
 """From what the governor says to what the Hub answers: pure functions, one for each kind of answer."""
 
+from msgspec import convert
+
+from remit.claims.public import public_view
 from remit.claims.receipt import SignedReceipt
 from remit.governor.clock import timestamp
 from remit.governor.evaluate import Answer
@@ -7,10 +10,17 @@ from remit.governor.observe import Observe
 from remit.governor.outcomes import outcome_of
 from remit.governor.sessions import Started
 from remit.hub.reviews import Known, review_of, source_members
-from remit.messages.hub import ObserveAnswer, PolicyAnswer, ReceiptAnswer, StartAnswer
+from remit.messages.hub import (
+    ObserveAnswer,
+    PolicyAnswer,
+    PublicReceiptAnswer,
+    ReceiptAnswer,
+    SignedReceiptAnswer,
+    StartAnswer,
+)
 from remit.policy.decide import Decision
 
-__all__ = ["considered", "observed", "receipt_answer", "started"]
+__all__ = ["considered", "observed", "public_receipt", "receipt_answer", "signed_receipt", "started"]
 
 
 def started(start: Started, known: Known) -> StartAnswer:
@@ -72,3 +82,13 @@ def receipt_answer(receipt: SignedReceipt) -> ReceiptAnswer:
         tool=claims.tool,
         target=claims.target,
     )
+
+
+def signed_receipt(receipt: SignedReceipt, session_id: str) -> SignedReceiptAnswer:
+    """Return a receipt in full."""
+    return SignedReceiptAnswer(ardur_session_id=session_id, receipt=receipt_answer(receipt), claims=receipt.claims)
+
+
+def public_receipt(receipt: SignedReceipt) -> PublicReceiptAnswer:
+    """Return the public view of a receipt."""
+    return convert(public_view(receipt), PublicReceiptAnswer)

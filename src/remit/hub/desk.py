@@ -5,24 +5,28 @@ reported before; an export is written piece by piece.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from remit.errors import StateCorrupt, TokenError
+from remit.claims.receipt import SignedReceipt
+from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Answer
 from remit.governor.governor import Governor
 from remit.governor.means import Aside, Means, Steps
-from remit.governor.observe import Consider
+from remit.governor.observe import Consider, Report
 from remit.governor.sources import StartFor
-from remit.http.routes import Ask, Streamed
-from remit.hub.answers import considered, observed, started
+from remit.http.routes import Ask, Choice, Streamed
+from remit.hub.answers import considered, observed, public_receipt, signed_receipt, started
 from remit.hub.evidence import report_of, reporter_of
 from remit.hub.reviews import Known, LoadKnown, Shelf
 from remit.hub.standing import Place, evidence, status
+from remit.ledger.records import Kept
 from remit.messages.hub import (
     SCHEMA_VERSION,
     CheckAnswer,
     ObserveAnswer,
+    PublicReceiptAnswer,
+    SignedReceiptAnswer,
     StartAnswer,
     StatusAnswer,
 )
@@ -30,7 +34,11 @@ from remit.messages.proxy import AttestAnswer, AttestRequest
 from remit.messages.shared import HealthAnswer
 from remit.version import __version__
 
-__all__ = ["Desk", "Watcher"]
+__all__ = ["RECEIPT_VIEW", "Desk", "Watcher"]
+
+RECEIPT_VIEW: Final = Choice(
+    "view", ("full", "public"), "`public` leaves out the internal code and audit-only members."
+)
 
 
 class Watcher(Protocol):
@@ -72,7 +80,7 @@ class Desk:
 
     async def observe(self, ask: Ask) -> ObserveAnswer:
         """Take an event into the chain of its session."""
-        report = report_of(ask.body)
+        report = self._report(ask)
         try:
             reported = await self._governor.arun(report)
         except TokenError as error:
@@ -90,9 +98,15 @@ class Desk:
 
     async def check(self, ask: Ask) -> CheckAnswer:
         """Say what would be decided on an event."""
-        report = report_of(ask.body)
+        report = self._report(ask)
         decision = await self._governor.arun(Consider(report))
         return CheckAnswer(policy=considered(decision, report.observe))
+
+    async def receipt(self, ask: Ask) -> SignedReceiptAnswer | PublicReceiptAnswer:
+        """Return a receipt, in full or as its public view."""
+        view = RECEIPT_VIEW.chosen(ask.query)
+        kept, receipt = await self._governor.arun(_GetReceipt(ask.parameters["receipt_id"]))
+        return public_receipt(receipt) if view == "public" else signed_receipt(receipt, kept.session_id)
 
     async def attest(self, ask: Ask) -> AttestAnswer:
         """Attest a session."""
@@ -105,6 +119,9 @@ class Desk:
             self._watcher.chain_failed()
         return AttestAnswer(token=attested.attestation.token, claims=attested.attestation.claims)
 
+    def _report(self, ask: Ask) -> Report:
+        return report_of(ask.body, self._governor.means.clock.now().wall_ms)
+
     async def _load(self, session_id: str) -> Known:
         """Return what is kept of a session that reports, and keep it at hand."""
         known = await self._governor.arun(LoadKnown(session_id))
@@ -115,6 +132,27 @@ class Desk:
 
 def _damaged() -> StateCorrupt:
     return StateCorrupt("what ledger.db keeps of the session does not verify: remit ledger check says more")
+
+
+@dataclass(frozen=True)
+class _GetReceipt:
+    """Read one receipt, and verify it."""
+
+    receipt_id: str
+
+    def steps(self, means: Means) -> Steps[tuple[Kept, SignedReceipt]]:
+        """Read it in a thread."""
+        found: tuple[Kept, SignedReceipt] = yield Aside(lambda: self._read(means))
+        return found
+
+    def _read(self, means: Means) -> tuple[Kept, SignedReceipt]:
+        kept = means.reader.receipt(self.receipt_id)
+        if kept is None:
+            raise ReceiptNotFound("no receipt has this id")
+        try:
+            return kept, means.receipt(kept.token)
+        except TokenError as error:
+            raise _damaged() from error
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,24 @@
 """From what an adapter has sent to what is judged and what is shown: pure functions.
 
-Keeps this invariant: what is judged, and so what a receipt is about, holds no text that was seen, only its digest. An
-excerpt that somebody has agreed to show goes into the review, clipped, and nowhere else.
+Invariant: what is judged, and what a receipt is about, holds no text that was seen, only its digest. Each text has its
+SHA-256 in the `measurements` of the receipt. An excerpt goes into the review, clipped, and nowhere else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import json, to_builtins
 
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import canonicalize, encode_base64url, sha256_hex
 from remit.claims.mission import EVERYTHING, Mission, parse_mission
 from remit.claims.passport import OBSERVE_AUDIENCE
+from remit.claims.receipt import Digest, Measurement
+from remit.claims.shapes import check_leap_second
 from remit.claims.strictjson import JSON
+from remit.errors import FieldInvalid
+from remit.governor.clock import parse_timestamp
 from remit.governor.evaluate import Seen
 from remit.governor.observe import Observe, Report
 from remit.governor.receipts import clip
@@ -31,7 +35,14 @@ from remit.messages.hub import (
 )
 from remit.policy.redaction import redacted
 
-__all__ = ["MAX_ACTIONS", "OBSERVATION_TOOLS", "report_of", "reporter_of"]
+__all__ = [
+    "MAX_ACTIONS",
+    "MAX_AHEAD_S",
+    "MAX_MEASURED_MESSAGES",
+    "OBSERVATION_TOOLS",
+    "report_of",
+    "reporter_of",
+]
 
 OBSERVATION_TOOLS: Final = ("browser_observe", "desktop_observe", "cli_command", "cli_observe")
 # Of one event: a conversation that is longer shows its end.
@@ -43,14 +54,100 @@ _DIGESTS: Final = ("content_digest", "stdout_digest", "stderr_digest")
 # What is judged as it was sent.
 _FACTS: Final = ("kind", "action_class", "target", "capture_mode", "exit_code", "observed_at", *_DIGESTS)
 _OUTWARD: Final = ("send", "write")
+# Of how many messages a receipt holds the digests one by one; beyond that, one digest over the list of them.
+MAX_MEASURED_MESSAGES: Final = 16
+# How far ahead of our clock the time of an event may lie, and the first moment that is not absurd.
+MAX_AHEAD_S: Final = 300
+_EARLIEST_MS: Final = parse_timestamp("2020-01-01T00:00:00Z")
+_TEXTS: Final = ("text_snapshot", "text_excerpt", "stdout", "stderr")
+_GIVEN: Final = ("stdout_digest", "stderr_digest")
+_PLACE: Final = "$.event.observed_at"
+_PREFIX: Final = "remit.event."
 
 
-def report_of(request: ObserveRequest) -> Report:
-    """Return what was reported, and by whom."""
-    arguments = _arguments(request.event)
-    seen = Seen(tuple(_marks(request.event)), tuple(_actions(request.event)))
-    observe = Observe("", request.source.type, arguments, request.idempotency_key or "", seen)
+def report_of(request: ObserveRequest, now_ms: int) -> Report:
+    """Return what was reported, and by whom; raise `FieldInvalid` if it is said to be of another time."""
+    event = request.event
+    observe = Observe(
+        "",
+        request.source.type,
+        _arguments(event),
+        request.idempotency_key or "",
+        Seen(tuple(_marks(event)), tuple(_actions(event))),
+        dict(_measured(event)),
+        _observed_ms(event.observed_at, now_ms),
+    )
     return Report(reporter_of(request), observe)
+
+
+def _observed_ms(given: str | None, now_ms: int) -> int | None:
+    """Return when an event was observed, in milliseconds since 1970."""
+    if given is None:
+        return None
+    check_leap_second(given, _PLACE)
+    try:
+        observed_ms = parse_timestamp(given)
+    except (ValueError, OverflowError):
+        observed_ms = _EARLIEST_MS - 1
+    if observed_ms < _EARLIEST_MS:
+        raise FieldInvalid("is before 2020: not when it was observed", place=_PLACE)
+    if observed_ms > now_ms + MAX_AHEAD_S * 1000:
+        raise FieldInvalid(f"is more than {MAX_AHEAD_S // 60} minutes ahead of the Hub's clock", place=_PLACE)
+    return observed_ms
+
+
+def _measured(event: Event) -> Iterator[tuple[str, Measurement]]:
+    """Yield what the receipt says of the texts that were sent, of digests in their place, and of the time given."""
+    for name in _TEXTS:
+        if text := getattr(event, name):
+            yield _PREFIX + name, _computed(_digest_of(text))
+    for name in _GIVEN:
+        if digest := getattr(event, name):
+            yield _PREFIX + name, _given(digest)
+    if event.observed_at is not None:
+        yield (
+            f"{_PREFIX}observed_at",
+            Measurement(
+                kind="telemetry", status="success", collected_at=event.observed_at, description="as given by the caller"
+            ),
+        )
+    yield from _measured_messages(event.messages or ())
+
+
+def _measured_messages(messages: Sequence[Message]) -> Iterator[tuple[str, Measurement]]:
+    digests = [_message_digests(message) for message in messages]
+    if not any(digests):
+        return
+    if len(messages) > MAX_MEASURED_MESSAGES:
+        form = canonicalize([{**message} for message in digests])
+        digest = _digest("sha-256:" + sha256_hex(form), canonicalization="jcs-rfc8785")
+        words = f"over the list of the digests of {len(messages)} messages"
+        yield f"{_PREFIX}messages", Measurement(kind="telemetry", status="success", digest=digest, description=words)
+        return
+    for number, message in enumerate(digests):
+        for name, value in message.items():
+            made = _computed(value) if name == "text_excerpt" else _given(value)
+            yield f"{_PREFIX}messages.{number}.{name}", made
+
+
+def _message_digests(message: Message) -> dict[str, str]:
+    digests = {"text_excerpt": _digest_of(message.text_excerpt)} if message.text_excerpt else {}
+    return digests | ({"text_digest": message.text_digest} if message.text_digest else {})
+
+
+def _computed(digest: str) -> Measurement:
+    return Measurement(kind="telemetry", status="success", digest=_digest(digest))
+
+
+def _given(digest: str) -> Measurement:
+    """Return a digest that the caller has made of what it has not sent: nothing here has verified it."""
+    return Measurement(kind="telemetry", status="not-run", digest=_digest(digest), description="as given by the caller")
+
+
+def _digest(text: str, canonicalization: Literal["jcs-rfc8785", "none"] = "none") -> Digest:
+    """Return a digest as receipts write it, from one as events write it."""
+    value = encode_base64url(bytes.fromhex(text.partition(":")[2]))
+    return Digest(alg="sha-256", value=value, canonicalization=canonicalization, scope="measurement")
 
 
 def reporter_of(request: StartRequest | ObserveRequest) -> Reporter:
@@ -70,6 +167,7 @@ def _reporter(source: SourceTold, told_session: SessionTold | None, mission: Mis
     session = told_session or SessionTold()
     title = session.title or session.id or f"{source.type} session"
     named = ["id", session.id] if session.id else ["title", title]
+    # A new version of the adapter goes on in the same session.
     key = [source.type, source.app or None, source.origin or None, source.process or None, *named]
     told = {"title": title, **{name: value for name, value in _plain(source).items() if value}}
     name = f"hub:{sha256_hex(canonicalize(key))[:32]}"
@@ -103,8 +201,6 @@ def _text(value: Mapping[str, JSON]) -> str:
 def _arguments(event: Event) -> dict[str, JSON]:
     """Return the facts of an event, with digests in the place of text."""
     facts: dict[str, JSON] = {name: value for name in _FACTS if (value := getattr(event, name)) is not None}
-    if event.action_class is not None:
-        facts["action_class"] = _done(event)
     if event.command is not None:
         facts["command"] = list(event.command) if isinstance(event.command, tuple) else event.command
     if event.hidden_provider_activity:
@@ -112,6 +208,9 @@ def _arguments(event: Event) -> dict[str, JSON]:
     texts = [text for text in (event.text_snapshot, event.text_excerpt) if text]
     if texts:
         facts["text_digest"] = _digest_of("\n".join(texts))
+    for name in ("stdout", "stderr"):
+        if text := getattr(event, name):
+            facts[f"{name}_text_digest"] = _digest_of(text)
     if event.messages:
         facts["messages"] = [_message_facts(message) for message in event.messages]
     if event.consent and event.consent.visible_text:
@@ -142,13 +241,8 @@ def _marks(event: Event) -> Iterator[str]:
         yield "conversation"
     if event.consent and event.consent.visible_text:
         yield "visible_text"
-    if _done(event) in _OUTWARD:
-        yield _done(event)
-
-
-def _done(event: Event) -> str:
-    """Return what an adapter says that was done, as policy knows it."""
-    return (event.action_class or "").strip().lower()
+    if event.action_class in _OUTWARD:
+        yield event.action_class
 
 
 def _actions(event: Event) -> Iterator[dict[str, JSON]]:
@@ -165,7 +259,7 @@ def _actions(event: Event) -> Iterator[dict[str, JSON]]:
         }
         yield {**moment, **said, **({"text_digest": digest} if digest else {}), **digests}
     if not event.messages:
-        text = event.text_excerpt or event.text_snapshot
+        text = event.text_excerpt or event.text_snapshot or event.stdout or event.stderr
         shown = {"text_digest": _digest_of(text)} if text else {}
         yield {
             **moment,

@@ -24,7 +24,7 @@ __all__ = ["MAX_ACTIONS", "Known", "LoadKnown", "Shelf", "load_known", "review_o
 MAX_ACTIONS: Final = 50
 # Each can hold half a megabyte of what people have agreed to show.
 _MAX_SESSIONS: Final = 64
-_SOURCE: Final = ("type", "app", "origin", "process")
+_SOURCE: Final = ("type", "app", "origin", "process", "version")
 _WORDS: Final[Mapping[str, str]] = {
     "compliant": "compliant",
     "violation": "in violation",

@@ -5,12 +5,14 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from remit.http.openapi import describe
 from remit.http.routes import Ask, Plain, Route
-from remit.hub.desk import Desk
+from remit.hub.desk import RECEIPT_VIEW, Desk
 from remit.hub.doors import HUB_SECURITY
 from remit.messages.hub import (
     CheckAnswer,
     ObserveAnswer,
     ObserveRequest,
+    PublicReceiptAnswer,
+    SignedReceiptAnswer,
     StartAnswer,
     StartRequest,
     StatusAnswer,
@@ -78,6 +80,15 @@ def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, opena
             "Attest a session",
             AttestRequest,
             without_body=_NOTHING,
+        ),
+        Route(
+            "GET",
+            "/v1/receipts/{receipt_id}",
+            desk.receipt,
+            SignedReceiptAnswer,
+            "One receipt, in full or as its public view",
+            choices=(RECEIPT_VIEW,),
+            also=(PublicReceiptAnswer,),
         ),
         Route("GET", "/", enter, _HTML, "The dashboard", access="page"),
         Route("GET", "/dashboard", enter, _HTML, "The dashboard", access="page"),

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from remit.claims.attestation import SessionState
 from remit.claims.mission import AgentId, Duration, MissionText, Scope, ScopeEntry, SideEffectClasses, ToolNames
-from remit.claims.receipt import Verdict
+from remit.claims.receipt import ActionClass, Receipt, Verdict
 from remit.claims.shapes import Count, DateTime, matching
 from remit.errors import FieldInvalid
 from remit.messages.proxy import Decision
@@ -30,9 +30,11 @@ __all__ = [
     "ObserveAnswer",
     "ObserveRequest",
     "PolicyAnswer",
+    "PublicReceiptAnswer",
     "ReceiptAnswer",
     "ReviewAnswer",
     "SessionTold",
+    "SignedReceiptAnswer",
     "SourceTold",
     "SourceType",
     "StartAnswer",
@@ -50,6 +52,8 @@ _SHA256: Final = r"sha-256:[A-Fa-f0-9]{64}"
 _Digest: TypeAlias = Annotated[str, matching(_SHA256)]
 _Short: TypeAlias = Annotated[str, Meta(max_length=256)]
 _Long: TypeAlias = Annotated[str, Meta(max_length=8192)]
+# Longer than any that is meant: a fraction of a second may have any number of digits.
+_Moment: TypeAlias = Annotated[DateTime, Meta(max_length=64)]
 _Text: TypeAlias = Annotated[str, Meta(description="Text that was seen; needs `consent.visible_text`.")]
 _Raw: TypeAlias = Annotated[
     bool | None,
@@ -71,6 +75,7 @@ class SourceTold(_Report, frozen=True, kw_only=True):
     app: Annotated[_Short | None, Meta(description="The program that is watched.")] = None
     origin: Annotated[_Long | None, Meta(description="The origin of the page that is watched.")] = None
     process: Annotated[_Short | None, Meta(description="The process that is watched.")] = None
+    version: Annotated[_Short | None, Meta(description="Of the adapter; it does not tell sessions apart.")] = None
 
 
 class SessionTold(_Report, frozen=True, kw_only=True):
@@ -127,7 +132,7 @@ class Event(_Report, frozen=True, kw_only=True):
     """What was seen: facts and digests, and text only where a person has agreed."""
 
     kind: Annotated[_Short | None, Meta(description="In the words of the adapter.")] = None
-    action_class: Annotated[_Short | None, Meta(description="What was done: `read`, `send`, `write`, …")] = None
+    action_class: Annotated[ActionClass | None, Meta(description="What was done.")] = None
     target: Annotated[_Long | None, Meta(description="To what: a URL, a path, or words for it.")] = None
     content_digest: Annotated[_Digest | None, Meta(description="Of what was seen.")] = None
     capture_mode: Annotated[_Short | None, Meta(description="How it was seen.")] = None
@@ -144,10 +149,15 @@ class Event(_Report, frozen=True, kw_only=True):
     ] = None
     stdout_digest: Annotated[_Digest | None, Meta(description="Of what the command printed.")] = None
     stderr_digest: Annotated[_Digest | None, Meta(description="Of what it printed beside.")] = None
+    stdout: _Text | None = None
+    stderr: _Text | None = None
     hidden_provider_activity: Annotated[
         Any, Meta(description="What the provider did unseen. There was none by null, false, 0 and what is empty.")
     ] = None
-    observed_at: Annotated[DateTime | None, Meta(description="When it was seen.")] = None
+    observed_at: Annotated[
+        _Moment | None,
+        Meta(description="When it was seen: not before 2020, and at most 5 minutes ahead of the Hub's clock."),
+    ] = None
     raw_content_included: _Raw = None
 
     def __post_init__(self) -> None:
@@ -159,17 +169,16 @@ class Event(_Report, frozen=True, kw_only=True):
     @property
     def _first_text(self) -> str:
         """Return the member that holds text, or says so."""
-        for name in ("text_snapshot", "text_excerpt", "text_snapshot_included"):
-            if getattr(self, name):
-                return name
-        return "messages"
+        return next((name for name in _TEXT_MEMBERS if getattr(self, name)), "messages")
 
     @property
     def _shows_text(self) -> bool:
-        given = self.text_snapshot or self.text_excerpt or self.text_snapshot_included
-        return bool(given) or bool(self.messages and any(message.text_excerpt for message in self.messages))
+        given = any(getattr(self, name) for name in _TEXT_MEMBERS)
+        return given or bool(self.messages and any(message.text_excerpt for message in self.messages))
 
 
+# Members that hold text, or say that there is some; messages hold it one level deeper.
+_TEXT_MEMBERS: Final = ("text_snapshot", "text_excerpt", "stdout", "stderr", "text_snapshot_included")
 # What `Event` asks for beyond each of its members, for those who read the API page: consent, or no text.
 _CONSENTED: Final = {
     "anyOf": [
@@ -187,6 +196,8 @@ _CONSENTED: Final = {
             "properties": {
                 "text_snapshot": {"enum": ["", None]},
                 "text_excerpt": {"enum": ["", None]},
+                "stdout": {"enum": ["", None]},
+                "stderr": {"enum": ["", None]},
                 "text_snapshot_included": {"enum": [False, None]},
                 "messages": {"items": {"properties": {"text_excerpt": {"enum": ["", None]}}}},
             }
@@ -272,6 +283,30 @@ class ReceiptAnswer(Answer, frozen=True, kw_only=True):
     timestamp: Annotated[DateTime, Meta(description="When it was decided.")]
     tool: Annotated[str, Meta(description="The tool, or what stands for the source.")]
     target: Annotated[str, Meta(description="What it was about.")]
+
+
+class SignedReceiptAnswer(Answer, frozen=True, kw_only=True):
+    """A receipt in full: the signed token, and the claims that it carries."""
+
+    ok: Literal[True] = True
+    schema_version: _Schema = SCHEMA_VERSION
+    view: Literal["full"] = "full"
+    ardur_session_id: _SessionId
+    receipt: ReceiptAnswer
+    claims: Annotated[Receipt, Meta(description="What the token says.")]
+
+
+class PublicReceiptAnswer(Answer, frozen=True, kw_only=True):
+    """What anyone may see of a receipt: without the internal code and audit-only members, and unsigned."""
+
+    ok: Literal[True] = True
+    schema_version: _Schema = SCHEMA_VERSION
+    view: Literal["remit-receipt-public"] = "remit-receipt-public"
+    signed: Literal[False] = False
+    receipt_id: _ReceiptId
+    receipt_hash: Annotated[str, Meta(description="SHA-256 of the signed receipt.")]
+    omitted: Annotated[tuple[str, ...], Meta(description="Members of the receipt that are left out.")]
+    claims: Annotated[dict[str, Any], Meta(description="The members that are left.")]
 
 
 class ReviewAnswer(Answer, frozen=True, kw_only=True):
