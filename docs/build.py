@@ -161,16 +161,25 @@ _WHO: Final = {
 def _operation(operation: Mapping[str, Any], schemas: Schemas, shown: set[str]) -> list[str]:
     """Return what there is to say of one route; the types that are told here are added to `shown`."""
     lines = [f"{operation['summary']}."]
+    if "description" in operation:
+        lines += ["", operation["description"]]
+    choices = [parameter for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+    for choice in choices:
+        values = " or ".join(f"`{value}`" for value in choice["schema"]["enum"])
+        lines += ["", f"**Query.** `{choice['name']}`: {values}; {choice['description']}"]
     body = operation.get("requestBody")
     if body is not None:
         lines += ["", *_request(body, schemas, shown)]
     answer = operation["responses"]["200"]
     media_type, content = next(iter(answer["content"].items()))
-    if "schema" in content:
-        name = _name_of(content["schema"])
+    schema = content.get("schema", {})
+    forms = [form for form in schema.get("anyOf", [schema]) if "$ref" in form]
+    for form in forms:
+        name = _name_of(form)
         shown.add(name)
-        lines += ["", f"**Answer.** {answer['description']}", "", *_members(schemas[name])]
-    else:
+        words = answer["description"] if form is forms[0] else schemas[name]["description"]
+        lines += ["", f"**Answer.** {words}", "", *_members(schemas[name])]
+    if not forms:
         lines += ["", f"**Answer.** `{media_type}`"]
     statuses = [status for status in operation["responses"] if status != "200"]
     return [*lines, "", f"**[Errors](#errors).** {', '.join(statuses)}"]

@@ -10,6 +10,7 @@ from msgspec import structs
 from remit import SigningKey
 from remit.claims.canonical import encode_base64url
 from remit.claims.jws import BOOKMARK, KEY_CHANGE, KINDS, PASSPORT, sign_token, verify_token
+from remit.claims.public import AUDIT_ONLY
 from remit.claims.receipt import sign_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
 from remit.governor.attest import Attest
@@ -291,3 +292,31 @@ def test_a_passport_that_is_verified_with_a_key_alone_says_that_revocation_was_n
     assert told(place, token, "--key", str(tmp_path / "keys"))["revoked"] is None
     shown = run(place, "inspect", token, "--key", str(tmp_path / "keys")).stdout
     assert next(line for line in shown.splitlines() if line.startswith("revoked ")).split()[1:3] == ["not", "looked"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_the_public_view_of_a_receipt_leaves_out_what_is_for_auditors(place: Path, arguments: tuple[str, ...]) -> None:
+    service = Service(place)
+    receipt = service.call(service.start())
+    service.close()
+    result = run(place, "inspect", receipt.token, "--public", *arguments)
+    assert result.exit_code == DONE
+    document = json.loads(result.stdout)
+    assert (document["ok"], document["signed"], document["receipt_hash"]) == (True, False, receipt.hash)
+    assert not document["claims"].keys() & set(AUDIT_ONLY)
+    assert receipt.claims.reason not in result.stdout
+    assert receipt.token not in result.stdout
+
+
+def test_only_a_receipt_that_is_verified_has_a_public_view(place: Path) -> None:
+    passport = issued(place, "--resource-scope", "/srv")
+    refused = run(place, "inspect", passport, "--public")
+    assert (refused.exit_code, "a public view is of a receipt" in refused.stderr) == (USAGE, True)
+    service = Service(place)
+    receipt = service.call(service.start())
+    service.close()
+    forged = receipt.token[:-4] + ("AAAA" if receipt.token[-4:] != "AAAA" else "BBBB")
+    for arguments in ((), ("--json",)):
+        result = run(place, "inspect", forged, "--public", *arguments)
+        assert result.exit_code == NO
+        assert receipt.claims.receipt_id not in result.stdout

@@ -7,6 +7,8 @@ import pytest
 import schemathesis
 from jsonschema import Draft202012Validator
 
+from remit.adapters.hooks.routes import HOOK_PATH
+from remit.adapters.hooks.routes import table_of_routes as hook_routes
 from remit.claims.shapes import shape
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub, table_of_routes
@@ -17,7 +19,7 @@ from tests.hub.service import DIGEST, Hub, running
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
-ROUTES: Final = table_of_routes()
+ROUTES: Final = [*table_of_routes(), *hook_routes()]
 DOCUMENT: Final = describe_hub(ROUTES)
 OPERATIONS: Final = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 CONSENT: Final = {"consent": {"visible_text": True}}
@@ -45,13 +47,22 @@ def _real(hub: Hub) -> dict[str, str]:
     """Return the names of things that are there."""
     answer = hub.observe("described", hidden_provider_activity=True)
     session, code = answer["ardur_session_id"], "provider_side_activity"
-    return {"ardur_session_id": session, "session_id": session, "receipt_id": answer["receipt_id"], "code": code}
+    # No protection is there: a hook is denied, and answered all the same.
+    names = {"assistant": "claude-code", "protection": "prot-000000000000"}
+    return names | {
+        "ardur_session_id": session,
+        "session_id": session,
+        "receipt_id": answer["receipt_id"],
+        "code": code,
+    }
 
 
 def _held(value: Any) -> Any:
     """Return JSON with the numbers that are right here: for JSON Schema 1.0 is an integer, and any size will do."""
     if isinstance(value, dict):
-        return {name: _held(member) for name, member in value.items()}
+        held = {name: _held(member) for name, member in value.items()}
+        # JSON Schema cannot say that a time is not before 2020, and not ahead of the Hub's clock.
+        return held | ({"observed_at": "2026-01-02T03:04:05Z"} if isinstance(held.get("observed_at"), str) else {})
     if isinstance(value, list):
         return [_held(item) for item in value]
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 2**53:
@@ -74,7 +85,11 @@ def _config(hub: Hub, path: str) -> schemathesis.Config:
                 "coverage": {"enabled": path != "/v1/policy/check"},
             },
             # It knows nothing of those who try wrong tokens being slowed down.
-            "checks": {"ignored_auth": {"enabled": False}},
+            # A hook is answered with 200 whatever it says, as its description tells.
+            "checks": {
+                "ignored_auth": {"enabled": False},
+                "negative_data_rejection": {"enabled": path != HOOK_PATH},
+            },
         }
     )
 
@@ -110,11 +125,34 @@ def test_every_route_is_described_once_and_under_a_name_of_its_own() -> None:
     assert len({operation["operationId"] for operation in operations}) == len(ROUTES)
 
 
+def test_the_hooks_of_assistants_are_described_with_their_one_status() -> None:
+    operation = DOCUMENT["paths"][HOOK_PATH]["post"]
+    assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}
+    assert operation["responses"]["200"]["content"]["application/json"]["schema"] == {"type": "object"}
+    assert "answered with 200" in operation["description"]
+    assert not {"401", "404", "413", "415", "429"} & set(operation["responses"])
+
+
+def test_every_route_that_the_running_hub_serves_is_described(hub: Hub) -> None:
+    described = hub.get("/v1/openapi.json").json["paths"]
+    assert {(route.method.lower(), route.path) for route in ROUTES} == {
+        (method, path) for path, methods in described.items() for method in methods
+    }
+    assert HOOK_PATH in described
+
+
+def test_the_views_of_a_receipt_are_described() -> None:
+    operation = DOCUMENT["paths"]["/v1/receipts/{receipt_id}"]["get"]
+    (view,) = [parameter for parameter in operation["parameters"] if parameter["in"] == "query"]
+    assert (view["name"], view["schema"]["enum"], view["schema"]["default"]) == ("view", ["full", "public"], "full")
+
+
 def test_what_opens_each_route_is_described() -> None:
     opened: dict[str, list[dict[str, list[str]]]] = {
         "token": [{"token": []}, {"bearer": []}],
         "page": [{"token": []}, {"bearer": []}, {"query": []}],
         "view": [{"token": []}, {"bearer": []}, {"cookie": []}],
+        "hook": [{"hook": []}],
     }
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]

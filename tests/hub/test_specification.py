@@ -453,6 +453,48 @@ def test_an_unknown_action_class_is_400_naming_those_allowed(hub: Hub) -> None:
         assert all(value in answer.json["error"] for value in ("search", "read", "write", "send", "observe"))
 
 
+# Public projections
+
+
+AUDIT_ONLY = {
+    "arguments_hash", "internal_denial_code", "invocation_digest", "measurements", "policy_decisions", "reason",
+    "result_hash", "run_nonce",
+}  # fmt: skip
+
+
+def test_a_receipt_is_given_in_full_with_its_token(hub: Hub) -> None:
+    observed = hub.observe("one receipt")
+    for path in (f"/v1/receipts/{observed['receipt_id']}", f"/v1/receipts/{observed['receipt_id']}?view=full"):
+        told = hub.told(path)
+        assert told["receipt"] == observed["receipt"]
+        assert told["ardur_session_id"] == observed["ardur_session_id"]
+        assert told["claims"] == receipt_claims(hub, observed["receipt"]["jwt"])
+
+
+def test_a_public_projection_omits_the_internal_code_and_audit_only_members(hub: Hub) -> None:
+    observed = hub.observe("in public", "cli", command="sudo id", stdout_digest=DIGEST)
+    claims = receipt_claims(hub, observed["receipt"]["jwt"])
+    answer = hub.get(f"/v1/receipts/{observed['receipt_id']}?view=public")
+    told = answer.json
+    assert (answer.status, told["ok"], told["signed"], told["view"]) == (200, True, False, "remit-receipt-public")
+    assert told["receipt_hash"] == observed["receipt"]["receipt_hash"]
+    assert set(told["omitted"]) == AUDIT_ONLY & set(claims) >= {"internal_denial_code", "measurements", "reason"}
+    assert told["claims"] == {name: value for name, value in claims.items() if name not in AUDIT_ONLY}
+    assert claims["internal_denial_code"].encode() not in answer.body
+    assert observed["receipt"]["jwt"].encode() not in answer.body
+
+
+def test_a_view_that_is_not_known_is_400_and_a_receipt_that_is_not_there_404(hub: Hub) -> None:
+    receipt_id = hub.observe("views")["receipt_id"]
+    for view in ("audit", "", "PUBLIC"):
+        answer = hub.get(f"/v1/receipts/{receipt_id}?view={view}")
+        assert error_of(answer) == "400 bad_request"
+        assert answer.json["error"] == "query.view: must be one of full, public"
+    for view in ("full", "public"):
+        assert error_of(hub.get(f"/v1/receipts/rcpt:none?view={view}")) == "404 receipt_not_found"
+    assert error_of(hub.ask("GET", f"/v1/receipts/{receipt_id}?view=public")) == "401 hub_auth_required"
+
+
 # Errors; those of the state are in test_state.py, and what clients say of a Hub that is not there with the client
 
 

@@ -27,8 +27,9 @@ from remit.errors import (
 )
 from remit.ledger.rows import Rows
 
-__all__ = ["Examined", "examine"]
+__all__ = ["RECEIPT_KIND", "Examined", "examine"]
 
+RECEIPT_KIND: Final = "receipt"
 _Details: TypeAlias = Mapping[str, JSON]
 # All else is a fault of the ledger, not of the token.
 _NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
@@ -137,7 +138,7 @@ def _bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Det
 
 _KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int], _Details] | None]]] = {
     PASSPORT.typ: ("passport", _passport),
-    RECEIPT.typ: ("receipt", _receipt),
+    RECEIPT.typ: (RECEIPT_KIND, _receipt),
     ATTESTATION.typ: ("attestation", _attestation),
     KEY_CHANGE.typ: ("change of key", _key_change),
     BOOKMARK.typ: ("bookmark", _bookmark),

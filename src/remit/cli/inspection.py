@@ -11,14 +11,17 @@ import click
 
 from remit.claims.jws import Peeked, unsafe_peek
 from remit.claims.keys import Keyring
+from remit.claims.public import public_view
+from remit.claims.receipt import verify_receipt
+from remit.claims.strictjson import JSON
 from remit.cli.errors import DONE, NO, reported
-from remit.cli.examine import Examined, examine
+from remit.cli.examine import RECEIPT_KIND, Examined, examine
 from remit.cli.given import read_given
 from remit.cli.keyrings import load_keyring
 from remit.cli.options import everywhere
 from remit.cli.render import date, show_data, show_facts, shown
 from remit.config import home_path
-from remit.errors import KeyUnknown, StateMissing
+from remit.errors import FieldInvalid, KeyUnknown, StateMissing
 from remit.ledger.embedded import open_rows
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
@@ -32,12 +35,16 @@ __all__ = ["inspect"]
 @click.option(
     "--key", type=click.Path(path_type=Path), metavar="FILE", help="Verify with the keys in FILE (PEM, JWKS) instead."
 )
+@click.option("--public", is_flag=True, help="Of a receipt: print its public view, as JSON, and nothing else.")
 @everywhere
-def inspect(*, token: str, key: Path | None, home: str | None, as_json: bool) -> None:
+def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_json: bool) -> None:
     """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from a pipe, @FILE from a file.
 
     Exit code 0 if it is verified, 1 if not: then nobody vouches for what it says. A passport that is genuine is
     verified even when it is expired or revoked; that is shown. With --key nobody looks whether it was revoked.
+
+    The public view of a receipt leaves out the internal denial code and all that is for auditors only. It is unsigned,
+    and only a receipt that is verified has one.
 
     Example: remit issue ... | remit inspect -
     """
@@ -46,11 +53,31 @@ def inspect(*, token: str, key: Path | None, home: str | None, as_json: bool) ->
         peeked = unsafe_peek(given)
         with _means(home, key, peeked) as (keyring, rows):
             examined = examine(given, peeked, keyring, rows, int(time.time()))
-    if as_json:
+            view = _public_view(examined, given, keyring) if public else None
+    if public:
+        _show_public(examined, view, as_json=as_json)
+    elif as_json:
         show_data(_data(examined))
     else:
         _show(examined)
     raise SystemExit(DONE if examined.error is None else NO)
+
+
+def _public_view(examined: Examined, token: str, keyring: Keyring) -> dict[str, JSON] | None:
+    """Return the public view of a receipt; None if it is not verified."""
+    if examined.kind and examined.kind != RECEIPT_KIND:
+        raise FieldInvalid(f"a public view is of a receipt, and this is a {examined.kind}", place="--public")
+    return None if examined.error is not None else public_view(verify_receipt(token, keyring))
+
+
+def _show_public(examined: Examined, view: dict[str, JSON] | None, *, as_json: bool) -> None:
+    """Print the public view; of what is not verified, only that, because nothing in it can be relied on."""
+    if view is not None:
+        show_data({"ok": True, **view})
+    elif as_json:
+        show_data({name: value for name, value in _data(examined).items() if name != "unverified"})
+    else:
+        show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
 
 
 @contextmanager

@@ -135,7 +135,8 @@ def _words(path: str) -> list[str]:
 
 def _answer(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
     if isinstance(route.answer, str):
-        words, media_type, content = route.summary, route.answer, {}
+        words, media_type = route.summary, route.answer
+        content: dict[str, Any] = {"schema": {"type": "object"}} if media_type == _JSON else {}
     else:
         words = (route.answer.__doc__ or route.summary).partition("\n")[0]
         forms = [by_type[kind] for kind in (route.answer, *route.also)]

@@ -1,6 +1,6 @@
 """From what the governor says to what the Hub answers: pure functions, one for each kind of answer."""
 
-from msgspec import convert
+from msgspec import convert, to_builtins
 
 from remit.claims.public import public_view
 from remit.claims.receipt import SignedReceipt
@@ -86,7 +86,8 @@ def receipt_answer(receipt: SignedReceipt) -> ReceiptAnswer:
 
 def signed_receipt(receipt: SignedReceipt, session_id: str) -> SignedReceiptAnswer:
     """Return a receipt in full."""
-    return SignedReceiptAnswer(ardur_session_id=session_id, receipt=receipt_answer(receipt), claims=receipt.claims)
+    claims = to_builtins(receipt.claims)
+    return SignedReceiptAnswer(ardur_session_id=session_id, receipt=receipt_answer(receipt), claims=claims)
 
 
 def public_receipt(receipt: SignedReceipt) -> PublicReceiptAnswer:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from remit.claims.attestation import SessionState
 from remit.claims.mission import AgentId, Duration, MissionText, Scope, ScopeEntry, SideEffectClasses, ToolNames
-from remit.claims.receipt import ActionClass, Receipt, Verdict
+from remit.claims.receipt import ActionClass, Verdict
 from remit.claims.shapes import Count, DateTime, matching
 from remit.errors import FieldInvalid
 from remit.messages.proxy import Decision
@@ -293,7 +293,7 @@ class SignedReceiptAnswer(Answer, frozen=True, kw_only=True):
     view: Literal["full"] = "full"
     ardur_session_id: _SessionId
     receipt: ReceiptAnswer
-    claims: Annotated[Receipt, Meta(description="What the token says.")]
+    claims: Annotated[dict[str, Any], Meta(description="What the token says.")]
 
 
 class PublicReceiptAnswer(Answer, frozen=True, kw_only=True):

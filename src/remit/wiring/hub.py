@@ -74,7 +74,14 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
         hooks = HookDesk(service.governor, watch, service.protections, options.user_home)
         application = Application(
-            [*_routes(service, metrics, partial(hub_routes, desk, pages, doors.set_cookie)), *hook_routes(hooks)],
+            _routes(
+                service,
+                metrics,
+                lambda *pages_of_all: [
+                    *hub_routes(desk, pages, doors.set_cookie, *pages_of_all),
+                    *hook_routes(hooks),
+                ],
+            ),
             hosts=allowed_hosts(options.host, listening.getsockname()[1]),
             doors=doors,
             body_bytes=MAX_BODY_BYTES,
