@@ -89,6 +89,7 @@ def _config(hub: Hub, path: str) -> schemathesis.Config:
             "checks": {
                 "ignored_auth": {"enabled": False},
                 "negative_data_rejection": {"enabled": path != HOOK_PATH},
+                "missing_required_header": {"enabled": path != HOOK_PATH},
             },
         }
     )

@@ -3,9 +3,7 @@
 import base64
 import hmac
 import json
-import os
 import re
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -13,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from remit.config import rotate_token
 from remit.hub.routes import table_of_routes
+from remit.ledger.home import open_home
 from tests.hub.service import Hub, error_of, running
 from tests.proxy.service import Answer, command, read_answer
 
@@ -317,16 +317,42 @@ def test_a_cookie_that_another_site_had_sent_opens_nothing(hub: Hub, cookie: str
     assert error_of(answer) == CLOSED
 
 
-def test_a_new_token_ends_the_old_one_and_its_cookies_without_a_restart(tmp_path: Path) -> None:
-    with running(tmp_path / "home") as hub:
+@pytest.mark.parametrize("rotation", [("token", "hub", "--rotate"), ("setup", "--rotate-token")], ids=" ".join)
+def test_a_rotated_token_is_refused_at_the_first_request_after_the_command(
+    tmp_path: Path, rotation: tuple[str, ...]
+) -> None:
+    with running(tmp_path / "home") as hub, hub.connect() as connection:
         cookie = hub.get("/").headers["set-cookie"].partition(";")[0]
-        new = command("token", "hub", "--rotate", "--home", str(hub.home)).stdout.strip()
-        os.kill(hub.pid, signal.SIGHUP)
-        deadline = time.monotonic() + 60
-        while hub.ask("GET", "/v1/status", x_service_hub_token=new).status != 200:
-            assert time.monotonic() < deadline
-        assert hub.get("/v1/status").status in REFUSED
-        assert hub.ask("GET", "/dashboard/sessions", cookie=cookie).status in REFUSED
+        connection.sendall(hub.request("GET", "/v1/status", x_service_hub_token=hub.token))
+        assert read_answer(connection).status == 200
+        done = command(*rotation, "--home", str(hub.home), "--json")
+        connection.sendall(hub.request("GET", "/v1/status", x_service_hub_token=hub.token))
+        assert error_of(read_answer(connection)) == CLOSED
+        assert error_of(hub.get("/v1/status")) == CLOSED
+        assert error_of(hub.ask("GET", "/dashboard/sessions", cookie=cookie)) == CLOSED
+        assert error_of(hub.ask("GET", f"/dashboard?token={hub.token}")) == CLOSED
+        new = json.loads(done.stdout)["token"]
+        assert hub.ask("GET", "/v1/status", x_service_hub_token=new).status == 200
+        assert "has taken it, and refuses the one before" in done.stderr
+
+
+def test_a_token_that_another_process_writes_is_taken_without_a_signal(tmp_path: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        with open_home(hub.home) as home:
+            new = rotate_token(home, "hub")
+        assert error_of(hub.get("/v1/status")) == CLOSED
+        assert hub.ask("GET", "/v1/status", x_service_hub_token=new).status == 200
+
+
+def test_settings_that_are_gone_or_damaged_leave_the_token_as_it_is(tmp_path: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        config = hub.home / "config.json"
+        text = config.read_bytes()
+        for damage in (config.unlink, lambda: config.write_bytes(b"{")):
+            damage()
+            assert hub.observe("goes on")["decision"] == "PERMIT"
+            config.write_bytes(text)
+            config.chmod(0o600)
 
 
 # What pages come with

@@ -9,7 +9,7 @@ from remit.cli.errors import reported
 from remit.cli.opening import opened_ledger
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data, show_facts
-from remit.cli.tokens import note_rotated
+from remit.cli.rotation import rotate as rotate_now
 from remit.cli.units import Unit, check_unit, unit_for, write_unit
 from remit.config import (
     HUB_HOSTS,
@@ -18,7 +18,6 @@ from remit.config import (
     home_path,
     load_settings,
     parse_hub_url,
-    rotate_token,
     set_hub_url,
 )
 from remit.http.hosts import url_host
@@ -40,7 +39,11 @@ class Prepared(NamedTuple):
 @click.command()
 @click.option("--host", metavar="HOST", help=f"Where the Hub is to listen: {', '.join(HUB_HOSTS)}.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port of the Hub; 8765 unless it was set before.")
-@click.option("--rotate-token", is_flag=True, help="Make a new Hub token: the one before opens nothing any more.")
+@click.option(
+    "--rotate-token",
+    is_flag=True,
+    help="Make a new Hub token; the one before is refused at once.",
+)
 @click.option("--service", is_flag=True, help="Write what lets systemd or launchd start: remit up")
 @click.option("--force", is_flag=True, help="With --service: overwrite a file that is there.")
 @everywhere
@@ -85,10 +88,8 @@ def prepare(
         before = load_settings(home)
         url = _url(before.hub_url, host, port)
         set_hub_url(home, url)
-        token = rotate_token(home, "hub") if rotate else ensure_token(home, "hub")
+        token = rotate_now(home, "hub") if rotate else ensure_token(home, "hub")
         running = all_running(home, "hub")
-    if rotate:
-        note_rotated("hub", running)
     elsewhere = [hub.listening for hub in running if url != before.hub_url]
     if elsewhere:
         note(f"the Hub stays at {elsewhere[0]} until it is started again")

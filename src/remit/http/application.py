@@ -95,7 +95,7 @@ class Application:
         """Serve `routes` under loopback names, and under those in `hosts`."""
         self._router = Router(routes)
         self._hosts = hosts
-        self.doors = doors
+        self._doors = doors
         self._body_bytes = body_bytes
         self._witness = witness
         self._telemetry = telemetry
@@ -176,7 +176,7 @@ class Application:
         query, unread = _read_query(scope)
         access: Access = sought.route.access if sought else "token"
         peer = scope["client"][0] if scope["client"] else ""
-        self.doors.check(access, self._customs.shown(sent, query), peer)
+        self._doors.check(access, self._customs.shown(sent, query), peer)
         self._customs.check_origin(scope["method"], sent)
         if sought is None:
             raise missing

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
-from remit.errors import TokenRequired, TooManyTries
+from remit.errors import RemitError, TokenRequired, TooManyTries
 
-__all__ = ["MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Shown", "Tries"]
+__all__ = ["MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Reloading", "Shown", "Tries"]
 
 # Whom a route is for: anyone, holders of the service's token, its administrator; people, who open a page by its
 # address, and from there the views that it leads to; and hooks of assistants, which can do nothing else.
@@ -96,6 +96,47 @@ class Doors:
             self._tries.note(peer)
         # The same words at every door: they must not tell which doors there are.
         raise TokenRequired("this needs a token that opens it, as `Authorization: Bearer TOKEN`")
+
+
+@final
+class Reloading:
+    """Authorizes requests with the tokens that are in the settings file now.
+
+    The version of the file is compared before each request, so that a token that was replaced is refused from the next
+    request on. If the file is missing or cannot be read, the tokens that were read last stay in use.
+    """
+
+    __slots__ = ("_doors", "_failed", "_load", "_seen", "_version")
+
+    def __init__(
+        self,
+        load: Callable[[], Doorkeeper],
+        version: Callable[[], object],
+        *,
+        failed: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
+        """Take what reads the tokens, and what tells one version of their file from the next; None without a file."""
+        self._load = load
+        self._version = version
+        self._failed = failed
+        # Taken before the file is read: a change in between is found by the next comparison.
+        self._seen = version()
+        self._doors = load()
+
+    def reload(self) -> None:
+        """Read the tokens again, whether the file has changed or not."""
+        self._doors = self._load()
+
+    def check(self, access: Access, shown: Shown, peer: str) -> None:
+        """Raise unless what is shown opens the door."""
+        try:
+            version = self._version()
+            if version is not None and version != self._seen:
+                self._seen = version
+                self.reload()
+        except RemitError as error:
+            self._failed(error)
+        self._doors.check(access, shown, peer)
 
 
 def _digest(token: str) -> bytes:

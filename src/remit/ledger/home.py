@@ -162,6 +162,14 @@ class Home:
             check_file(found, self._label(name))
         return found is not None
 
+    def version_of(self, name: str) -> tuple[int, int, int] | None:
+        """Return what tells one content of a file from the next, at the cost of one system call; None without a file.
+
+        A file that `replace` has written has another inode or another time than the one before it.
+        """
+        found = self._look(name)
+        return None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
+
     def path_of(self, name: str) -> str:
         """Return the path of a safe file, for a library that opens by path.
 

@@ -13,7 +13,7 @@ from remit.adapters.hooks.routes import hook_routes
 from remit.adapters.protection.obstacles import obstacle_of
 from remit.adapters.protection.records import Protections
 from remit.adapters.protection.vigil import Vigil
-from remit.config import assistant_config, ensure_token, load_settings
+from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, is_loopback
@@ -23,6 +23,7 @@ from remit.http.metrics import Metrics
 from remit.http.routes import Route
 from remit.http.server import Server, bind, run_server, url_of
 from remit.http.telemetry import start_telemetry
+from remit.http.tokens import Reloading
 from remit.http.watch import Watch
 from remit.hub.desk import Desk
 from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
@@ -33,7 +34,7 @@ from remit.hub.pages.desk import Pages
 from remit.hub.recording import Recording
 from remit.hub.routes import Page, describe_hub, hub_routes
 from remit.hub.standing import Place
-from remit.ledger.home import open_home
+from remit.ledger.home import Home, open_home
 from remit.messages.hub import MAX_BODY_BYTES
 from remit.version import __version__
 from remit.wiring import Service, build_service
@@ -71,6 +72,11 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     vigil = _vigil(service, options)
     try:
         watch = Watch(metrics, telemetry)
+        authenticator = Reloading(
+            lambda: _renewed(doors, service.home),
+            lambda: service.home.version_of(CONFIG_FILE),
+            failed=lambda error: watch.told("settings_kept", error),
+        )
         desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
         hooks = HookDesk(service.governor, watch, service.protections, options.user_home)
         application = Application(
@@ -83,7 +89,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
                 ],
             ),
             hosts=allowed_hosts(options.host, listening.getsockname()[1]),
-            doors=doors,
+            doors=authenticator,
             body_bytes=MAX_BODY_BYTES,
             witness=watch,
             telemetry=telemetry,
@@ -97,7 +103,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
                 limits=limits,
                 refused=watch.refused,
                 told=watch.told,
-                renew=lambda: doors.renew(_token(options)),
+                renew=authenticator.reload,
             ),
             ready,
         )
@@ -123,9 +129,22 @@ def _token(options: HubOptions) -> str:
     """Return the token of the Hub, which no log may show."""
     with open_home(Path(options.home)) as home:
         token = ensure_token(home, "hub")
+    _hide(token)
+    return token
+
+
+def _hide(token: str) -> None:
     hide(token)
     hide(hook_token(token))
-    return token
+
+
+def _renewed(doors: HubDoors, home: Home) -> HubDoors:
+    """Return the doors with the token that the settings have now; one that was taken out of them stays."""
+    token = load_settings(home).hub_token
+    if token is not None:
+        _hide(token)
+        doors.renew(token)
+    return doors
 
 
 def _check(options: HubOptions) -> None:

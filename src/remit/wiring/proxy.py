@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from remit.config import distrust_current_folder, ensure_token, share_metrics
+from remit.config import CONFIG_FILE, distrust_current_folder, ensure_token, load_settings, share_metrics
 from remit.errors import FieldInvalid, RemitError
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
@@ -22,11 +22,11 @@ from remit.http.log import configure, hide, logger
 from remit.http.metrics import Metrics, mark_dead
 from remit.http.server import Server, bind, run_server, url_of
 from remit.http.telemetry import start_telemetry
-from remit.http.tokens import Access, Doors
+from remit.http.tokens import Access, Doors, Reloading
 from remit.http.watch import Watch
 from remit.http.workers import Workers
 from remit.ledger.commit import Observer
-from remit.ledger.home import open_home
+from remit.ledger.home import Home, open_home
 from remit.proxy.authority import server_identity
 from remit.proxy.desk import Desk
 from remit.proxy.options import ProxyOptions
@@ -142,10 +142,15 @@ def _serve(
         metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
         watch = Watch(metrics, telemetry)
         limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
+        authenticator = Reloading(
+            lambda: _doors(options, service.home),
+            lambda: service.home.version_of(CONFIG_FILE),
+            failed=lambda error: watch.told("settings_kept", error),
+        )
         application = Application(
             with_pages(partial(proxy_routes, Desk(service.governor, watch)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
-            doors=_doors(options),
+            doors=authenticator,
             body_bytes=limits.body_bytes,
             witness=watch,
             telemetry=telemetry,
@@ -158,7 +163,7 @@ def _serve(
                 tls=_credentials(options),
                 refused=watch.refused,
                 told=watch.told,
-                renew=lambda: _renew_doors(application, options),
+                renew=authenticator.reload,
             ),
             ready,
             leash=leash,
@@ -171,18 +176,14 @@ def _service(options: ProxyOptions, observer: Observer | None = None) -> Service
     return build_service(Path(options.home), user_home=options.user_home, policies=options.policies, observer=observer)
 
 
-def _doors(options: ProxyOptions) -> Doors:
+def _doors(options: ProxyOptions, home: Home) -> Doors:
     """Return what opens which door. The administrator's token opens both."""
-    with open_home(Path(options.home)) as home:
-        admin = ensure_token(home, "admin")
-        hide(admin)
-        tokens: dict[Access, tuple[str, ...]] = {"admin": (admin,)}
-        if options.require_token:
-            common = ensure_token(home, "proxy")
-            hide(common)
-            tokens["token"] = common, admin
+    settings = load_settings(home)
+    admin = settings.admin_token or ensure_token(home, "admin")
+    hide(admin)
+    tokens: dict[Access, tuple[str, ...]] = {"admin": (admin,)}
+    if options.require_token:
+        common = settings.proxy_token or ensure_token(home, "proxy")
+        hide(common)
+        tokens["token"] = common, admin
     return Doors(tokens, clock=time.monotonic)
-
-
-def _renew_doors(application: Application, options: ProxyOptions) -> None:
-    application.doors = _doors(options)

@@ -15,6 +15,7 @@ from msgspec import Meta
 from remit.adapters.protection.plan import Form, Level
 from remit.claims.mission import parse_mission
 from remit.claims.shapes import Claims, build_reader, encode, matching
+from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
@@ -42,6 +43,7 @@ _RECORD: Final = ".json"
 _WIRE: Final = ".wire.json"
 # Several files as they were before, none larger than 1 MiB, in base64.
 _MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_WIRE: Final = 64 * 1024
 _SETTLED_NS: Final = 2_000_000_000
 _MOMENT_S: Final = 0.05
 
@@ -71,6 +73,8 @@ class Written(Claims, frozen=True, kw_only=True):
     # Whether it was taken from others to read, because a token is in it now.
     closed: bool = False
     members: tuple[SetMember, ...] = ()
+    # How often a new token was written into it: tells the settings monitor that it must look at the file anew.
+    retokened: int = 0
 
 
 class Protection(Claims, frozen=True, kw_only=True):
@@ -195,6 +199,16 @@ class Protections:
     def put_script(self, text: bytes) -> None:
         """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""
         self._made().replace(SCRIPT_NAME, text)
+
+    def wire(self, name: str) -> dict[str, Any] | None:
+        """Return what the hooks of a protection read; None where there is no such file."""
+        data = self._made().read(wire_name(name), max_bytes=_MAX_WIRE)
+        if data is None:
+            return None
+        try:
+            return dict(parse_object(data))
+        except InputError as error:
+            raise StateCorrupt(f"{wire_name(name)} is damaged: {error}") from None
 
     def wire_path(self, name: str) -> str:
         """Return the path of the file that hooks of a protection read, by which they can be told; it need not exist."""
