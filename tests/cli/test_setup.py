@@ -51,11 +51,11 @@ def test_host_and_port_are_kept_until_others_are_named(tmp_path: Path) -> None:
     assert told(tmp_path / "home")["hub_url"] == "http://[::1]:1234"
 
 
-def test_a_rotated_token_is_shown_and_the_hub_that_runs_is_named(tmp_path: Path) -> None:
+def test_a_rotated_token_is_shown_and_the_hub_that_has_taken_it_is_named(tmp_path: Path) -> None:
     place = tmp_path / "home"
     with running(place) as hub:
         renewed = run(place, "setup", "--rotate-token", "--port", "1234")
-    assert f"kill -HUP {hub.pid}" in renewed.stderr
+    assert f"the Hub at {hub.url} has taken it, and refuses the one before" in renewed.stderr
     assert hub.url in renewed.stderr
     assert hub.token not in renewed.output
     assert run(place, "token", "hub").stdout.strip() in renewed.stdout

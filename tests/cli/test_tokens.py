@@ -32,11 +32,19 @@ def test_the_two_tokens_differ_and_one_is_renewed_alone(tmp_path: Path) -> None:
     assert [run(place, "token", name).stdout for name in ("admin", "proxy")] == [renewed.stdout, proxy]
 
 
-def test_a_proxy_that_runs_must_be_told_of_a_new_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_rotated_token_is_refused_at_once_by_every_worker_of_a_proxy(tmp_path: Path, workers: str) -> None:
     place = tmp_path / "home"
-    with running(place, HTTP) as proxy:
-        assert f"kill -HUP {proxy.pid}" in run(place, "token", "admin", "--rotate").stderr
-        assert "kill" not in run(place, "token", "admin").stderr
+    with running(place, HTTP, "--workers", workers, "--require-token") as proxy:
+        for name in ("admin", "proxy"):
+            before = run(place, "token", name).stdout.strip()
+            after = run(place, "token", name, "--rotate").stdout.strip()
+            old, new = (
+                # Each over a connection of its own, which any of the workers takes.
+                [proxy.ask("GET", "/metrics", None, authorization=f"Bearer {token}").status for _ in range(8)]
+                for token in (before, after)
+            )
+            assert (set(old), set(new)) == ({401}, {200})
 
 
 def test_a_token_of_another_form_is_told_in_words(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from remit.adapters.protection.plan import Block, Plan, Whole
 from remit.adapters.protection.plans.claude_code import ClaudeCode
 from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import Protection
+from remit.adapters.protection.retoken import replace_tokens
 from tests.adapters.protection.places import ID, Scene, added, entry, plan_of, protection, wire
 from tests.adapters.protection.planning import Drawing
 from tests.adapters.protection.test_jsonedit import OFF, SHAPES
@@ -373,3 +374,18 @@ def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_p
     (tmp_path / "home" / "protections" / f"{ID}.json").write_bytes(b"{")
     assert [gap.path for gap in keeper.look(0.5)] == [str(files[1])]
     assert [type(error).__name__ for error in errors] == ["StateCorrupt"]
+
+
+@pytest.mark.parametrize("is_changed_by_others", [False, True])
+def test_a_token_that_was_replaced_is_not_put_back(scene: Scene, is_changed_by_others: bool) -> None:
+    if is_changed_by_others:
+        changed = json.loads(scene.settings.read_bytes()) | {"model": "x"}
+        scene.settings.write_text(json.dumps(changed), encoding="utf-8")
+    watch = Watch(scene)
+    old = wire().token
+    before = scene.settings.read_bytes()
+    assert old.encode() in before
+    (done,) = replace_tokens(scene.protections, lambda _: (old, "the-new-token"))
+    assert (done.changed, done.why) == ((str(scene.settings),), "")
+    assert [gap for _ in range(20) for gap in watch.look(after=0.5)] == []
+    assert scene.settings.read_bytes() == before.replace(old.encode(), b"the-new-token")

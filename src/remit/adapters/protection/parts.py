@@ -23,7 +23,7 @@ from remit.adapters.protection.tomltext import add_block
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["Part", "is_legible", "missing_in", "part_of", "put_in"]
+__all__ = ["Part", "as_written", "is_legible", "missing_in", "part_of", "put_in"]
 
 # What turns hooks off where it stands, in settings of any assistant, and the value that does.
 _SWITCHES: Final = (Member(("disableAllHooks",), value=True), Member(("hooksConfig", "enabled"), value=False))
@@ -55,12 +55,19 @@ def part_of(written: Written, mark: str, data: bytes | None) -> Part | None:
     If others have changed the file, what names us in it must give the bytes that were written once it is added to what
     was there before.
     """
-    if data is None:
-        return None
     with suppress(InputError):
-        for was in _candidates(written, mark, data):
-            if hashlib.sha256(was).hexdigest() == written.after:
-                return _FOUND[written.kind](written, mark, was)
+        was = as_written(written, mark, data)
+        return None if was is None else _FOUND[written.kind](written, mark, was)
+    return None
+
+
+def as_written(written: Written, mark: str, data: bytes | None) -> bytes | None:
+    """Return the bytes that were written to a file, from what it holds now; None where they cannot be told."""
+    if data is not None:
+        with suppress(InputError):
+            for was in _candidates(written, mark, data):
+                if hashlib.sha256(was).hexdigest() == written.after:
+                    return was
     return None
 
 

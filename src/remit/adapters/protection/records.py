@@ -73,8 +73,6 @@ class Written(Claims, frozen=True, kw_only=True):
     # Whether it was taken from others to read, because a token is in it now.
     closed: bool = False
     members: tuple[SetMember, ...] = ()
-    # How often a new token was written into it: tells the settings monitor that it must look at the file anew.
-    retokened: int = 0
 
 
 class Protection(Claims, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from remit.adapters.protection.files import Found, look, replace
+from remit.adapters.protection.parts import as_written
 from remit.adapters.protection.records import Protection, Protections, Written
 from remit.errors import RemitError
 
@@ -43,7 +44,8 @@ def _replaced(protections: Protections, protection: Protection, old: str, new: s
         if wire is not None:
             wire[_TOKEN] = new
         held = [(written, found) for written in protection.files for found in _holding(written, old)]
-        files = {written.path: _retokened(written, found, old, new) for written, found in held}
+        tokens = old.encode("ascii"), new.encode("ascii")
+        files = {written.path: _retokened(written, protection.id, found.data or b"", tokens) for written, found in held}
         kept = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
         protections.put(structs.replace(protection, files=kept), wire)
         for written, found in held:
@@ -59,14 +61,8 @@ def _holding(written: Written, token: str) -> list[Found]:
     return [found] if found.data is not None and token.encode("ascii") in found.data else []
 
 
-def _retokened(written: Written, found: Found, old: str, new: str) -> tuple[Written, bytes]:
-    before = found.data or b""
-    data = before.replace(old.encode("ascii"), new.encode("ascii"))
-    # Undoing restores a file byte for byte only if nobody but us has changed it since.
-    is_ours = _digest(before) == written.after
-    after = _digest(data) if is_ours else written.after
-    return structs.replace(written, after=after, retokened=written.retokened + 1), data
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _retokened(written: Written, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[Written, bytes]:
+    """Return the record of a file and the file with the new token; what others have changed in it stays theirs."""
+    was = as_written(written, mark, data)
+    after = written.after if was is None else hashlib.sha256(was.replace(*tokens)).hexdigest()
+    return structs.replace(written, after=after), data.replace(*tokens)
