@@ -1,6 +1,6 @@
 """Runs use cases: for threads, and for event loops.
 
-The steps of a use case are the same for both; only the waiting differs.
+The steps of a use case are the same for both; only the waiting differs. The clock is read once for each use case.
 """
 
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ class Governor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
-        steps = case.steps(self.means)
+        steps = case.steps(self.means.at_one_moment())
         answer, resume = None, steps.send
         while True:
             try:
@@ -48,7 +48,7 @@ class Governor:
 
     async def arun(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        steps = case.steps(self.means)
+        steps = case.steps(self.means.at_one_moment())
         answer, resume = None, steps.send
         while True:
             try:

@@ -4,6 +4,7 @@ A use case is a value with typed members. Its `steps` is a generator that asks f
 or a computation aside. It never waits itself, so the same use case serves threads and event loops: see `governor.py`.
 """
 
+import copy
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -12,7 +13,7 @@ from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
-from remit.governor.clock import Clock
+from remit.governor.clock import Clock, FixedClock
 from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.records import Session
 from remit.policy.engines import Engine
@@ -90,6 +91,15 @@ class Means:
     # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
 
+    def at_one_moment(self) -> "Means":
+        """Return these means for one request: its clock shows the moment of this call, however often it is read.
+
+        A request is then verified, judged, recorded and committed as of the same moment, also when its work runs again.
+        """
+        means = copy.copy(self)
+        means.clock = FixedClock(self.clock.now())
+        return means
+
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token that was kept; a key that is not known may have come in by another process."""
         try:
@@ -114,7 +124,7 @@ class Means:
         known = self.passports.get(session.id)
         if known is None:
             try:
-                known = self.verified(session.passport, session.started_ms // 1000)
+                known = self.verified(session.passport, session.verified_at_s)
             except (TokenError, PassportError):
                 raise StateCorrupt(
                     "the passport that ledger.db keeps of the session does not verify: remit ledger check"

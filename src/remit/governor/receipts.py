@@ -39,12 +39,12 @@ def budget_remaining(session: Session) -> dict[str, int]:
 
 
 def moment_of(session: Session, now: Moment) -> str:
-    """Return the time of a step: that of the wall, but never before the receipt before it."""
+    """Return the time of a step: wall-clock time, monotonic within a chain."""
     return timestamp(_latest_ms(session, now))
 
 
 def _latest_ms(session: Session, now: Moment) -> int:
-    return max(now.wall_ms, session.iat * 1000)
+    return max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
 
 
 def reported_ms(means: Means, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None) -> int:
@@ -97,7 +97,8 @@ def drafted(
     means: Means, transaction: Transaction, session: Session, step: Step, now: Moment, *, form: bytes
 ) -> tuple[Session, Pending]:
     """Return the receipt of a step, to be appended to the session that is returned with it: its verdict is counted."""
-    session = structs.replace(session, **{step.verdict: getattr(session, step.verdict) + 1})
+    counted = {step.verdict: getattr(session, step.verdict) + 1}
+    session = structs.replace(session, seen_wall_ms=max(session.seen_wall_ms, now.wall_ms), **counted)
     signing = means.keys.signing(transaction.switches.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":

@@ -48,8 +48,11 @@ QUARANTINED: Final = "chain_broken"
 
 
 def touched(session: Session, now: Moment) -> Session:
-    """Return the session with its time counted up to `now`. Whether that is too long, `duration_left_s` tells."""
-    if session.state != "active":
+    """Return the session with its time counted up to `now`. Whether that is too long, `duration_left_s` tells.
+
+    Requests are not committed in the order in which they came: time that a later one has counted is not counted twice.
+    """
+    if session.state != "active" or (session.seen_boot == now.boot and now.mono_ms < session.seen_mono_ms):
         return session
     passed = elapsed_between(session.seen_boot, session.seen_mono_ms, session.seen_wall_ms, now)
     return structs.replace(
@@ -57,7 +60,8 @@ def touched(session: Session, now: Moment) -> Session:
         elapsed_ms=session.elapsed_ms + passed,
         seen_boot=now.boot,
         seen_mono_ms=now.mono_ms,
-        seen_wall_ms=now.wall_ms,
+        # Never backwards: no receipt may be dated before the one that was made at this moment.
+        seen_wall_ms=max(session.seen_wall_ms, now.wall_ms),
     )
 
 

@@ -85,7 +85,7 @@ class SessionCheck:
     def _passport(self) -> None:
         session = self._session
         try:
-            now = session.started_ms // 1000
+            now = session.verified_at_s
             passport = verify_passport(session.passport, self._notes.keyring, now=now, audiences=AUDIENCES)
         except KeyUnknown:
             return None  # of an issuer whom only the configuration knows
@@ -94,7 +94,8 @@ class SessionCheck:
         mission = passport.mission
         given = passport.jti, mission.agent_id, passport.parent_jti, mission.max_tool_calls
         kept = session.id, session.actor, session.parent, session.limit
-        if kept != given or session.lifetime_ms > mission.max_duration_s * 1000:
+        longest_ms = max(0, min(mission.max_duration_s * 1000, passport.expires_at * 1000 - session.started_ms))
+        if kept != given or session.lifetime_ms > longest_ms:
             self._note("passport_mismatch")
         registered = self._rows.registered(session.id)
         if registered is not None and registered.hash != sha256_hex(session.passport.encode()):

@@ -99,6 +99,14 @@ class Session(Struct, frozen=True, kw_only=True):
     version: int = 0
 
     @property
+    def verified_at_s(self) -> int:
+        """Return the moment as of which the passport of the session must verify: when the session was started.
+
+        A session started after the end of its passport has no time at all, so its passport is verified as of that end.
+        """
+        return min(self.started_ms, self.expires_ms) // 1000
+
+    @property
     def head(self) -> Head:
         """Return where the chain stands."""
         lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)
