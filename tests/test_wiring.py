@@ -6,13 +6,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from remit import Mission
 from remit.errors import PolicyInvalid
+from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, Evidence
 from remit.governor.governor import Governor
 from remit.governor.issue import Issue, Order
-from remit.governor.sessions import Start
+from remit.governor.means import Commit
+from remit.governor.sessions import End, Start
 from remit.policy.call import ToolCall
 from remit.wiring import build_rehearsal, build_service
 
@@ -42,6 +45,28 @@ def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     second.close()
     assert (one.permits, two.permits) == (True, True)
     assert two.receipt.claims.parent_receipt_hash == one.receipt.hash
+
+
+def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: Path) -> None:
+    first = build_service(tmp_path / "home")
+    session_id = begun(first.governor)
+    mission = first.governor.means.passports[session_id].mission
+    for number in range(70):
+        first.governor.run(Delegate(session_id, structs.replace(mission, max_tool_calls=1), f"request-{number}"))
+    steps = End(session_id).steps(first.governor.means)
+    asked = next(steps)
+    assert isinstance(asked, Commit)
+    assert first.embedded.ledger.run(asked.work).reserved == 70  # and there it stops
+    first.close()
+    second = build_service(tmp_path / "home")
+    before = set(threading.enumerate())
+    second.finish_closing()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    ended = second.embedded.reader.session(session_id)
+    second.close()
+    assert ended is not None
+    assert (ended.state, ended.reserved, ended.used) == ("ended", 0, 0)
 
 
 def test_cedar_policies_are_asked_after_the_passport(tmp_path: Path) -> None:

@@ -79,16 +79,21 @@ class Model:
         """Return how long a session may still last: by its duration, and until its passport ends on the wall."""
         return min(run.lifetime_ms - (mono_ms - run.started_mono_ms), run.grant.expires_at * 1000 - wall_ms)
 
-    def refusal_to_start(self, grant: Grant, wall_s: int) -> str:
-        """Return the code of the error that a start meets, or nothing."""
+    def refusal_to_start(self, grant: Grant, wall_ms: int, mono_ms: int) -> str:
+        """Return the code of the error that a start meets, or nothing; a session whose time is over is found."""
+        wall_s = wall_ms // 1000
         if wall_s < grant.not_before - MAX_SKEW_S:
             return "passport_not_yet_valid"
         if wall_s >= grant.expires_at + MAX_SKEW_S:
             return "passport_expired"
         if grant.id in self.runs:
-            return ""
+            self.look(grant.id, mono_ms, wall_ms)
+            refusals = {"revoked": "passport_revoked", "expired": "passport_expired"}
+            return "passport_revoked" if grant.id in self.revoked else refusals.get(self.runs[grant.id].state, "")
         if self.kill_switch:
             return "kill_switch"
+        if wall_s >= grant.expires_at and grant.id not in self.revoked:
+            return "passport_expired"
         return "passport_revoked" if grant.id in self.revoked or grant.settled else ""
 
     def start(self, grant: Grant, wall_ms: int, mono_ms: int) -> None:

@@ -1,7 +1,7 @@
 """Where the evidence of a test is kept: in memory or in a home, with a weather that makes commits fail."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -30,12 +30,14 @@ DEADLINE_S = 60.0
 class Weather:
     """What happens to the next commit: it is `lost` before it is written, or written and then `unknown`.
 
-    `meanwhile` is done after work has read and before it is written, as by another process.
+    `meanwhile` is done after work has read and before it is written, as by another process. `written` is how many
+    sessions and receipts each commit has written.
     """
 
     lost: bool = False
     unknown: bool = False
     meanwhile: Callable[[], object] | None = None
+    written: list[tuple[int, int]] = field(default_factory=list)
 
     def before_begin(self) -> None:
         """Let another process do what it does."""
@@ -43,8 +45,9 @@ class Weather:
         if meanwhile is not None:
             meanwhile()
 
-    def before_commit(self) -> None:
+    def before_commit(self, changes: Changes) -> None:
         """Fail if the commit is to be lost."""
+        self.written.append((len(changes.sessions), len(changes.receipts)))
         if self.lost:
             self.lost = False
             raise LedgerUnavailable("the disk is full")
@@ -66,7 +69,7 @@ class _WeatheredMemory(MemoryStore):
         super().begin()
 
     def commit(self, changes: Changes) -> dict[str, Session]:
-        self._weather.before_commit()
+        self._weather.before_commit(changes)
         kept = super().commit(changes)
         self._weather.after_commit()
         return kept
@@ -80,7 +83,7 @@ class _WeatheredSqlite(SqliteStore):
         super().begin()
 
     def commit(self, changes: Changes) -> dict[str, Session]:
-        self.weather.before_commit()
+        self.weather.before_commit(changes)
         kept = super().commit(changes)
         self.weather.after_commit()
         return kept

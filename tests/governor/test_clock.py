@@ -2,6 +2,7 @@
 
 import pytest
 
+from remit.errors import PassportExpired
 from remit.governor.clock import Moment, SystemClock, elapsed_between, timestamp
 from remit.governor.delegate import Delegate
 from remit.governor.sessions import Look, Start
@@ -34,7 +35,9 @@ def test_expiry_is_found_by_presenting_the_passport_again(service: Service) -> N
     passport = service.issue()
     service.run(Start(passport.token))
     service.clock.pass_s(900)
-    assert service.run(Start(passport.token)).session.state == "expired"
+    with pytest.raises(PassportExpired):
+        service.run(Start(passport.token))
+    assert service.session(passport.jti).state == "expired"
 
 
 def test_a_shorter_life_of_the_passport_ends_the_session(service: Service) -> None:

@@ -12,6 +12,7 @@ from remit.errors import (
     FieldInvalid,
     LedgerUnavailable,
     MissionWidened,
+    PassportExpired,
     PassportRevoked,
     RequestConflict,
 )
@@ -281,9 +282,9 @@ def test_a_delegate_that_never_started_gives_back_when_its_passport_has_expired(
     service.clock.pass_s(60)
     assert service.call(parent).permits
     assert _account(service.session(parent)) == (1, 0)
-    with pytest.raises(PassportRevoked) as caught:
+    with pytest.raises(PassportExpired) as caught:
         service.run(Start(str(delegated.passport)))
-    assert caught.value.code == "passport_revoked"
+    assert caught.value.code == "passport_expired"
 
 
 def test_a_new_delegation_can_be_paid_from_one_that_has_expired(service: Service) -> None:
@@ -331,7 +332,7 @@ def test_the_end_of_a_parent_is_the_end_of_its_delegates(service: Service, how: 
     assert "active" not in states
     assert not service.call(grandchild).permits
     assert service.session(parent).reserved == service.session(child).reserved == 0
-    with pytest.raises((PassportRevoked,)):
+    with pytest.raises(PassportExpired if how == "expired" else PassportRevoked):
         service.run(Start(str(unused.passport)))
 
 

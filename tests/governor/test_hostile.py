@@ -126,6 +126,7 @@ def test_the_time_of_a_session_with_all_its_delegates_can_run_out(place: Place) 
         refused, permitted = _together(service, Evaluate(name, ALLOWED), Evaluate(other, ALLOWED))
         assert _code(refused) == "duration_exceeded"
         assert permitted.permits
+        service.run(End(name))
         assert service.session(name).reserved == 0
 
 

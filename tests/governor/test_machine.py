@@ -97,7 +97,7 @@ class Machine(RuleBasedStateMachine):
 
     def present(self, grant: Grant, fault: str) -> None:
         """Start a session, or find that there is one."""
-        refusal = self.model.refusal_to_start(grant, self.wall_ms // 1000)
+        refusal = self.model.refusal_to_start(grant, self.wall_ms, self.mono_ms)
         if refusal:
             return self.refused(Start(grant.token), refusal)
         before = grant.id in self.model.runs

@@ -93,14 +93,58 @@ FINAL: dict[str, Callable[[Service, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("state", FINAL)
-def test_a_final_session_is_shown_as_it_is_and_never_starts_again(service: Service, state: str) -> None:
+def test_a_session_that_has_ended_is_shown_as_it_is_and_never_starts_again(service: Service) -> None:
     passport = service.issue()
     name = service.run(Start(passport.token)).session.id
-    FINAL[state](service, name)
+    service.run(End(name))
     again = service.run(Start(passport.token))
     assert again.existing
-    assert again.session.state == service.session(name).state == state
+    assert again.session.state == service.session(name).state == "ended"
+
+
+REFUSED: dict[str, tuple[Callable[[Service, str], object], str]] = {
+    "expired": (_expire, "passport_expired"),
+    "its session revoked": (lambda service, name: service.run(RevokeSession(name)), "passport_revoked"),
+    "itself revoked": (lambda service, name: service.run(RevokePassport(name)), "passport_revoked"),
+    "killed": (lambda service, _name: service.run(KillSwitch(on=True)), "passport_revoked"),
+    "ended, then revoked": (
+        lambda service, name: (service.run(End(name)), service.run(RevokePassport(name))),
+        "passport_revoked",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_passport_that_has_expired_or_was_revoked_is_refused_although_it_was_started_before(
+    service: Service, how: str
+) -> None:
+    passport = service.issue()
+    name = service.run(Start(passport.token)).session.id
+    end, code = REFUSED[how]
+    end(service, name)
+    for _ in range(2):
+        with pytest.raises(PassportError) as caught:
+            service.run(Start(passport.token))
+        assert caught.value.code == code
+    assert service.session(name).state != "active"
+
+
+def test_a_passport_within_the_skew_after_its_end_starts_nothing(service: Service) -> None:
+    passport = service.issue()
+    service.clock.pass_s(MISSION.max_duration_s)
+    with pytest.raises(PassportExpired):
+        service.run(Start(passport.token))
+    assert service.sessions() == []
+
+
+def test_the_passport_of_a_delegate_is_refused_once_that_of_its_parent_was_revoked(service: Service) -> None:
+    parent = service.start().session.id
+    delegated = service.delegate(parent)
+    child = service.run(Start(str(delegated.passport))).session.id
+    service.run(RevokePassport(parent))
+    with pytest.raises(PassportRevoked):
+        service.run(Start(str(delegated.passport)))
+    assert service.session(child).state == "revoked"
 
 
 def test_a_passport_that_has_expired_starts_nothing(service: Service) -> None:

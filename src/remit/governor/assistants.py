@@ -120,7 +120,9 @@ def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) 
     request = _request_of(actor.agent, turn)
     known = yield Commit(lambda transaction: transaction.delegation(lead, request))
     if known is not None:
-        return (yield from _started(means, known.passport))
+        # A session that has expired or was revoked is not followed by a fresh one: its calls are denied in it.
+        there = yield Commit(lambda transaction: transaction.session(known.child) is not None)
+        return known.child if there else (yield from _started(means, known.passport))
     looked = yield from Look(lead).steps(means)
     if looked.session.state in _OVER:
         lead = (yield from StartFor(actor.reporter).steps(means)).session.id

@@ -6,7 +6,7 @@ it is made again.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, UnsetType, structs, to_builtins
 
@@ -18,7 +18,8 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
+from remit.governor.closing import finish_all
+from remit.governor.lifecycle import CALLS, UNIT, Settled, looked_at, settle_overdue, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
@@ -80,11 +81,15 @@ class Delegate:
         looked = yield from Look(self.session_id).steps(means)
         yield Aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
         narrow(looked.passport.mission, self.mission)
-        outcome: _Outcome = yield Commit(lambda transaction: self._work(means, transaction, looked.passport))
-        passport, child_id, receipt, repeated, refusal = outcome
+        outcome: _Outcome | Settled = yield Commit(lambda it: self._work(means, it, looked.passport, wait=True))
+        if isinstance(outcome, Settled):
+            yield from finish_all(means, outcome.unfinished)
+            outcome = yield Commit(lambda it: self._work(means, it, looked.passport, wait=False))
+        passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         return Delegated(passport, child_id, receipt_of(means, receipt), repeated, refusal)
 
-    def _work(self, means: Means, transaction: Transaction, parent: Passport) -> _Outcome:
+    def _work(self, means: Means, transaction: Transaction, parent: Passport, *, wait: bool) -> _Outcome | Settled:
+        """Return the outcome; with `wait`, `Settled` if delegates that are over must be closed first to pay for it."""
         now = means.clock.now()
         session = looked_at(means, transaction, found(transaction, self.session_id), now)
         asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
@@ -92,7 +97,10 @@ class Delegate:
         if known is not None:
             return _repeated(transaction, session, known, asked)
         if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
-            session = settle_overdue(means, transaction, session, now)
+            settled = settle_overdue(means, transaction, session, now)
+            session = settled.session
+            if wait and settled.unfinished and account_of(session).remaining < self.mission.max_tool_calls:
+                return settled
         refusal = standing_in(transaction, session).refusal
         account = reserve(account_of(session), self.mission.max_tool_calls)
         if len(transaction.open_delegations(session.id)) >= MAX_OPEN:

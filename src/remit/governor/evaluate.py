@@ -30,7 +30,16 @@ from remit.claims.shapes import encode
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import Moment, timestamp
-from remit.governor.lifecycle import CALLS, UNIT, looked_at, settle_overdue, standing_in
+from remit.governor.closing import finish_all, finish_some
+from remit.governor.lifecycle import (
+    CALLS,
+    UNIT,
+    Settled,
+    has_open_delegates,
+    looked_at,
+    settle_overdue,
+    standing_in,
+)
 from remit.governor.light import is_light
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import budget_remaining, clip, drafted, receipt_of, reported_ms
@@ -142,7 +151,7 @@ def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] =
     session_id = request.session_id
     passport = means.passports.get(session_id) or (yield from Look(session_id).steps(means)).passport
     case = _Case(means, request, passport, over)
-    outcome: _Outcome | None = None
+    outcome: _Outcome | Settled | None = None
     for _ in range(_MAX_TURNS):
         if case.is_light:
             case.read()
@@ -150,7 +159,11 @@ def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] =
         else:
             yield Aside(case.judge_aside, fair_to=session_id)
             outcome = yield Commit(case.append)
-        if outcome is not None:
+        if isinstance(outcome, Settled):
+            yield from finish_all(means, outcome.unfinished)
+        elif outcome is not None:
+            if has_open_delegates(outcome.session):
+                yield from finish_some(means, outcome.session.id)
             return outcome.answer(means)
     raise LedgerUnavailable("the session changes faster than the call can be judged")
 
@@ -237,10 +250,11 @@ class _Case:
         mission, call = self._passport.mission, self._request.call
         return judge_again(known, call, mission, standing, engines=engines, clock=means.stopwatch)
 
-    def append(self, transaction: Transaction) -> _Outcome | None:
+    def append(self, transaction: Transaction) -> _Outcome | Settled | None:
         """Append the receipt of the decision, or find the one that the same call has got before.
 
-        None if the call has to be judged anew, and that may take long.
+        None if the call has to be judged anew, and that may take long. `Settled` if delegates that are over hold the
+        calls that are missing, and have delegates of their own that must be closed first.
         """
         request, means = self._request, self._means
         session = found(transaction, request.session_id)
@@ -255,7 +269,10 @@ class _Case:
             return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
             # Delegates hold what is missing; some may be over, and have to give it back.
-            session = touched(settle_overdue(means, transaction, session, now), now)
+            settled = settle_overdue(means, transaction, session, now)
+            session = settled.session
+            if settled.unfinished and session.used + session.reserved >= session.limit:
+                return settled
         decision = self._judge(standing_in(transaction, session))
         if decision is None:
             return None

@@ -1,10 +1,12 @@
 """How a session comes to its end, and what then becomes of calls that it had set aside or was given.
 
-Keeps this invariant: a session in a final state has no delegate that is active, and holds nothing of its parent's
-budget. What it had used is used by the parent too; the rest goes back, with a receipt in the parent's chain.
+Keeps these invariants: once a session is in a final state, nothing in its lineage below it is permitted any more. Its
+delegates are closed after it, a bounded number in each transaction, so that a large lineage does not keep others from
+the ledger (`closing.py` does so). What a delegate had used is used by its parent too; the rest goes back once the
+delegate and all below it are closed, with a receipt in the parent's chain.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -20,33 +22,62 @@ from remit.ledger.records import RESTORED, Delegation, Pending, Session
 from remit.policy.budget import release
 from remit.policy.engines import Standing
 
-__all__ = ["CALLS", "UNIT", "close", "looked_at", "seen_at", "settle", "settle_overdue", "standing_in"]
+__all__ = [
+    "CALLS",
+    "MAX_CLOSED",
+    "UNIT",
+    "Settled",
+    "close",
+    "close_delegates",
+    "has_open_delegates",
+    "looked_at",
+    "seen_at",
+    "settle",
+    "settle_overdue",
+    "standing_in",
+]
 
+# How many sessions one transaction closes.
+MAX_CLOSED: Final = 64
 CALLS: Final = "tool_calls"
 UNIT: Final = "invocations"
 
 
 def standing_in(transaction: Transaction, session: Session) -> Standing:
-    """Return how a session stands that was touched just now; what was revoked above it in its lineage counts too."""
-    revoked, above = transaction.revoked(session.id), session
-    while not revoked and above.parent is not None:
-        parent = transaction.session(above.parent)
-        revoked = parent is None or parent.state == "revoked" or transaction.revoked(parent.id)
-        above = parent or structs.replace(above, parent=None)
-    return standing_of(session, transaction.switches, revoked=revoked)
+    """Return how a session stands that was touched just now; the end of any session above it in its lineage counts."""
+    move = _move_above(transaction, session)
+    return standing_of(session, transaction.switches, above=move.code if move else "")
+
+
+def _move_above(transaction: Transaction, session: Session) -> Move | None:
+    """Return what has ended a session by its passport or by its lineage: delegates are closed some time later."""
+    while not transaction.revoked(session.id):
+        if session.parent is None:
+            return None
+        parent = transaction.session(session.parent)
+        if parent is None or parent.cause == RESTORED:
+            break
+        if parent.state != "active":
+            return Move(parent.state, parent.cause)
+        session = parent
+    return MOVES["revoke_passport"]
 
 
 def looked_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Return a session with its time counted; one whose time is over is closed.
+    """Return a session with its time counted; one that is over, by its time or by its lineage, is closed.
 
     One that this process sees for the first time is quarantined if its last receipt is not genuine: whatever is
     appended would cover that up.
     """
     session = _with_genuine_head(means, transaction, touched(session, now))
-    if session.state == "active" and duration_left_s(session) <= 0:
-        transaction.put_session(session)
-        return close(means, transaction, session, MOVES["expire"], now)
-    return session
+    if session.state != "active":
+        return session
+    move = _move_above(transaction, session)
+    if move is None and 0 < session.number <= transaction.switches.killed_up_to:
+        move = MOVES["kill"]
+    if move is None and duration_left_s(session) <= 0:
+        move = MOVES["expire"]
+    return session if move is None else close(means, transaction, session, move, now)
 
 
 def seen_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
@@ -89,34 +120,68 @@ def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -
 
 
 def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:
-    """Take a session out of its active state, its delegates first; a final one stays as it is."""
+    """Take a session out of its active state; a final one stays as it is.
+
+    From then on nothing below it is permitted. Its delegates are closed by `close_delegates`, some at a time.
+    """
     if session.state != "active":
         return session
-    for delegation in transaction.open_delegations(session.id):
-        child = transaction.session(delegation.child)
-        if child is not None and child.state == "active":
-            close(means, transaction, touched(child, now), move, now)
-        else:
-            settle(means, transaction, delegation, now)
-    session = touched(transaction.session(session.id) or session, now)
+    session = touched(session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
     session = structs.replace(session, state=move.state, cause=move.code, ended_ms=ended_ms)
     transaction.put_session(session)
-    given = transaction.delegation_to(session.id)
-    if given is not None and not given.settled:
-        settle(means, transaction, given, now)
+    if not session.reserved:
+        _settle_given(means, transaction, session, now)
     return session
 
 
-def settle_overdue(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def has_open_delegates(session: Session) -> bool:
+    """Tell whether a session is over and has delegates that are still to be closed."""
+    return session.state != "active" and session.reserved > 0 and session.cause != RESTORED
+
+
+def close_delegates(
+    means: Means, transaction: Transaction, session: Session, now: Moment, *, limit: int = MAX_CLOSED
+) -> int:
+    """Close up to `limit` delegates of a session that is over, theirs included, and return how many were closed."""
+    done = 0
+    if not has_open_delegates(session):
+        return done
+    move = Move(session.state, session.cause)
+    for delegation in transaction.open_delegations(session.id):
+        if done >= limit:
+            break
+        child = transaction.session(delegation.child)
+        if child is None:
+            settle(means, transaction, delegation, now)
+            done += 1
+            continue
+        if child.state == "active":
+            child = close(means, transaction, child, move, now)
+            done += 1
+        if has_open_delegates(child):
+            done += close_delegates(means, transaction, child, now, limit=limit - done)
+    return done
+
+
+class Settled(NamedTuple):
+    """A session after its overdue delegates were settled; those of `unfinished` have delegates to be closed first."""
+
+    session: Session
+    unfinished: tuple[str, ...]
+
+
+def settle_overdue(means: Means, transaction: Transaction, session: Session, now: Moment) -> Settled:
     """Take back what delegates hold whose time is over, started or not."""
+    unfinished = []
     for delegation in transaction.open_delegations(session.id):
         child = transaction.session(delegation.child)
         if child is not None:
-            looked_at(means, transaction, child, now)
+            if has_open_delegates(looked_at(means, transaction, child, now)):
+                unfinished.append(child.id)
         elif now.wall_ms >= delegation.expires_ms:
             settle(means, transaction, delegation, now)
-    return transaction.session(session.id) or session
+    return Settled(touched(transaction.session(session.id) or session, now), tuple(unfinished))
 
 
 def settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
@@ -130,7 +195,17 @@ def settle(means: Means, transaction: Transaction, delegation: Delegation, now: 
     parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)
     transaction.put_delegation(delegation._replace(settled=True))
     step = _release_step(parent, delegation, used, now)
-    append(means, transaction, parent, step, now, form=canonicalize({"request": delegation.request, "used": used}))
+    form = canonicalize({"request": delegation.request, "used": used})
+    parent, _ = append(means, transaction, parent, step, now, form=form)
+    if parent.state != "active" and not parent.reserved:
+        _settle_given(means, transaction, parent, now)
+
+
+def _settle_given(means: Means, transaction: Transaction, session: Session, now: Moment) -> None:
+    """Settle what a session was given, which is over and has no open delegates: what it has used is known then."""
+    given = transaction.delegation_to(session.id)
+    if given is not None and not given.settled:
+        settle(means, transaction, given, now)
 
 
 def _release_step(parent: Session, delegation: Delegation, used: int, now: Moment) -> Step:

@@ -1,17 +1,18 @@
 """Taking authority back: a passport, a session, a whole lineage, or everything at once.
 
-Keeps this invariant: what was delegated from something that is revoked is revoked with it. A passport that is revoked
+Keeps this invariant: what was delegated from something that is revoked is refused from the same commit on, and closed
+after it, a bounded number of sessions in each transaction. A passport that is revoked
 before it was ever used cannot start a session any more.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from remit.errors import FieldInvalid, SessionNotFound
-from remit.governor.lifecycle import close, looked_at, settle
+from remit.governor.closing import close_killed, finish
+from remit.governor.lifecycle import MAX_CLOSED, close, looked_at, settle
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.sessions import durable, found
 from remit.governor.states import MOVES
@@ -21,7 +22,6 @@ from remit.ledger.records import Session
 __all__ = ["MAX_REASON", "CloseRevoked", "KillSwitch", "RevokePassport", "RevokeSession"]
 
 MAX_REASON: Final = 1024
-_AT_ONCE: Final = 200
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,10 @@ class RevokePassport:
             return close(means, transaction, session, MOVES["revoke_passport"], now)
 
         session: Session | None = yield Commit(work, alone=True)
-        return None if session is None else (yield from durable(means, session))
+        if session is None:
+            return None
+        yield from finish(means, session)
+        return (yield from durable(means, session))
 
 
 @dataclass(frozen=True)
@@ -63,20 +66,22 @@ class CloseRevoked:
 
     def steps(self, means: Means) -> Steps[int]:
         """Close them. Their calls are denied already: whoever is stopped in between changes nothing."""
-        closed = 0
-        for start in range(0, len(self.passport_ids), _AT_ONCE):
-            some = self.passport_ids[start : start + _AT_ONCE]
-            closed += yield Commit(partial(_close_these, means, some), alone=True)
-        return closed
+        count = 0
+        for start in range(0, len(self.passport_ids), MAX_CLOSED):
+            some = self.passport_ids[start : start + MAX_CLOSED]
+            closed: list[Session] = yield Commit(partial(_close_these, means, some), alone=True)
+            for session in closed:
+                yield from finish(means, session)
+            count += len(closed)
+        return count
 
 
-def _close_these(means: Means, passport_ids: Sequence[str], transaction: Transaction) -> int:
-    now, closed = means.clock.now(), 0
+def _close_these(means: Means, passport_ids: Sequence[str], transaction: Transaction) -> list[Session]:
+    now, closed = means.clock.now(), list[Session]()
     for passport_id in passport_ids:
         session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
         if session is not None and session.state == "active":
-            close(means, transaction, session, MOVES["revoke_passport"], now)
-            closed += 1
+            closed.append(close(means, transaction, session, MOVES["revoke_passport"], now))
         elif session is None and given is not None and not given.settled:
             settle(means, transaction, given, now)
     return closed
@@ -92,14 +97,15 @@ class RevokeSession:
     def steps(self, means: Means) -> Steps[Session]:
         """Close the session, or the one that its lineage began with."""
 
-        def work(transaction: Transaction) -> Session:
+        def work(transaction: Transaction) -> tuple[Session, Session]:
             now = means.clock.now()
             session = found(transaction, self.session_id)
             first = _first_of(transaction, session) if self.lineage else session
-            close(means, transaction, looked_at(means, transaction, first, now), MOVES["revoke_session"], now)
-            return found(transaction, self.session_id)
+            first = close(means, transaction, looked_at(means, transaction, first, now), MOVES["revoke_session"], now)
+            return first, session
 
-        session: Session = yield Commit(work, alone=True)
+        first, session = yield Commit(work)
+        yield from finish(means, first)
         return (yield from durable(means, session))
 
 
@@ -130,24 +136,9 @@ class KillSwitch:
             return len(active)
 
         revoked: int = yield Commit(turn, alone=True)
-        more = revoked > 0
-        while more:
-            more = yield Commit(lambda transaction: _close_some(means, transaction), alone=True)
+        if revoked:
+            yield from close_killed(means)
         return revoked
-
-
-def _close_some(means: Means, transaction: Transaction) -> bool:
-    """Close some of the sessions that were killed, with their delegates; tell whether there may be more.
-
-    They are refused already: this only tidies up, and whoever is stopped in between changes nothing.
-    """
-    now, last = means.clock.now(), transaction.switches.killed_up_to
-    some = [found(transaction, session_id) for session_id in islice(transaction.active_sessions(), _AT_ONCE)]
-    killed = [session for session in some if session.number <= last]
-    for session in killed:
-        # A delegate may be closed by now, with its parent.
-        close(means, transaction, found(transaction, session.id), MOVES["kill"], now)
-    return len(killed) == _AT_ONCE
 
 
 def _check_reason(reason: str) -> None:

@@ -1,7 +1,7 @@
 """Starting a session from a passport, and ending one."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import structs
 
@@ -11,6 +11,8 @@ from remit.errors import (
     KeyUnknown,
     KillSwitchOn,
     LineageUnknown,
+    PassportError,
+    PassportExpired,
     PassportRevoked,
     PassportUnregistered,
     RequestConflict,
@@ -19,6 +21,7 @@ from remit.errors import (
 )
 from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
+from remit.governor.closing import finish
 from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
@@ -64,8 +67,9 @@ def durable(means: Means, session: Session) -> Steps[Session]:
 class Start:
     """Start a session from the token of a passport; the same passport again is the same session.
 
-    `holder` is the thumbprint of the certificate that the client has shown: the session is bound to it. `by_source`
-    says that whatever reports to the session asks, such as the hooks of an assistant for its subagents.
+    A passport that has expired or was revoked is refused, also if it has a session. `holder` is the thumbprint of the
+    certificate that the client has shown: the session is bound to it. `by_source` says that whatever reports to the
+    session asks, such as the hooks of an assistant for its subagents.
     """
 
     token: str
@@ -78,10 +82,13 @@ class Start:
         check_bound(passport, self.holder)
         if not self.by_source:
             yield Aside(lambda: check_client(means.reader, _root(means, passport)))
-        started: Started = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
+        started, refusal = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
+        yield from finish(means, started.session)
+        if refusal is not None:
+            raise refusal
         if started.existing:
             started = started._replace(session=(yield from durable(means, started.session)))
-        return started
+        return cast("Started", started)
 
     def _verified(self, means: Means) -> Steps[Passport]:
         """Verify the passport; a key that is not known may have come in by another process."""
@@ -99,23 +106,38 @@ def _root(means: Means, passport: Passport) -> Session | None:
     return session or (means.reader.session(passport.parent_jti) if passport.parent_jti else None)
 
 
-def _start(means: Means, transaction: Transaction, passport: Passport, holder: str) -> Started:
+def _start(
+    means: Means, transaction: Transaction, passport: Passport, holder: str
+) -> tuple[Started, PassportError | None]:
+    """Return the session, and why its passport is not accepted any more: what was found out is kept all the same."""
     now = means.clock.now()
     if transaction.session(passport.jti) is not None:
         session = found(transaction, passport.jti)
         check_holder(session.holder, holder)
-        return Started(kept(means, transaction, session, now), _same(means, session, passport), existing=True)
+        started = Started(kept(means, transaction, session, now), _same(means, session, passport), existing=True)
+        return started, _refusal(transaction, started.session)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
     _check_registered(means, transaction, passport)
     session = structs.replace(new_session(means, transaction, passport, now), holder=holder)
+    if not session.lifetime_ms:
+        raise PassportExpired(f"good until {passport.expires_at}, it is {now.wall_s}")
     if passport.parent_jti is not None:
         parent = _delegating(means, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))
     transaction.put_session(session)
-    return Started(session, passport, existing=False)
+    return Started(session, passport, existing=False), None
+
+
+def _refusal(transaction: Transaction, session: Session) -> PassportError | None:
+    """Return the error for the passport of a session that is there; None while it is active, and once it has ended."""
+    if session.state == "revoked" or transaction.revoked(session.id):
+        return PassportRevoked(f"the passport was revoked ({(session.cause or 'passport_revoked').replace('_', ' ')})")
+    if session.state == "expired":
+        return PassportExpired("the time of the session that the passport has started is over")
+    return None
 
 
 def _check_registered(means: Means, transaction: Transaction, passport: Passport) -> None:
@@ -196,7 +218,7 @@ def new_session(means: Means, transaction: Transaction, passport: Passport, now:
 
 @dataclass(frozen=True)
 class Look:
-    """Find a session and count its time; one whose time is over is closed."""
+    """Find a session and count its time; one whose time is over is closed, with its delegates."""
 
     session_id: str
 
@@ -207,6 +229,7 @@ class Look:
             return kept(means, transaction, found(transaction, self.session_id), means.clock.now())
 
         session: Session = yield Commit(work)
+        yield from finish(means, session)
         return Looked(session, means.passport_of(session))
 
 
@@ -217,12 +240,13 @@ class End:
     session_id: str
 
     def steps(self, means: Means) -> Steps[Session]:
-        """Close the session."""
+        """Close the session, which refuses every call in its lineage from then on, and then its delegates."""
 
         def work(transaction: Transaction) -> Session:
             now = means.clock.now()
             session = looked_at(means, transaction, found(transaction, self.session_id), now)
             return close(means, transaction, session, MOVES["end"], now)
 
-        session: Session = yield Commit(work, alone=True)  # its delegates end with it, and may be many
+        session: Session = yield Commit(work)
+        yield from finish(means, session)
         return (yield from durable(means, session))

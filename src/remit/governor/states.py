@@ -80,14 +80,14 @@ def account_of(session: Session) -> Account:
     return Account(session.limit, session.used, session.reserved)
 
 
-def standing_of(session: Session, switches: Switches, *, revoked: bool = False) -> Standing:
-    """Return how a session stands that was touched just now; `revoked` says that of its passport."""
+def standing_of(session: Session, switches: Switches, *, above: str = "") -> Standing:
+    """Return how a session stands that was touched just now; `above` is the code by which its lineage has ended it."""
     calls = max(0, session.limit - session.used - session.reserved)
     left = duration_left_s(session)
     refusal = session.cause
     if not refusal:
-        if revoked:
-            refusal = MOVES["revoke_passport"].code
+        if above:
+            refusal = above
         elif switches.kill_switch or 0 < session.number <= switches.killed_up_to:
             refusal = MOVES["kill"].code
         elif left <= 0:

@@ -16,6 +16,7 @@ from remit.claims.succession import Position
 from remit.errors import HeadMoved
 from remit.ledger.records import (
     NOTES_KEPT,
+    RESTORED,
     CodeCount,
     Delegation,
     Kept,
@@ -182,6 +183,13 @@ class MemoryStore:
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
         return sum(session.state == "active" for session in self._shelf.sessions.values())
+
+    def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
+        """Return sessions that are over and have open delegations, oldest first."""
+        parents = {it.parent for it in list(self._shelf.delegations.values()) if not it.settled}
+        over = [it for it in map(self._shelf.sessions.get, parents) if it and it.state != "active"]
+        later = [it for it in over if it.number > after and it.cause != RESTORED]
+        return sorted(later, key=lambda it: it.number)[:limit]
 
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
         """Return sessions with a chain that was found broken, newest first."""

@@ -52,6 +52,12 @@ class Reader(Protocol):
     def open_sessions(self) -> int:
         """Return how many sessions are active."""
 
+    def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
+        """Return sessions after the one numbered `after` that are over and have delegates still to be closed.
+
+        Oldest first, and without those of an older copy of the ledger, which take no receipt.
+        """
+
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
         """Return sessions whose chain was found broken, newest first."""
 

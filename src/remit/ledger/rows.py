@@ -16,6 +16,7 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.succession import Position
 from remit.errors import FieldInvalid, LedgerUnavailable, StateCorrupt
 from remit.ledger.records import (
+    RESTORED,
     CodeCount,
     Delegation,
     Kept,
@@ -42,6 +43,12 @@ _SESSION: Final = f"SELECT {_COLUMNS} FROM sessions s "  # noqa: S608
 _IS_BROKEN: Final = "INDEXED BY broken_sessions WHERE broken = 1 "
 _BROKEN: Final = _SESSION + _IS_BROKEN
 _BROKEN_COUNT: Final = f"SELECT count(*) FROM sessions {_IS_BROKEN}"  # noqa: S608
+# Few delegations are open at a time, so the search starts with those.
+_UNSETTLED: Final = (
+    f"SELECT DISTINCT {_COLUMNS} FROM delegations d INDEXED BY open_delegations CROSS JOIN sessions s "  # noqa: S608
+    f"ON s.id = d.parent WHERE d.settled = 0 AND s.state != 'active' AND s.cause != '{RESTORED}' AND s.number > ? "
+    "ORDER BY s.number LIMIT ?"
+)
 _ITS_NUMBER: Final = "(SELECT number FROM sessions WHERE id = ?)"
 _KEPT: Final = "SELECT s.id, r.seq, r.id, r.token FROM receipts r JOIN sessions s ON s.number = r.session "
 # Which index is used, and where a join begins, must not depend on what is guessed of the tables: where denials are few,
@@ -149,6 +156,10 @@ class Rows:
         """Return how many sessions are active."""
         row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
         return row[0] if row else 0
+
+    def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
+        """Return sessions that are over and have open delegations, oldest first."""
+        return [_session(row) for row in self._all(_UNSETTLED, after, limit)]
 
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
         """Return sessions with a chain that was found broken, newest first."""

@@ -7,16 +7,19 @@ what the others do.
 import os
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.adapters.protection.records import Protections
 from remit.claims.keys import SEED_BYTES, Keyring, SigningKey
 from remit.claims.mission import EVERYTHING, Mission
+from remit.errors import RemitError
 from remit.governor.clock import Clock, SystemClock
+from remit.governor.closing import FinishClosing
 from remit.governor.governor import Governor
 from remit.governor.means import Keys, Means
 from remit.ledger.commit import GroupCommit, Observer
@@ -46,6 +49,18 @@ class Service(NamedTuple):
     embedded: Embedded
     protections: Protections
     home: Home
+
+    def finish_closing(self) -> None:
+        """Close in the background what was left open when a service stopped while it closed a lineage.
+
+        Calls in such a lineage are refused already; if this fails, the next look at the session goes on with it.
+        """
+
+        def finish() -> None:
+            with suppress(RemitError):
+                self.governor.run(FinishClosing())
+
+        threading.Thread(target=finish, name="closing", daemon=True).start()
 
     def close(self) -> None:
         """Finish what was asked for, and let go of the ledger."""

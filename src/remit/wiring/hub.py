@@ -70,6 +70,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     health = Health(means.reader, means.keys)
     pages = Pages(service.governor, health, recording)
     vigil = _vigil(service, options)
+    service.finish_closing()
     try:
         watch = Watch(metrics, telemetry)
         authenticator = Reloading(

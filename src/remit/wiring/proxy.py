@@ -137,6 +137,7 @@ def _serve(
     telemetry = start_telemetry(options.otlp_endpoint, "remit-proxy", __version__)
     metrics = Metrics(metrics_folder)
     service = _service(options, metrics.ledger)
+    service.finish_closing()
     try:
         reader = service.embedded.reader
         metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
