@@ -12,6 +12,7 @@ import apsw
 import pytest
 from click.testing import CliRunner, Result
 
+from remit.claims.receipt import verify_receipt
 from remit.cli import main
 from remit.cli.errors import (
     ADVICE,
@@ -26,6 +27,9 @@ from remit.cli.errors import (
     exit_code,
 )
 from remit.errors import HomeUnsafe, LedgerForeign, RemitError, ServiceRefused, TokenRequired
+from remit.ledger.embedded import open_rows
+from remit.ledger.home import open_home
+from remit.ledger.keys import keyring_of
 from tests.ledger.service import Service
 from tests.world import error_classes
 
@@ -75,11 +79,12 @@ def test_a_backup_and_its_restore(place: Path, tmp_path: Path) -> None:
         "sessions     1",
     ]
     (place / "ledger.db").unlink()
-    assert run(place, "restore", str(copy)).stdout.splitlines() == [
+    assert lines(run(place, "restore", str(copy)).stdout) == [
         "receipts     2",
         "lost         0 receipts are known to be lost",
         "closed       1 active sessions",
         "kept         there was no ledger before",
+        "signed       <rcpt>",
         "next         remit ledger check",
     ]
 
@@ -183,6 +188,22 @@ def test_an_older_copy_is_restored_only_with_an_accepted_loss(place: Path, tmp_p
         DONE,
         "lost         1 receipts are known to be lost",
     )
+
+
+def test_a_restore_is_signed_with_what_was_lost(place: Path, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    run(place, "backup", copy)
+    (place / "ledger.anchor").unlink()
+    refused = run(place, "restore", copy)
+    assert (refused.exit_code, "ledger.anchor is gone" in refused.stderr) == (78, True)
+    told = json.loads(run(place, "restore", copy, "--accept-loss", "--json").stdout)
+    assert (told["anchored"], told["lost_receipts"], told["closed_sessions"]) == (False, 0, 1)
+    with open_home(place) as home, open_rows(home) as (_, rows):
+        kept = rows.receipt(told["signed"])
+        assert kept is not None
+        signed = verify_receipt(kept.token, keyring_of(rows.keys()))
+    assert (signed.claims.tool, signed.claims.internal_denial_code) == ("remit.restore", "coverage_gap")
+    assert run(place, "check").exit_code == DONE
 
 
 def test_a_home_that_others_can_read_is_a_matter_of_permission(place: Path) -> None:

@@ -117,6 +117,37 @@ def test_a_damaged_ledger_is_told_and_decides_nothing(home: Path, while_it_runs:
         assert hub.ask("GET", "/health").status == 200
 
 
+def remove_the_ledger(home: Path) -> None:
+    for path in home.glob("ledger.db*"):
+        path.unlink()
+
+
+def put_a_copy_in_its_place(home: Path) -> None:
+    shutil.copy2(home / "ledger.db", home / "copy.db")
+    (home / "copy.db").rename(home / "ledger.db")
+
+
+def put_another_in_its_place(home: Path) -> None:
+    shutil.copytree(home, home.with_name("another"))
+    (home.with_name("another") / "ledger.db").rename(home / "ledger.db")
+
+
+@pytest.mark.parametrize("deed", [remove_the_ledger, put_a_copy_in_its_place, put_another_in_its_place])
+def test_a_ledger_that_was_removed_or_replaced_under_a_running_hub_permits_nothing(
+    home: Path, deed: Callable[[Path], None]
+) -> None:
+    with running(home) as hub:
+        assert hub.observe("session 1")["decision"] == "PERMIT"
+        deed(home)
+        for _ in range(3):
+            for path in ("/v1/events/observe", "/v1/sessions/start"):
+                answer = hub.post(path, event("session 1"))
+                assert error_of(answer) == "503 ledger_unavailable"
+                assert "remit ledger restore" in answer.json["error"]
+        assert error_of(hub.get("/v1/status")) == "503 ledger_unavailable"
+        assert hub.ask("GET", "/health").status == 200
+
+
 @pytest.mark.parametrize("table", ["ledger", "keys"])
 def test_a_hub_does_not_start_over_a_ledger_that_has_lost_its_beginning(home: Path, table: str) -> None:
     overwrite(home, root_page(home, table))

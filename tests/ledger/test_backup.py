@@ -273,7 +273,7 @@ def test_the_same_ledger_put_back_changes_nothing(service: Service, place: Path,
     service.call(session_id)
     overview = took(place, copy)
     service.close()
-    assert put(place, copy) == Restored(overview, 0, 0, "ledger.replaced-1.db")
+    assert put(place, copy) == Restored(overview, 0, 0, "ledger.replaced-1.db", anchored=True)
     again = Service(place)
     assert again.call(session_id).claims.step_id == "step:000002"
     again.close()
@@ -298,6 +298,23 @@ def test_a_loss_that_is_accepted_closes_every_session_for_good(service: Service,
     assert refused.value.code == "session_sealed"
     with pytest.raises(SessionSealed):
         again.governor.run(Start(token))
+    again.call(again.start())
+    again.close()
+    assert findings(place) == []
+
+
+def test_a_ledger_without_its_anchor_is_accepted_by_a_restore_that_says_so_and_closes_its_sessions(
+    service: Service, place: Path, copy: Path
+) -> None:
+    session_id = service.start()
+    service.call(session_id)
+    overview = took(place, copy)
+    service.close()
+    (place / "ledger.anchor").unlink()
+    assert refusal(place, copy) is StateMissing
+    assert put(place, copy, accept_loss=True) == Restored(overview, 0, 1, "ledger.replaced-1.db", anchored=False)
+    assert (kept(place, session_id).state, kept(place, session_id).cause) == ("revoked", RESTORED)
+    again = Service(place)
     again.call(again.start())
     again.close()
     assert findings(place) == []

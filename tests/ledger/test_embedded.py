@@ -163,6 +163,20 @@ def lose_ledger_and_anchor(place: Path) -> None:
         KeyFiles(folder).create()
 
 
+def lose_anchor(place: Path) -> None:
+    (place / "ledger.anchor").unlink()
+
+
+def put_older_without_anchor(place: Path) -> None:
+    """As someone does who wants a revocation to be forgotten."""
+    shutil.copy2(place / FILE, place.parent / "older.db")
+    with opened(place) as embedded:
+        embedded.ledger.run(lambda transaction: transaction.put_revocation("pass:1", at_ms=1, reason="lost"))
+    lose_ledger(place)
+    lose_anchor(place)
+    shutil.copy2(place.parent / "older.db", place / FILE)
+
+
 def put_foreign(place: Path) -> None:
     lose_ledger(place)
     connection = apsw.Connection(str(place / FILE))
@@ -214,6 +228,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[RemitError], str]] = {
     "another key is in its file": (swap_key, StateCorrupt, "state_corrupt"),
     "the ledger is gone": (lose_ledger, StateMissing, "state_missing"),
     "the ledger and its anchor are gone, and keys are there": (lose_ledger_and_anchor, StateMissing, "state_missing"),
+    "the anchor is gone": (lose_anchor, StateMissing, "state_missing"),
+    "an older ledger without an anchor": (put_older_without_anchor, StateMissing, "state_missing"),
     "a ledger of a newer version": (put_newer, LedgerForeign, "ledger_foreign"),
     "garbage": (put_garbage, StateCorrupt, "state_corrupt"),
     "another ledger of ours": (put_another_ledger, LedgerForeign, "ledger_foreign"),
@@ -343,6 +359,34 @@ def test_an_empty_file_that_an_interrupted_set_up_has_left_is_taken(place: Path)
         home.create(FILE, b"")
     with opened(place) as embedded:
         assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
+
+
+def test_a_ledger_that_was_set_up_and_not_used_yet_needs_no_anchor(place: Path) -> None:
+    """A crash can come between the two."""
+    opened_once = open_embedded(place, deadline_s=PATIENT_S)
+    opened_once.close()
+    lose_anchor(place)
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    assert anchored(place) is not None
+
+
+WORK: dict[str, Callable[[Transaction], None]] = {
+    "a session": start,
+    "a revocation": lambda it: it.put_revocation("pass:1", at_ms=1, reason="lost"),
+    "the kill switch": lambda it: it.put_switches(it.switches._replace(kill_switch=True)),
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_a_ledger_that_was_used_does_not_open_without_its_anchor(
+    place: Path, work: Callable[[Transaction], None]
+) -> None:
+    with opened(place) as embedded:
+        embedded.ledger.run(work)
+    lose_anchor(place)
+    with pytest.raises(StateMissing, match="remit ledger restore"):
+        open_embedded(place)
 
 
 OPENER = """

@@ -7,16 +7,20 @@ from typing import Any, Final
 
 import click
 
+from remit.claims.strictjson import JSON
 from remit.cli.errors import DONE, NO
 from remit.cli.opening import opened_home, opened_rows
 from remit.cli.options import everywhere
 from remit.cli.render import bar, show_data, show_facts, shown, waiting
+from remit.errors import RemitError
+from remit.governor.statements import Declare
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.findings import Finding, Report
 from remit.ledger.records import Overview
-from remit.ledger.restore import restore
+from remit.ledger.restore import Restored, restore
 from remit.ledger.rows import Rows
+from remit.wiring import build_service
 
 __all__ = ["ledger"]
 
@@ -85,24 +89,61 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json: bool) -> None:
     """Put the copy in FILE in the place of the ledger. Stop the Hub and the proxy first.
 
-    Sessions of the copy are closed, because their chains may have gone on since. The ledger of before is kept.
+    Sessions of the copy are closed, because their chains may have gone on since. The ledger of before is kept. What
+    was restored and what is lost is signed, as a statement of Remit's own checks.
 
     Example: remit ledger restore ~/remit-2026-01-31.db
     """
     with opened_home(home, as_json=as_json) as opened, waiting("restoring the ledger"):
         restored = restore(opened, file, accept_loss=accept_loss)
+        signed = _signed_restore(opened.path, restored)
     if as_json:
         rest = {name: value for name, value in restored._asdict().items() if name != "overview"}
-        return show_data({"ok": True} | _overview_data(restored.overview) | rest)
+        return show_data({"ok": True} | _overview_data(restored.overview) | rest | {"signed": signed})
+    unknown = "" if restored.anchored else "; there was no ledger.anchor, so there may be more"
     return show_facts(
         {
             "receipts": f"{restored.overview.receipts:,}",
-            "lost": f"{restored.lost_receipts:,} receipts are known to be lost",
+            "lost": f"{restored.lost_receipts:,} receipts are known to be lost{unknown}",
             "closed": f"{restored.closed_sessions:,} active sessions",
             "kept": restored.replaced or "there was no ledger before",
+            "signed": signed or "no: the ledger could not be written",
             "next": "remit ledger check",
         }
     )
+
+
+def _signed_restore(home: str, restored: Restored) -> str | None:
+    """Sign into the restored ledger what was restored and lost; return the id of the receipt."""
+    overview = restored.overview
+    lost = restored.lost_receipts > 0 or not restored.anchored
+    report: dict[str, JSON] = {
+        "ledger": overview.ledger_id,
+        "receipts": overview.receipts,
+        "last_receipt_hash": overview.last_receipt_hash,
+        "lost_receipts": restored.lost_receipts,
+        "closed_sessions": restored.closed_sessions,
+        "anchored": restored.anchored,
+    }
+    reason = f"the ledger was restored with {overview.receipts} receipts"
+    statement = Declare(
+        tool="remit.restore",
+        target=overview.ledger_id,
+        report=report,
+        code="coverage_gap" if lost else "",
+        reason=f"{reason}, and receipts are or may be lost" if lost else reason,
+        counted=f"{restored.lost_receipts} receipts known to be lost, {restored.closed_sessions} sessions closed",
+    )
+    try:
+        service = build_service(Path(home))
+    except RemitError:
+        return None
+    try:
+        return service.governor.run(statement).receipt.claims.receipt_id
+    except RemitError:
+        return None
+    finally:
+        service.close()
 
 
 @ledger.command("check")

@@ -116,8 +116,11 @@ class GroupCommit:
                 more = self._take(waiting, wait=False)
             self._settle(_next_group(waiting))
         if self._store is not None:
-            with suppress(Exception):
+            try:
                 self._observer.stopping(self._store)
+            except Exception as error:  # noqa: BLE001 - the edge of the thread: nobody waits for an answer
+                with suppress(Exception):
+                    self._observer.failed(error)
         self._forget()
 
     def _take(self, waiting: list[Item], *, wait: bool) -> bool:

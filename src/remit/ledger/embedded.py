@@ -13,10 +13,20 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from remit.errors import LedgerForeign, LedgerInUse, RemitError, StateCorrupt, StateMissing, quote
+from remit.errors import (
+    LedgerForeign,
+    LedgerInUse,
+    LedgerRolledBack,
+    LedgerUnavailable,
+    RemitError,
+    StateCorrupt,
+    StateMissing,
+    quote,
+)
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.commit import DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
+from remit.ledger.identity import BESIDE, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.records import Overview
@@ -74,13 +84,20 @@ def open_embedded(
         files = KeyFiles(held.enter_context(home.folder("keys")))
         anchor = Anchor(home)
         with home.locked(LOCK):
-            place = _prepared(home, files, anchor, vfs)
-        reader = SqliteReader(lambda: connect_reader(place, vfs=vfs))
+            file = _prepared(home, files, anchor, vfs)
+        reader = SqliteReader(lambda: _connect_reader(file, vfs), checked=lambda it: file.opened(it).check)
         held.callback(reader.close)
         keys = LedgerKeys(files, reader)
-        watch = AnchorKeeper(anchor, observer or Observer())
-        ledger = GroupCommit(lambda: SqliteStore.open(place, vfs=vfs), reader, deadline_s=deadline_s, observer=watch)
-        return Embedded(home, ledger, reader, keys, files, place, watch, held.pop_all())
+        watch = AnchorKeeper(anchor, observer or Observer(), file)
+        ledger = GroupCommit(
+            lambda: SqliteStore.open(file, vfs=vfs, lost=watch.lost), reader, deadline_s=deadline_s, observer=watch
+        )
+        return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
+
+
+def _connect_reader(file: LedgerFile, vfs: str | None) -> apsw.Connection:
+    file.check()
+    return connect_reader(file.path, vfs=vfs)
 
 
 @contextmanager
@@ -98,17 +115,24 @@ def _in_use(home: Home) -> Iterator[None]:
 def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
     """Give the ledger of a home for reading, while others write: a connection that cannot write, and its rows."""
     with _in_use(home):
-        connection = connect_reader(place_of(home))
+        file = LedgerFile(place_of(home))
+        connection = connect_reader(file.path)
         try:
             check_ours(connection)
-            yield connection, Rows(lambda: connection)
+            files = file.opened(connection)
+
+            def checked() -> apsw.Connection:
+                files.check()
+                return connection
+
+            yield connection, Rows(checked)
         finally:
             connection.close()
 
 
 def place_of(home: Home) -> str:
     """Return the path of the ledger's file, once it and what lies beside it are known to be safe."""
-    for beside in ("-wal", "-shm"):
+    for beside in BESIDE:
         home.check_file(FILE + beside)
     return home.path_of(FILE)
 
@@ -131,8 +155,8 @@ def check_ours(connection: apsw.Connection) -> None:
         raise StateCorrupt(f"the tables of the ledger are not as they must be: {quote(odd[0])}")
 
 
-def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> str:
-    """Return the path of the ledger's file, once it is known to be what it must be."""
+def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
+    """Return the ledger's file, once it is known to be what it must be."""
     mark = anchor.read()
     if not home.check_file(FILE):
         _check_nothing_lost(mark, files, most_keys=0)
@@ -140,6 +164,7 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> s
     place = place_of(home)
     if _is_new(place, vfs):
         _check_nothing_lost(mark, files, most_keys=1)
+    file = LedgerFile(place)
     connection = connect(place, vfs=vfs)
     try:
         now_ms = time.time_ns() // 1_000_000
@@ -150,13 +175,36 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> s
         for kid in retired:
             files.remove(kid)  # a crash right after a change of key has left it
         present = mark_of(rows.overview())
+        if mark is None and _is_used(connection):
+            raise StateMissing(_NO_ANCHOR)
         check_mark(mark, present, rows.hash_at)
+        file.check()
     finally:
         connection.close()
     if mark is None:
         with suppress(LedgerInUse):  # someone else sets it just now
             anchor.advance(present)
-    return place
+    return file
+
+
+# A new ledger gets its anchor before anything can be written to it.
+_NO_ANCHOR: Final = (
+    "ledger.anchor is gone, so an older copy in the place of ledger.db would not be noticed. Bring it back; or have the "
+    "ledger, or a backup of it, accepted as it is, which closes its sessions: remit ledger restore FILE --accept-loss"
+)
+# Every ledger has these two rows from its first moment.
+_SET_UP: Final = {"ledger": 1, "keys": 1}
+
+
+def _is_used(connection: apsw.Connection) -> bool:
+    """Tell whether anything was written to a ledger since it was set up."""
+    with translated():
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        names = [name for (name,) in tables.fetchall()]
+        sizes = ((name, f'SELECT count(*) FROM (SELECT 1 FROM "{name}" LIMIT 2)') for name in names)  # noqa: S608
+        if any(connection.execute(sql).fetchone() > (_SET_UP.get(name, 0),) for name, sql in sizes):
+            return True
+        return connection.execute("SELECT epoch + kill_switch FROM ledger").fetchone() != (0,)
 
 
 def _check_nothing_lost(mark: Mark | None, files: KeyFiles, *, most_keys: int) -> None:
@@ -196,12 +244,21 @@ def mark_of(overview: Overview) -> Mark:
 class AnchorKeeper(Observer):
     """Moves the anchor after the ledger, once a second at most, and tells the next observer all it hears.
 
-    An anchor that cannot be moved is tried again with the next group: it may lag behind, and nothing is lost by it.
+    An anchor that cannot be written is tried again with the next group: it may lag behind, and nothing is lost by it.
+    An anchor that contradicts the ledger means that one of them was replaced: from then on, nothing more is committed.
     """
 
-    def __init__(self, anchor: Anchor, then: Observer, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        anchor: Anchor,
+        then: Observer,
+        file: LedgerFile | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._anchor = anchor
         self._then = then
+        self._file = file
         self._clock = clock
         self._due = 0.0
 
@@ -225,9 +282,23 @@ class AnchorKeeper(Observer):
         self._move(store)
         self._then.stopping(store)
 
+    def lost(self, store: Store) -> None:
+        """Leave the anchor where the ledger ended that nobody finds any more, so that an older one is refused."""
+        self._move(store)
+
     def _move(self, store: Store) -> bool:
         """Move the anchor, and tell whether that worked."""
-        with suppress(RemitError, OSError):
+        try:
             self._anchor.advance(mark_of(store.overview()))
-            return True
-        return False
+        except _CONTRADICTION as error:
+            if self._file is not None:
+                with suppress(LedgerUnavailable):  # the next group is told
+                    self._file.fail(f"ledger.anchor contradicts ledger.db: {error}")
+            self._then.failed(error)
+            return False
+        except (RemitError, OSError):
+            return False
+        return True
+
+
+_CONTRADICTION: Final = (LedgerRolledBack, LedgerForeign, StateCorrupt)

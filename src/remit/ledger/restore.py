@@ -34,13 +34,15 @@ __all__ = ["Restored", "restore"]
 class Restored(NamedTuple):
     """What a restore has done: the ledger as it stands, receipts known to be lost, active sessions that were closed.
 
-    `replaced` is the name under which the ledger of before is kept, in the home.
+    `replaced` is the name under which the ledger of before is kept, in the home. Without an anchor (`anchored`), more
+    can be lost than is known.
     """
 
     overview: Overview
     lost_receipts: int
     closed_sessions: int
     replaced: str | None
+    anchored: bool
 
 
 class _Known(NamedTuple):
@@ -161,10 +163,12 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     if not accept_loss:
         _check_nothing_lost(rows, copy, mark, known)
     before = max(mark.receipts if mark else 0, known.overview.receipts if known else 0)
-    same = known is not None and (known.growth, known.overview) == (_growth(copy), overview)
+    # Without an anchor, the ledger that is there may itself be older than one that was there.
+    current = known is not None and mark is not None
+    same = current and known is not None and (known.growth, known.overview) == (_growth(copy), overview)
     closed = 0 if same else _reconcile(copy, rows.switches(), rows.keys(), known)
     _check_key(home, rows.switches().kid)
-    return Restored(overview, max(0, before - overview.receipts), closed, None)
+    return Restored(overview, max(0, before - overview.receipts), closed, None, mark is not None)
 
 
 def _migrated(copy: apsw.Connection) -> None:
@@ -193,6 +197,10 @@ def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: Mark | None, kn
     """Raise `LedgerRolledBack` if the copy lacks anything that is known to have been there."""
     present = mark_of(rows.overview())
     check_mark(mark, present, rows.hash_at)
+    if mark is None and known is not None and known.overview.epoch + sum(known.growth[:2]):
+        raise StateMissing(
+            "ledger.anchor is gone, so what the copy lacks is unknown: bring it back, or give --accept-loss"
+        )
     if known is not None:
         check_mark(mark_of(known.overview), present, rows.hash_at)
         if any(less < more for less, more in zip(_growth(copy), known.growth, strict=True)):

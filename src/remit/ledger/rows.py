@@ -373,11 +373,26 @@ def _delegation(row: tuple[Any, ...]) -> Delegation:
     return found._replace(settled=bool(found.settled))
 
 
+def _nothing() -> None:
+    """Check nothing."""
+
+
 class SqliteReader(Rows):
     """Reading from any thread, each over its own connection, without ever waiting for the writer."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], apsw.Connection],
+        *,
+        checked: Callable[[apsw.Connection], Callable[[], None]] = lambda _connection: _nothing,
+    ) -> None:
+        """Open connections by `connect`.
+
+        `checked` returns, for a connection that was just opened, what is called before every read: it raises if the
+        connection must not be read from.
+        """
         self._connect = connect
+        self._checked = checked
         self._mine = threading.local()
         self._open: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         super().__init__(self._of_this_thread)
@@ -385,8 +400,11 @@ class SqliteReader(Rows):
     def _of_this_thread(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._mine, "connection", None)
         if connection is None:
-            connection = self._mine.connection = self._connect()
+            connection = self._connect()
             self._open.add(connection)
+            self._mine.check = self._checked(connection)
+            self._mine.connection = connection
+        self._mine.check()
         return connection
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import apsw
 from msgspec import structs
 
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
+from remit.ledger.identity import LedgerFile
 from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source, Switches
 from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
@@ -163,8 +164,19 @@ _ROWS_AT_ONCE: Final = 1000
 class SqliteStore(Rows):
     """The writer's connection."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        file: LedgerFile | None = None,
+        lost: Callable[["SqliteStore"], None] = lambda _store: None,
+    ) -> None:
+        """Write over `connection`; with `file`, only while its name leads to what the connection has open.
+
+        `lost` is called when it does not: the connection can still be read, and nothing else can.
+        """
         self._db = connection
+        self._lost = lost
+        self._files = None if file is None else file.opened(connection)
         super().__init__(lambda: connection)
         with translated():
             self._seen_version = self._look()
@@ -172,20 +184,45 @@ class SqliteStore(Rows):
         self._last_number = self._newest()
 
     @classmethod
-    def open(cls, path: str | Path, *, vfs: str | None = None) -> "SqliteStore":
-        """Return a store over a file that was prepared."""
-        return cls(connect(str(path), vfs=vfs))
+    def open(
+        cls,
+        place: LedgerFile | str | Path,
+        *,
+        vfs: str | None = None,
+        lost: Callable[["SqliteStore"], None] = lambda _store: None,
+    ) -> "SqliteStore":
+        """Return a store over a file that was prepared, unless another one is in its place."""
+        file = place if isinstance(place, LedgerFile) else LedgerFile(str(place))
+        file.check()
+        connection = connect(file.path, vfs=vfs)
+        try:
+            return cls(connection, file, lost)
+        except BaseException:
+            connection.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
+            raise
+
+    def _check_files(self) -> None:
+        """Raise unless what is written here is what others find under the ledger's name."""
+        if self._files is None:
+            return
+        try:
+            self._files.check()
+        except LedgerUnavailable:
+            self._lost(self)
+            raise
 
     def begin(self) -> None:
         """Take the right to write."""
         with translated():
             self._db.execute("BEGIN IMMEDIATE")
+        self._check_files()
 
     def rollback(self) -> None:
-        """Give the right to write back."""
+        """Give the right to write back. What was read until now counts only if the file is still the ledger."""
         with translated():
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+        self._check_files()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -237,6 +274,8 @@ class SqliteStore(Rows):
             self._db.execute("COMMIT")
             # Our own commit disturbs nobody: this is how it stands after it, and others were not looked at since.
             self._seen_version = self._db.data_version()
+        # The file can be replaced between `begin` and here, and nobody was answered yet.
+        self._check_files()
         if changes.receipts:
             self._last_number = max(session.last_number or 0 for session in sessions.values())
         return sessions

@@ -1,0 +1,156 @@
+"""A ledger whose file was removed or replaced while it is open takes nothing more and is not read from."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remit.errors import LedgerRolledBack, LedgerUnavailable, StateMissing
+from remit.ledger.anchor import Anchor
+from remit.ledger.embedded import FILE, Embedded, mark_of, open_embedded, open_rows
+from remit.ledger.home import open_home
+from remit.ledger.port import Transaction
+from tests.ledger.contract import PATIENT_S, append_to, new_session
+
+FIRST = new_session("first")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def opened(place: Path) -> Embedded:
+    """Open a ledger that holds a session with one receipt."""
+    embedded = open_embedded(place, deadline_s=PATIENT_S)
+    if embedded.ledger.read().session(FIRST.id) is None:
+        embedded.ledger.run(start)
+    embedded.ledger.run(append(embedded))
+    return embedded
+
+
+def start(transaction: Transaction) -> None:
+    transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
+
+
+def append(embedded: Embedded) -> Callable[[Transaction], object]:
+    return append_to(FIRST.id, signing=embedded.keys.signing)
+
+
+def remove(*names: str) -> Callable[[Path], None]:
+    def deed(place: Path) -> None:
+        for name in names:
+            (place / name).unlink()
+
+    return deed
+
+
+def rename_another_over_it(place: Path) -> None:
+    with_another = place.with_name("another")
+    opened(with_another).close()
+    (with_another / FILE).rename(place / FILE)
+
+
+def put_a_copy_in_its_place(place: Path) -> None:
+    """As `cp ledger.db x; mv x ledger.db` does: the same content in another file."""
+    shutil.copy2(place / FILE, place / "copy")
+    (place / "copy").rename(place / FILE)
+
+
+def move_the_home(place: Path) -> None:
+    place.rename(place.with_name("moved"))
+
+
+DEEDS: dict[str, Callable[[Path], None]] = {
+    "all files removed": remove(FILE, FILE + "-wal", FILE + "-shm"),
+    "the database removed": remove(FILE),
+    "the write-ahead log removed": remove(FILE + "-wal"),
+    "the shared memory removed": remove(FILE + "-shm"),
+    "another ledger renamed over it": rename_another_over_it,
+    "a copy in its place": put_a_copy_in_its_place,
+    "the home moved away": move_the_home,
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS.values(), ids=DEEDS)
+def test_nothing_is_written_or_read_once_the_files_are_not_those_that_are_open(
+    place: Path, deed: Callable[[Path], None]
+) -> None:
+    embedded = opened(place)
+    deed(place)
+    for _ in range(2):
+        with pytest.raises(LedgerUnavailable, match="remit ledger restore") as refused:
+            embedded.ledger.run(append(embedded))
+        assert refused.value.code == "ledger_unavailable"
+        with pytest.raises(LedgerUnavailable):
+            embedded.ledger.run(lambda transaction: transaction.switches)
+        with pytest.raises(LedgerUnavailable):
+            embedded.ledger.read().switches()
+    embedded.close()
+
+
+def test_a_file_that_is_replaced_while_a_group_is_under_way_answers_nobody(place: Path) -> None:
+    embedded = opened(place)
+    work = append(embedded)
+
+    def replaced_meanwhile(transaction: Transaction) -> object:
+        answer = work(transaction)
+        if (place / FILE).exists():
+            remove(FILE)(place)
+        return answer
+
+    with pytest.raises(LedgerUnavailable):
+        embedded.ledger.run(replaced_meanwhile)
+    embedded.close()
+
+
+def test_a_reader_that_has_never_read_does_not_open_what_was_put_in_its_place(place: Path) -> None:
+    embedded = opened(place)
+    rename_another_over_it(place)
+    with pytest.raises(LedgerUnavailable):
+        embedded.reader.session(FIRST.id)
+    embedded.close()
+
+
+def test_the_anchor_knows_of_every_receipt_of_a_ledger_that_was_removed(place: Path) -> None:
+    """The anchor lags by a second; what was answered within that second must not be forgotten by a restart."""
+    embedded = opened(place)
+    older = place.with_name("older.db")
+    shutil.copy2(place / FILE, older)
+    for _ in range(5):
+        embedded.ledger.run(append(embedded))
+    held = embedded.ledger.read().overview()
+    for path in place.glob(FILE + "*"):
+        path.unlink()
+    with pytest.raises(LedgerUnavailable):
+        embedded.ledger.run(append(embedded))
+    embedded.close()
+    with open_home(place) as home:
+        assert Anchor(home).read() == mark_of(held)
+    with pytest.raises(StateMissing, match="6 receipts"):
+        open_embedded(place)
+    older.rename(place / FILE)
+    with pytest.raises(LedgerRolledBack):
+        open_embedded(place)
+
+
+def test_a_command_that_reads_notices_that_the_file_was_replaced(place: Path) -> None:
+    opened(place).close()
+    with open_home(place) as home, open_rows(home) as (_, rows):
+        assert rows.overview().receipts == 1
+        put_a_copy_in_its_place(place)
+        with pytest.raises(LedgerUnavailable):
+            rows.overview()
+
+
+def test_an_anchor_that_contradicts_the_ledger_stops_it(place: Path) -> None:
+    embedded = opened(place)
+    with open_home(place) as home:
+        mark = mark_of(embedded.ledger.read().overview())
+        Anchor(home).reset(mark._replace(ledger="ledger:another"))
+    with pytest.raises(LedgerUnavailable, match=r"ledger\.anchor"):  # noqa: PT012 - the anchor is compared once a second
+        while True:
+            embedded.ledger.run(lambda it: it.put_revocation(f"pass:{os.urandom(8).hex()}", at_ms=1, reason=""))
+    embedded.close()
