@@ -18,6 +18,8 @@ from remit.cli.errors import advice_for
 from remit.cli.handshake import days_left
 from remit.config import CONFIG_FILE, load_settings
 from remit.errors import RemitError, StateMissing
+from remit.governor.clock import timestamp
+from remit.governor.verification import load_snapshot
 from remit.ledger.anchor import Anchor, check_mark
 from remit.ledger.embedded import FILE, mark_of, open_rows
 from remit.ledger.home import Home, open_home
@@ -37,6 +39,8 @@ _SCARCE: Final = 1024 * _MIB
 _FULL: Final = 64 * _MIB
 _SKEW_S: Final = 60
 _SOON_DAYS: Final = 14
+_NAMED: Final = 3
+_CHECK: Final = "Verify all of it now with: remit ledger check"
 _FIRST: Final = "Make it with the first passport: remit issue --help"
 
 
@@ -178,9 +182,32 @@ def _ledger(home: Home) -> Iterator[Check]:
             yield Check("ledger", "problem", str(error), advice_for(error))
             return
         yield Check("ledger", "ok", f"{overview.receipts:,} receipts in {overview.sessions:,} sessions", "")
+        yield _checked("verification", lambda: _verification(home, rows))
         yield _checked("keys", lambda: _keys(home, rows))
         yield _checked("kill switch", lambda: _kill_switch(rows))
         yield _checked("clock", lambda: _clock(rows))
+
+
+def _verification(home: Home, rows: Rows) -> Looked:
+    """Say up to when the evidence was verified, and which chains are broken, whoever found them."""
+    broken, sessions = [session.id for session in rows.broken_sessions(limit=_NAMED)], rows.overview().sessions
+    snapshot = load_snapshot(home)
+    if snapshot is not None and snapshot.is_stale(time.time()):
+        snapshot = None
+    broken += [found.session_id for found in (snapshot.broken if snapshot else []) if found.session_id not in broken]
+    if broken:
+        said = f"the chain of {', '.join(broken[:_NAMED])} is broken"
+        return Looked("problem", said, "Trust nothing after the break. All of it is named by: remit ledger check")
+    if snapshot is None:
+        said = "nothing is verified while neither the Hub nor the proxy runs"
+        return Looked("warning" if sessions else "ok", said, _CHECK if sessions else "")
+    summary = snapshot.summary
+    if snapshot.problem or summary is None:
+        return Looked("warning", snapshot.problem or "the verifier has not reported yet", _CHECK)
+    of = f"{min(summary.sessions_verified, sessions):,} of {sessions:,} sessions"
+    if summary.verified_at is None:
+        return Looked("warning", f"the first pass is under way: {of}", _CHECK)
+    return Looked("ok", f"verified up to {timestamp(summary.verified_at * 1000)}, {of}")
 
 
 def _keys(home: Home, rows: Rows) -> Looked:

@@ -11,11 +11,12 @@ from remit.cli.hub_reaching import reached_hub
 from remit.cli.options import everywhere
 from remit.cli.render import show_data, show_facts
 from remit.config import user_path
-from remit.messages.hub import StatusAnswer
+from remit.messages.hub import StatusAnswer, VerificationAnswer
 
-__all__ = ["status"]
+__all__ = ["status", "verified_in_words"]
 
 _STDOUT: Final = "-"
+_NAMED: Final = 3
 
 
 @click.command()
@@ -53,6 +54,21 @@ def _export(given: str, home: str | None, *, as_json: bool) -> None:
     return show_facts({"file": file, "bytes": f"{size:,}"})
 
 
+def verified_in_words(verification: VerificationAnswer | None) -> str:
+    """Return up to where and when the evidence was verified."""
+    if verification is None:
+        return "unknown: the Hub is of an older version"
+    of = f"{verification.sessions_verified:,} of {verification.sessions:,} sessions"
+    if verification.state == "broken":
+        names = ", ".join(one.session_id for one in verification.broken[:_NAMED])
+        return f"BROKEN: {verification.sessions_broken:,} of {verification.sessions:,} sessions ({names})"
+    if verification.problem or verification.state == "unknown":
+        return f"unknown: {verification.problem or 'the verifier does not report'}"
+    if verification.verified_at is None:
+        return f"not yet: {of} so far"
+    return f"up to {verification.verified_at}, {of}"
+
+
 def _show(answer: StatusAnswer) -> None:
     last = answer.latest_receipt
     facts = {
@@ -63,5 +79,6 @@ def _show(answer: StatusAnswer) -> None:
         "latest": f"{last.verdict}, {last.tool} {last.target}" if last else "no receipt yet",
     }
     facts |= {"": f"{last.timestamp}, {last.receipt_id}"} if last else {}
+    facts |= {"verified": verified_in_words(answer.verification)}
     facts |= {"adapters": ", ".join(f"{name} {state}" for name, state in to_builtins(answer.adapters).items())}
     show_facts(facts | {"next": "remit open"})

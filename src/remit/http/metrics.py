@@ -75,6 +75,8 @@ class _Standing(Collector):
     def __init__(self) -> None:
         self.open_sessions: Callable[[], int] | None = None
         self.kill_switch: Callable[[], bool] | None = None
+        self.broken_sessions: Callable[[], int] | None = None
+        self.verified_at: Callable[[], float] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges; one that cannot be told now is left out."""
@@ -84,6 +86,12 @@ class _Standing(Collector):
         for name, meaning, ask in (
             ("remit_open_sessions", "Sessions that are active.", self.open_sessions),
             ("remit_kill_switch", "1 while no session may start, else 0.", self.kill_switch),
+            ("remit_broken_sessions", "Sessions whose chain was found broken.", self.broken_sessions),
+            (
+                "remit_verified_timestamp_seconds",
+                "Everything recorded up to this time was verified; 0 while that is not known.",
+                self.verified_at,
+            ),
         ):
             if ask is not None:
                 with suppress(Exception):
@@ -147,9 +155,17 @@ class Metrics:
         self._answered: dict[tuple[str, int], Callable[[float], None]] = {}
         self._refused: dict[str, Callable[[float], None]] = {}
 
-    def watch(self, *, open_sessions: Callable[[], int], kill_switch: Callable[[], bool]) -> None:
+    def watch(
+        self,
+        *,
+        open_sessions: Callable[[], int],
+        kill_switch: Callable[[], bool],
+        broken_sessions: Callable[[], int] | None = None,
+        verified_at: Callable[[], float] | None = None,
+    ) -> None:
         """Ask these whenever the metrics are read."""
         self._standing.open_sessions, self._standing.kill_switch = open_sessions, kill_switch
+        self._standing.broken_sessions, self._standing.verified_at = broken_sessions, verified_at
 
     def decided(self, decision: str, verdict: str, reason: str) -> None:
         """Count a decision; `reason` is the internal code of a denial, or `none`."""

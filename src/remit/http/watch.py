@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Final, final
+from typing import Any, Final, final
 
 from remit.errors import AccessError, InputError, RemitError
 from remit.governor.evaluate import Answer
@@ -98,6 +98,10 @@ class Watch:
             self._log.error(event, why=str(error))
         else:
             self._log.error(event, exc_info=error)
+
+    def log(self, event: str, **members: Any) -> None:  # noqa: ANN401 - whatever a log line holds
+        """Write down something that those who run the service have to look at."""
+        self._log.error(event, **members)
 
     def _tell_left_out(self) -> None:
         count = self._ration.left_out()

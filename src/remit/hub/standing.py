@@ -7,7 +7,7 @@ its name; what does not need that file goes on.
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from msgspec import json, structs, to_builtins
@@ -18,10 +18,11 @@ from remit.errors import StateCorrupt, StateError, TokenError
 from remit.governor.clock import timestamp
 from remit.governor.export import export, session_view
 from remit.governor.means import Means
+from remit.governor.verification import VerificationState
 from remit.hub.answers import receipt_answer
 from remit.hub.reviews import load_known, review_of, source_members
 from remit.ledger.records import Session
-from remit.messages.hub import SCHEMA_VERSION, Adapters, StatusAnswer
+from remit.messages.hub import SCHEMA_VERSION, Adapters, BrokenSession, StatusAnswer, VerificationAnswer
 from remit.version import __version__
 
 __all__ = ["Place", "evidence", "status"]
@@ -33,6 +34,7 @@ class Place(NamedTuple):
     home: str
     url: str
     check: Callable[[], None]
+    verification: VerificationState
 
 
 def status(means: Means, place: Place) -> StatusAnswer:
@@ -52,7 +54,53 @@ def status(means: Means, place: Place) -> StatusAnswer:
         public_key_pem=_public_pem(means, kid),
         adapters=Adapters(),
         adapter_details=_details(),
+        verification=_verification(means, place.verification, overview.sessions),
     )
+
+
+_LISTED: Final = 100
+
+
+def _verification(means: Means, state: VerificationState, sessions: int) -> VerificationAnswer:
+    """Return up to where and when everything was verified."""
+    summary, reader = state.summary, means.reader
+    broken = {session.id: None for session in reader.broken_sessions(limit=_LISTED)} | state.faults()
+    listed = tuple(
+        BrokenSession(session_id=name, receipt=fault.index + 1 if fault else None, fault=fault.fault if fault else None)
+        for name, fault in list(broken.items())[:_LISTED]
+    )
+    total = reader.broken_count() + sum(1 for name in state.faults() if _is_whole(means, name))
+    if summary is None:
+        return VerificationAnswer(
+            state="broken" if total else "unknown",
+            problem=state.problem,
+            sessions=sessions,
+            sessions_broken=total,
+            broken=listed,
+        )
+    return VerificationAnswer(
+        state="broken" if total else "verifying" if summary.verified_at is None else "verified",
+        problem=state.problem,
+        sessions=sessions,
+        sessions_verified=min(summary.sessions_verified, sessions),
+        sessions_broken=total,
+        receipts_verified=summary.receipts_verified,
+        verified_through=summary.through_receipt,
+        verified_at=_time(summary.verified_at),
+        pass_started_at=_time(summary.pass_started_at),
+        last_full_pass_at=_time(summary.last_full_pass_at),
+        broken=listed,
+    )
+
+
+def _is_whole(means: Means, name: str) -> bool:
+    """Tell whether a session is not marked as broken in the ledger yet."""
+    session = means.reader.session(name)
+    return session is None or not session.broken
+
+
+def _time(seconds: int | None) -> str | None:
+    return None if seconds is None else timestamp(seconds * 1000)
 
 
 def _check(place: Place) -> None:

@@ -189,8 +189,8 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
 
 # A new ledger gets its anchor before anything can be written to it.
 _NO_ANCHOR: Final = (
-    "ledger.anchor is gone, so an older copy in the place of ledger.db would not be noticed. Bring it back; or have the "
-    "ledger, or a backup of it, accepted as it is, which closes its sessions: remit ledger restore FILE --accept-loss"
+    "ledger.anchor is gone, so an older copy in the place of ledger.db would not be noticed. Bring it back, or accept "
+    "a copy of the ledger as it is, which closes its sessions: remit ledger restore FILE --accept-loss"
 )
 # Every ledger has these two rows from its first moment.
 _SET_UP: Final = {"ledger": 1, "keys": 1}
@@ -200,10 +200,10 @@ def _is_used(connection: apsw.Connection) -> bool:
     """Tell whether anything was written to a ledger since it was set up."""
     with translated():
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-        names = [name for (name,) in tables.fetchall()]
-        sizes = ((name, f'SELECT count(*) FROM (SELECT 1 FROM "{name}" LIMIT 2)') for name in names)  # noqa: S608
-        if any(connection.execute(sql).fetchone() > (_SET_UP.get(name, 0),) for name, sql in sizes):
-            return True
+        for (name,) in tables.fetchall():
+            rows = connection.execute(f'SELECT 1 FROM "{name}" LIMIT 2').fetchall()  # noqa: S608
+            if len(rows) > _SET_UP.get(str(name), 0):
+                return True
         return connection.execute("SELECT epoch + kill_switch FROM ledger").fetchone() != (0,)
 
 

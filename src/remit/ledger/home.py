@@ -124,19 +124,20 @@ class Home:
             with self._discarded_on_error(name):
                 _flush(self._held)
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file, new or in the place of one that is safe: whoever reads finds all of the old or all of the new.
 
-        Durable on return. After an error it may be either.
+        Durable on return, unless nothing is lost with it. After an error it may be either.
         """
         self.check_file(name)
         label = self._label(name)
         unfinished = _UNFINISHED + secrets.token_hex(16)
         with _translated(label):
-            self._write(unfinished, data, label)
+            self._write(unfinished, data, label, durable=durable)
             with self._discarded_on_error(unfinished):
                 os.rename(unfinished, name, src_dir_fd=self._held, dst_dir_fd=self._held)
-            _flush(self._held)
+            if durable:
+                _flush(self._held)
 
     def remove(self, name: str) -> None:
         """Remove a file, or the link in its place; durable on return. One that is not there is no error."""
@@ -230,7 +231,7 @@ class Home:
             except FileNotFoundError:
                 return None
 
-    def _write(self, name: str, data: bytes, label: str) -> None:
+    def _write(self, name: str, data: bytes, label: str, *, durable: bool = True) -> None:
         """Write a new file and make its content durable, or leave nothing; its name is not durable yet."""
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=self._held)
         with self._discarded_on_error(name), _closed(fd):
@@ -238,7 +239,8 @@ class Home:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            _flush(fd)
+            if durable:
+                _flush(fd)
 
     @contextmanager
     def _discarded_on_error(self, name: str) -> Iterator[None]:

@@ -212,6 +212,10 @@ class MemoryStore:
         newest_first = reversed(self._shelf.order)
         return list(islice((it for it in newest_first if before is None or it.number < before), limit))
 
+    def appended_to(self, after: int, through: int) -> list[str]:
+        """Return the sessions that receipts were appended to, the last one first."""
+        return list(dict.fromkeys(it.kept.session_id for it in reversed(self._shelf.order[after:through])))
+
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
         """Return denials of the whole ledger, newest first."""
         denied = [it for it in self.latest(before=before, limit=len(self._shelf.order)) if it.code]

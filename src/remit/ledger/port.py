@@ -76,6 +76,9 @@ class Reader(Protocol):
     def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
         """Return the receipts of the whole ledger before the one numbered `before`, or all, newest first."""
 
+    def appended_to(self, after: int, through: int) -> list[str]:
+        """Return the sessions of the receipts after number `after` up to `through`, the last appended to first."""
+
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
         """Return the denials of this code, or of any, before the one numbered `before`, newest first."""
 

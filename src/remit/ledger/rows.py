@@ -184,6 +184,14 @@ class Rows:
         """Return receipts of the whole ledger, newest first."""
         return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
 
+    def appended_to(self, after: int, through: int) -> list[str]:
+        """Return the sessions that receipts were appended to, the last one first."""
+        sql = (
+            "SELECT s.id, max(r.number) FROM receipts r JOIN sessions s ON s.number = r.session "
+            "WHERE r.number > ? AND r.number <= ? GROUP BY r.session ORDER BY 2 DESC"
+        )
+        return [row[0] for row in self._all(sql, after, through)]
+
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
         """Return denials of the whole ledger, newest first."""
         if code:

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_EXCERPT",
     "SCHEMA_VERSION",
     "Adapters",
+    "BrokenSession",
     "CheckAnswer",
     "Consent",
     "Event",
@@ -40,6 +41,7 @@ __all__ = [
     "StartAnswer",
     "StartRequest",
     "StatusAnswer",
+    "VerificationAnswer",
 ]
 
 SCHEMA_VERSION: Final = "remit.hub.v0.1"
@@ -357,6 +359,46 @@ class Adapters(Answer, frozen=True, kw_only=True):
     cli: Annotated[str, Meta(description="A command-line adapter.")] = "available"
 
 
+class BrokenSession(Answer, frozen=True, kw_only=True):
+    """A session whose chain is broken."""
+
+    session_id: _SessionId
+    receipt: Annotated[
+        Count | None, Meta(description="The first receipt that is wrong, counted from 1; null while not known.")
+    ] = None
+    fault: Annotated[str | None, Meta(description="What is wrong with it; null while not known.")] = None
+
+
+class VerificationAnswer(Answer, frozen=True, kw_only=True):
+    """Up to where and when the evidence was verified, by the verifier that runs in the background."""
+
+    state: Annotated[
+        Literal["verified", "verifying", "broken", "unknown"],
+        Meta(
+            description="`verified`: everything up to `verified_at`. `verifying`: the first pass is not done. "
+            "`broken`: the chain of a session is broken. `unknown`: the verifier does not report."
+        ),
+    ]
+    problem: Annotated[str, Meta(description="Why the verifier does not work; empty if it does.")] = ""
+    sessions: Annotated[Count, Meta(description="How many sessions there are.")]
+    sessions_verified: Annotated[
+        Count, Meta(description="How many of them were verified as far as they were read.")
+    ] = 0
+    sessions_broken: Annotated[Count, Meta(description="How many have a broken chain.")] = 0
+    receipts_verified: Annotated[Count, Meta(description="How many receipts were verified.")] = 0
+    verified_through: Annotated[
+        str | None, Meta(description="The last receipt up to which everything was verified.")
+    ] = None
+    verified_at: Annotated[
+        DateTime | None, Meta(description="Everything that was recorded before this time was verified.")
+    ] = None
+    pass_started_at: Annotated[DateTime | None, Meta(description="When the present pass was started.")] = None
+    last_full_pass_at: Annotated[
+        DateTime | None, Meta(description="When the last pass ended that verified every signature.")
+    ] = None
+    broken: Annotated[tuple[BrokenSession, ...], Meta(description="Sessions with a broken chain, 100 at most.")] = ()
+
+
 class StatusAnswer(Answer, frozen=True, kw_only=True):
     """How the Hub stands."""
 
@@ -372,3 +414,6 @@ class StatusAnswer(Answer, frozen=True, kw_only=True):
     public_key_pem: Annotated[str, Meta(description="The key that signs.")]
     adapters: Adapters
     adapter_details: Annotated[dict[str, Any], Meta(description="What is really there on this machine.")]
+    verification: Annotated[
+        VerificationAnswer | None, Meta(description="Up to where and when the evidence was verified.")
+    ] = None

@@ -15,6 +15,7 @@ from remit.adapters.protection.records import Protections
 from remit.adapters.protection.vigil import Vigil
 from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings
 from remit.errors import FieldInvalid, RemitError
+from remit.governor.verification import Verification, VerificationState
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, is_loopback
 from remit.http.limits import Limits
@@ -27,7 +28,6 @@ from remit.http.tokens import Reloading
 from remit.http.watch import Watch
 from remit.hub.desk import Desk
 from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
-from remit.hub.health import Health
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
 from remit.hub.pages.desk import Pages
@@ -38,7 +38,7 @@ from remit.ledger.home import Home, open_home
 from remit.messages.hub import MAX_BODY_BYTES
 from remit.version import __version__
 from remit.wiring import Service, build_service
-from remit.wiring.serving import FINISHING_S, close_all, noted_in, with_pages
+from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
 
 __all__ = ["run_hub"]
 
@@ -66,24 +66,26 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     service = build_service(
         Path(options.home), user_home=options.user_home, policies=options.policies, observer=recording
     )
-    means = service.governor.means
-    health = Health(means.reader, means.keys)
-    pages = Pages(service.governor, health, recording)
+    watch = Watch(metrics, telemetry)
+    verification = Verification(service.governor, options.home, watch)
+    verification.start()
+    pages = Pages(service.governor, verification.state, recording)
     vigil = _vigil(service, options)
     service.finish_closing()
     try:
-        watch = Watch(metrics, telemetry)
         authenticator = Reloading(
             lambda: _renewed(doors, service.home),
             lambda: service.home.version_of(CONFIG_FILE),
             failed=lambda error: watch.told("settings_kept", error),
         )
-        desk = Desk(service.governor, watch, Place(options.home, url, partial(_check, options)))
+        place = Place(options.home, url, partial(_check, options), verification.state)
+        desk = Desk(service.governor, watch, place)
         hooks = HookDesk(service.governor, watch, service.protections, options.user_home)
         application = Application(
             _routes(
                 service,
                 metrics,
+                verification.state,
                 lambda *pages_of_all: [
                     *hub_routes(desk, pages, doors.set_cookie, *pages_of_all),
                     *hook_routes(hooks),
@@ -111,7 +113,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     finally:
         with suppress(RemitError), open_home(Path(options.home), create=False) as home:
             clear_opening(home)
-        close_all(vigil, pages, health, service, telemetry)
+        close_all(vigil, pages, verification, service, telemetry)
 
 
 def _vigil(service: Service, options: HubOptions) -> Vigil:
@@ -120,9 +122,13 @@ def _vigil(service: Service, options: HubOptions) -> Vigil:
     return Vigil(Protections(service.home), obstacle, service.governor)
 
 
-def _routes(service: Service, metrics: Metrics, routes_for: Callable[[Page, Page], list[Route]]) -> list[Route]:
-    reader = service.embedded.reader
-    metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
+def _routes(
+    service: Service,
+    metrics: Metrics,
+    verification: VerificationState,
+    routes_for: Callable[[Page, Page], list[Route]],
+) -> list[Route]:
+    watch_ledger(metrics, service.embedded.reader, verification)
     return with_pages(routes_for, metrics, describe_hub)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from remit.config import CONFIG_FILE, distrust_current_folder, ensure_token, load_settings, share_metrics
 from remit.errors import FieldInvalid, RemitError
+from remit.governor.verification import Verification
 from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
 from remit.http.limits import Limits
@@ -34,7 +35,7 @@ from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import Credentials
 from remit.version import __version__
 from remit.wiring import Service, build_service
-from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, with_pages
+from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, watch_ledger, with_pages
 
 __all__ = ["proxy_worker", "run_proxy"]
 
@@ -138,10 +139,11 @@ def _serve(
     metrics = Metrics(metrics_folder)
     service = _service(options, metrics.ledger)
     service.finish_closing()
+    watch = Watch(metrics, telemetry)
+    verification = Verification(service.governor, options.home, watch)
+    verification.start()
     try:
-        reader = service.embedded.reader
-        metrics.watch(open_sessions=reader.open_sessions, kill_switch=lambda: reader.switches().kill_switch)
-        watch = Watch(metrics, telemetry)
+        watch_ledger(metrics, service.embedded.reader, verification.state)
         limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
         authenticator = Reloading(
             lambda: _doors(options, service.home),
@@ -170,7 +172,7 @@ def _serve(
             leash=leash,
         )
     finally:
-        close_all(service, telemetry)
+        close_all(verification, service, telemetry)
 
 
 def _service(options: ProxyOptions, observer: Observer | None = None) -> Service:

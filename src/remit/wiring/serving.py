@@ -10,12 +10,14 @@ from threading import Thread
 from typing import Any, Final, Protocol, TypeAlias
 
 from remit.claims.shapes import encode
+from remit.governor.verification import VerificationState
 from remit.http.metrics import Metrics
 from remit.http.record import ServiceName, noted
 from remit.http.routes import Ask, Plain, Route
 from remit.ledger.home import open_home
+from remit.ledger.port import Reader
 
-__all__ = ["FINISHING_S", "Closing", "close_all", "end_now", "noted_in", "with_pages"]
+__all__ = ["FINISHING_S", "Closing", "close_all", "end_now", "noted_in", "watch_ledger", "with_pages"]
 
 # Those who stop a service wait for five seconds: so long for what was asked, and so long for closing.
 FINISHING_S: Final = 3.0
@@ -62,6 +64,21 @@ def noted_in(
             ready(url)
 
         yield tell
+
+
+def watch_ledger(metrics: Metrics, reader: Reader, verification: VerificationState) -> None:
+    """Have the metrics say how the ledger is, whenever they are read."""
+
+    def verified_at() -> float:
+        summary = verification.summary
+        return float(summary.verified_at or 0) if summary else 0.0
+
+    metrics.watch(
+        open_sessions=reader.open_sessions,
+        kill_switch=lambda: reader.switches().kill_switch,
+        broken_sessions=reader.broken_count,
+        verified_at=verified_at,
+    )
 
 
 def with_pages(

@@ -7,8 +7,8 @@ from datetime import tzinfo
 from typing import Any, Final, NamedTuple
 
 from remit.governor.governor import Governor
+from remit.governor.verification import VerificationState
 from remit.http.routes import Ask, Plain
-from remit.hub.health import Health
 from remit.hub.pages.chart import RANGES
 from remit.hub.pages.figures import Times
 from remit.hub.pages.paging import Links, choice, is_live, place
@@ -37,15 +37,17 @@ class _Shown(NamedTuple):
 class Pages:
     """What the routes of the dashboard lead to. Without a `zone`, times are those of this machine."""
 
-    def __init__(self, governor: Governor, health: Health, recording: Recording, *, zone: tzinfo | None = None) -> None:
+    def __init__(
+        self, governor: Governor, verification: VerificationState, recording: Recording, *, zone: tzinfo | None = None
+    ) -> None:
         self._governor = governor
-        self._health = health
+        self._verification = verification
         self._recording = recording
         self._zone = zone
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pages")
 
     def close(self) -> None:
-        """Let go of the threads. The health is closed by whoever made it."""
+        """Let go of the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def overview(self, ask: Ask) -> Plain:
@@ -118,7 +120,7 @@ class Pages:
         live = is_live(query)
         means = self._governor.means
         now = means.clock.now()
-        reading = Reading(means, self._health, self._recording, now, self._zone)
+        reading = Reading(means, self._verification, self._recording, now, self._zone)
         shown = show(reading)
         # A page of older entries does not change; one that renews itself must not move under its reader.
         renews = shown.changes and not shown.query.get("before")

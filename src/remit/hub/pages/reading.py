@@ -13,7 +13,7 @@ from remit.claims.mission import Mission
 from remit.errors import BrokenChain, ReceiptNotFound, RemitError, RouteNotFound, SessionNotFound, StateCorrupt
 from remit.governor.clock import Moment
 from remit.governor.means import Means
-from remit.hub.health import Health
+from remit.governor.verification import VerificationState
 from remit.hub.pages.chart import RANGES, build_chart, first_minute
 from remit.hub.pages.entries import Checked, Entry, check, entry_of
 from remit.hub.pages.figures import Times
@@ -26,6 +26,7 @@ from remit.hub.pages.summary import (
     Counts,
     Notice,
     Reason,
+    Verified,
     alarms_of,
     counts_of,
     reasons_of,
@@ -57,10 +58,12 @@ _WEEK_S: Final = 7 * 86_400
 class Reading:
     """What one page reads, as of one moment."""
 
-    def __init__(self, means: Means, health: Health, recording: Recording, now: Moment, zone: tzinfo | None) -> None:
+    def __init__(
+        self, means: Means, verification: VerificationState, recording: Recording, now: Moment, zone: tzinfo | None
+    ) -> None:
         self._means = means
         self._reader = means.reader
-        self._health = health
+        self._verification = verification
         self._recording = recording
         self._now = now
         self._times = Times(now.wall_s, zone)
@@ -83,6 +86,7 @@ class Reading:
             lately=_lately(reader.minutes(hour)),
             active=active,
             last=last,
+            verified=self._verified(whole.sessions),
         )
         return Overview(
             summary,
@@ -96,6 +100,16 @@ class Reading:
     def alarms(self) -> tuple[Notice, ...]:
         """Read what every page says. What is found broken while a page is read counts, so this comes after it."""
         return alarms_of(failing=self._failing(), broken=self._broken().total)
+
+    def _verified(self, sessions: int) -> Verified:
+        """Return up to when everything was verified, and of how many sessions."""
+        summary = self._verification.summary
+        if summary is None:
+            return Verified(None, 0, sessions, 0, self._verification.problem)
+        at = summary.verified_at
+        behind = 0 if at is None else max(0, self._now.wall_s - at)
+        clock = None if at is None else self._times.when(at).clock
+        return Verified(clock, min(summary.sessions_verified, sessions), sessions, behind, self._verification.problem)
 
     def _failing(self) -> str:
         """Return since when and why nothing can be recorded; nothing while all is well."""
@@ -114,7 +128,7 @@ class Reading:
 
     def _broken(self) -> Broken:
         """Return the sessions with a broken chain: those that were found here since, and those in quarantine."""
-        sessions = (self._reader.session(name) for name in reversed(self._health.faults()))
+        sessions = (self._reader.session(name) for name in reversed(self._verification.faults()))
         fresh = [session for session in sessions if session is not None and not session.broken]
         listed = [*fresh, *self._reader.broken_sessions(limit=_BROKEN)][:_BROKEN]
         total = len(fresh) + self._reader.broken_count()
@@ -239,7 +253,7 @@ class Reading:
         """Verify a receipt; that it is not genuine is for every page to know."""
         checked = check(self._means, kept)
         if checked.receipt is None:
-            self._health.report(kept.session_id, BrokenChain(kept.seq - 1, checked.fault, "it is not genuine"))
+            self._verification.report(kept.session_id, BrokenChain(kept.seq - 1, checked.fault, "it is not genuine"))
         return checked
 
     def _entry(self, kept: Kept) -> Entry:
@@ -254,7 +268,7 @@ class Reading:
             switches=self._switches,
             now=self._now,
             times=self._times,
-            progress=self._health.look(session),
+            progress=self._verification.progress(session),
             last=entry,
         )
 

@@ -10,7 +10,7 @@ from remit.claims.mission import EVERYTHING, Mission
 from remit.governor.clock import Moment
 from remit.governor.receipts import clip
 from remit.governor.states import duration_left_s, standing_of, touched
-from remit.hub.health import Progress
+from remit.governor.verification import Progress
 from remit.hub.pages.entries import Entry
 from remit.hub.pages.figures import Times, When, number, span
 from remit.hub.pages.words import STATES, Mark, fault_in_words
@@ -184,7 +184,7 @@ def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
     if fault is not None:
         place = f"receipt {number(fault.index + 1)} of {number(session.length)}"
         told = f"Broken at {place}: it {fault_in_words(fault.fault)}."
-        return Chain("broken", told, _BROKEN if session.broken else f"{_BROKEN} {_UNCHECKED}")
+        return Chain("broken", told, _BROKEN)
     if session.broken:
         return Chain("broken", "Quarantined: the chain was found broken.", _BROKEN)
     if not session.length:
@@ -192,20 +192,16 @@ def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
     if progress.complete:
         return Chain("permit", _verified(progress, times))
     told = f"Verified to receipt {number(progress.verified)} of {number(session.length)} so far."
-    return Chain("plain", told, "The rest is being verified while you look.")
+    return Chain("plain", told, "The rest is verified in the background.")
 
 
 _BROKEN: Final = "Trust nothing from there on. “remit ledger check” says more, and a backup may have what is missing."
-_UNCHECKED: Final = "“remit attest”, with its id, quarantines the session, so that it takes no further calls."
 
 
 def _verified(progress: Progress, times: Times) -> str:
-    """Return that a chain is whole, and when that was found; what came later was verified when it came."""
+    """Return that a chain is whole, and when that was found."""
     told = f"Verified to receipt {number(progress.length)} of {number(progress.length)}"
-    if progress.at is None:
-        return f"{told}."
-    part = "" if progress.whole >= progress.length else f"the first {number(progress.whole)} "
-    return f"{told}, {part}at {times.when(progress.at).clock}."
+    return f"{told}." if progress.at is None else f"{told}, at {times.when(progress.at).clock}."
 
 
 def limits_of(mission: Mission) -> Limits:

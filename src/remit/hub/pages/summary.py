@@ -17,6 +17,7 @@ __all__ = [
     "Reason",
     "Summary",
     "Tile",
+    "Verified",
     "alarms_of",
     "counts_of",
     "reasons_of",
@@ -68,6 +69,19 @@ class Broken(NamedTuple):
     listed: tuple[tuple[str, str], ...]
 
 
+class Verified(NamedTuple):
+    """Up to when everything was verified, as people read it; None while the first pass is not done, or unknown.
+
+    `behind_s` is how long ago that is, `problem` why the verifier does not work.
+    """
+
+    up_to: str | None
+    sessions: int
+    of: int
+    behind_s: int
+    problem: str
+
+
 class Reason(NamedTuple):
     """Why calls were refused: one denial code, with how often."""
 
@@ -105,7 +119,15 @@ def _public(code: str) -> str:
 
 
 def summarize(
-    *, failing: str, kill_switch: bool, broken: Broken, done: Mapping[str, int], lately: Counts, active: int, last: str
+    *,
+    failing: str,
+    kill_switch: bool,
+    broken: Broken,
+    done: Mapping[str, int],
+    lately: Counts,
+    active: int,
+    last: str,
+    verified: Verified,
 ) -> Summary:
     """Answer whether anything is wrong.
 
@@ -120,9 +142,9 @@ def summarize(
     refused = lately.deny + lately.unknown
     if refused:
         notices.append(Notice("deny", _refused(refused, lately.unknown), ("denials",), "Why"))
-    headline, tone = _headline(serious, refused)
+    headline, tone = _headline(serious, refused, verified)
     working = f"{plural(active, 'session')} active" if active else "No session is active"
-    return Summary(tone, headline, f"{working}. {last}", tuple(notices))
+    return Summary(tone, headline, f"{_verified_in_words(verified)} {working}. {last}", tuple(notices))
 
 
 def alarms_of(*, failing: str, broken: int) -> tuple[Notice, ...]:
@@ -186,12 +208,31 @@ def _refused(refused: int, unknown: int) -> str:
     return f"{told}, {'all' if unknown == refused else number(unknown)} of them for want of evidence."
 
 
-def _headline(serious: int, refused: int) -> tuple[str, str]:
+# Verification that is further behind than this is not taken for the present.
+_BEHIND_S: Final = 300
+
+
+def _headline(serious: int, refused: int, verified: Verified) -> tuple[str, str]:
+    """Return the headline and its tone. It is good only as far as everything was verified."""
     if serious:
         return f"{plural(serious, 'thing needs', 'things need')} your attention.", _BAD
-    if refused:
-        return "All is well. What was refused is below.", "permit"
-    return "All is well.", "permit"
+    if verified.problem:
+        return "The evidence is not being verified.", "unknown"
+    if verified.up_to is None:
+        return "The evidence is being verified.", "unknown"
+    if verified.behind_s > _BEHIND_S:
+        return f"Nothing was verified after {verified.up_to}.", "unknown"
+    well = f"All is well up to {verified.up_to}."
+    return (f"{well} What was refused is below." if refused else well), "permit"
+
+
+def _verified_in_words(verified: Verified) -> str:
+    of = f"{number(verified.sessions)} of {plural(verified.of, 'session')}"
+    if verified.problem:
+        return f"Not verified: {verified.problem}."
+    if verified.up_to is None:
+        return f"Verified so far: {of}."
+    return f"Verified up to {verified.up_to}, {of}."
 
 
 def tiles_of(*, active: int, sessions: int, receipts: int, counts: Counts) -> tuple[Tile, ...]:

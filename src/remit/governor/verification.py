@@ -1,0 +1,471 @@
+"""What is known about the verification of the ledger, and the process that verifies it.
+
+One verifier runs per home. Every service of the home tries to take a lock; the one that holds it runs the verifier as
+a process of its own, and publishes its reports in `run/verification.json` for other services and for commands. If that
+service stops, another one takes over. Invariants: reports of the verifier are parsed strictly and are bounded. A break
+that was reported stays reported while the service runs; the session is quarantined in the ledger, and what cannot be
+written at once is tried again.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
+from remit.governor.governor import Governor
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.statements import Declare
+from remit.governor.states import QUARANTINED
+from remit.ledger.home import Home, open_home
+from remit.ledger.port import Transaction
+from remit.ledger.records import Session
+
+__all__ = [
+    "STALE_S",
+    "BrokenFound",
+    "Message",
+    "Problem",
+    "Progress",
+    "Quarantine",
+    "SessionVerified",
+    "SessionsVerified",
+    "Snapshot",
+    "Summary",
+    "Verification",
+    "VerificationObserver",
+    "VerificationState",
+    "load_snapshot",
+]
+
+_FOLDER: Final = "run"
+_FILE: Final = "verification.json"
+_LOCK: Final = "verifier.lock"
+_MODULE: Final = "remit.governor.verifier_process"
+_MAX_LINE: Final = 64 * 1024
+_MAX_FILE: Final = 256 * 1024
+# Sessions whose progress is kept in memory, and in the file for others; all of them are in the summary.
+_REMEMBERED: Final = 4096
+_PUBLISHED: Final = 256
+_LISTED: Final = 100
+# A report that is older than this does not describe the ledger as it is.
+STALE_S: Final = 60
+_FOLLOW_S: Final = 1.0
+_PUBLISH_S: Final = 1.0
+_FIRST_DELAY_S: Final = 1.0
+_LONGEST_DELAY_S: Final = 60.0
+# A verifier that ran for so long is started again without delay.
+_SETTLED_S: Final = 60.0
+# Signed statements about broken chains, per minute: somebody may break many.
+_STATEMENTS: Final = 10
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0)]
+_Text: TypeAlias = Annotated[str, Meta(max_length=4096)]
+_Id: TypeAlias = Annotated[str, Meta(max_length=512)]
+
+
+class SessionVerified(NamedTuple):
+    """A session whose first `length` receipts were verified, at a second since 1970."""
+
+    session_id: _Id
+    length: _Count
+    at: _Count
+
+
+class SessionsVerified(Struct, frozen=True, tag="sessions"):
+    """Sessions that were verified, or verified further."""
+
+    sessions: Annotated[list[SessionVerified], Meta(max_length=1000)]
+
+
+class BrokenFound(Struct, frozen=True, tag="broken"):
+    """A session whose chain is broken at receipt `index`, counted from 0, and why."""
+
+    session_id: _Id
+    index: _Count
+    fault: _Text
+    sentence: _Text
+
+
+class Summary(Struct, frozen=True, tag="summary"):
+    """How far verification has come. Times are seconds since 1970.
+
+    Everything that was recorded before `verified_at`, up to the receipt `through_receipt`, was verified. A full pass is
+    one that verified every signature.
+    """
+
+    state: Literal["first_pass", "continuous"]
+    sessions_verified: _Count
+    receipts_verified: _Count
+    through: _Count
+    through_receipt: _Id | None
+    verified_at: _Count | None
+    pass_started_at: _Count
+    last_full_pass_at: _Count | None
+    broken: _Count
+    at: _Count
+
+
+class Problem(Struct, frozen=True, tag="problem"):
+    """Why the verifier cannot go on."""
+
+    said: _Text
+
+
+Message: TypeAlias = SessionsVerified | BrokenFound | Summary | Problem
+_messages: Final = msgspec.json.Decoder(SessionsVerified | BrokenFound | Summary | Problem)
+
+
+class Snapshot(Struct, frozen=True):
+    """What is published for other services and for commands."""
+
+    summary: Summary | None
+    problem: _Text
+    sessions: list[SessionVerified]
+    broken: list[BrokenFound]
+    at: _Count
+
+    def is_stale(self, now: float) -> bool:
+        """Tell whether this is too old to describe the ledger as it is."""
+        return not -STALE_S <= now - self.at <= STALE_S
+
+
+_snapshots: Final = msgspec.json.Decoder(Snapshot)
+
+
+def load_snapshot(home: Home) -> Snapshot | None:
+    """Return what the service that runs the verifier has published last, if anything."""
+    try:
+        with home.folder(_FOLDER, create=False) as folder:
+            data = folder.read(_FILE, max_bytes=_MAX_FILE)
+    except StateMissing:
+        return None
+    try:
+        return None if data is None else _snapshots.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+class Progress(NamedTuple):
+    """How many receipts of a chain were verified, of how many, when, and where it is broken, if it is."""
+
+    verified: int
+    length: int
+    fault: BrokenChain | None = None
+    at: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the whole chain was verified."""
+        return self.fault is None and self.verified == self.length
+
+
+class VerificationState:
+    """What is known about the verification of the ledger. For any thread."""
+
+    def __init__(self, *, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._summary: Summary | None = None
+        self._problem = ""
+        self._sessions: OrderedDict[str, SessionVerified] = OrderedDict()
+        # Never forgotten while the service runs.
+        self._broken: dict[str, BrokenFound] = {}
+        # Called with every break that is new.
+        self.on_broken: Callable[[BrokenFound], None] = lambda _found: None
+
+    def apply(self, message: Message) -> None:
+        """Take a report of the verifier."""
+        with self._lock:
+            if isinstance(message, Summary):
+                self._summary, self._problem = message, ""
+            elif isinstance(message, Problem):
+                self._problem = message.said
+            elif isinstance(message, SessionsVerified):
+                self._remember(message.sessions)
+        if isinstance(message, BrokenFound):
+            self._found(message)
+
+    def _remember(self, sessions: list[SessionVerified]) -> None:
+        for one in sessions:
+            self._sessions[one.session_id] = one
+            self._sessions.move_to_end(one.session_id)
+        while len(self._sessions) > _REMEMBERED:
+            self._sessions.popitem(last=False)
+
+    def _found(self, found: BrokenFound) -> None:
+        with self._lock:
+            known = self._broken.get(found.session_id)
+            if known is not None and known.index <= found.index:
+                return
+            self._broken[found.session_id] = found
+        self.on_broken(found)
+
+    def report(self, session_id: str, fault: BrokenChain) -> None:
+        """Take it that a receipt of a session was found not to be genuine, by whatever has read it."""
+        self._found(BrokenFound(session_id, fault.index, fault.fault, str(fault)))
+
+    def restarted(self, problem: str) -> None:
+        """Note that the verifier begins again, and why; what was verified by the last one is not claimed any more."""
+        with self._lock:
+            self._summary, self._problem = None, problem
+            self._sessions.clear()
+
+    def follow(self, snapshot: Snapshot | None) -> None:
+        """Take over what another service has published."""
+        with self._lock:
+            if snapshot is None or snapshot.is_stale(self._wall()):
+                self._summary, self._problem = None, "no verifier reports"
+                return
+            self._summary, self._problem = snapshot.summary, snapshot.problem
+            self._remember(snapshot.sessions)
+        for found in snapshot.broken:
+            self._found(found)
+
+    def snapshot(self) -> Snapshot:
+        """Return what others are to know."""
+        with self._lock:
+            sessions = list(self._sessions.values())[-_PUBLISHED:]
+            broken = list(self._broken.values())[-_LISTED:]
+            return Snapshot(self._summary, self._problem, sessions, broken, int(self._wall()))
+
+    @property
+    def summary(self) -> Summary | None:
+        """Return how far verification has come; None while that is not known, or is known no longer."""
+        summary = self._summary
+        return None if summary is None or abs(self._wall() - summary.at) > STALE_S else summary
+
+    @property
+    def problem(self) -> str:
+        """Return why nothing is verified; empty while the verifier works."""
+        if self._problem or self.summary is not None:
+            return self._problem
+        return "the verifier does not report" if self._summary is not None else "the verifier has not reported yet"
+
+    def faults(self) -> dict[str, BrokenChain]:
+        """Return the breaks that were found, by session."""
+        with self._lock:
+            return {name: _fault(found) for name, found in self._broken.items()}
+
+    def progress(self, session: Session) -> Progress:
+        """Return how far the chain of a session was verified."""
+        with self._lock:
+            found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self._summary
+        if found is not None:
+            return Progress(min(found.index, session.length), session.length, _fault(found))
+        if one is not None:
+            return Progress(min(one.length, session.length), session.length, None, one.at)
+        if summary is not None and summary.verified_at is not None and (session.last_number or 0) <= summary.through:
+            return Progress(session.length, session.length, None, summary.verified_at)
+        return Progress(0, session.length)
+
+
+def _fault(found: BrokenFound) -> BrokenChain:
+    return BrokenChain(found.index, found.fault, found.sentence.partition(": ")[2] or found.sentence)
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Deny every further call of a session whose chain is broken, and of no other session.
+
+    Sessions that were delegated from it go on: their chains and passports are their own. No new ones are delegated.
+    """
+
+    session_id: str
+
+    def steps(self, means: Means) -> Steps[bool]:  # noqa: ARG002 - as use cases are called
+        """Mark the session; return whether it was not marked before."""
+        marked: bool = yield Commit(self._work)
+        return marked
+
+    def _work(self, transaction: Transaction) -> bool:
+        session = transaction.session(self.session_id)
+        if session is None or session.broken:
+            return False
+        transaction.put_session(structs.replace(session, cause=session.cause or QUARANTINED, broken=1))
+        return True
+
+
+class VerificationObserver(Protocol):
+    """What is told about the verifier."""
+
+    def chain_failed(self) -> None:
+        """Count a chain that did not verify."""
+
+    def log(self, event: str, **members: Any) -> None:  # noqa: ANN401 - whatever a log line holds
+        """Write a line to the log."""
+
+
+class Verification:
+    """Runs the verifier of a home, or follows the service that does; quarantines what it finds broken."""
+
+    def __init__(self, governor: Governor, home: str, observer: VerificationObserver) -> None:
+        """Work for a service over `home`; nothing happens before `start`."""
+        self.state = VerificationState()
+        self.state.on_broken = self._note
+        self._governor = governor
+        self._home = home
+        self._observer = observer
+        self._stopping = threading.Event()
+        self._reading, self._writing = os.pipe()
+        # Breaks that are not quarantined yet.
+        self._waiting: deque[BrokenFound] = deque()
+        self._statements: deque[float] = deque()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the verifier, if this service runs it."""
+        self._stopping.set()
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for fd in (self._reading, self._writing):
+            os.close(fd)
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id of the verifier, if this service runs it."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            os.write(self._writing, b"x")
+
+    def _note(self, found: BrokenFound) -> None:
+        self._waiting.append(found)
+        self._wake()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with open_home(Path(self._home), create=False) as home, home.folder(_FOLDER) as folder:
+                    try:
+                        with folder.locked(_LOCK, wait=False):
+                            self._hold(folder)
+                    except LedgerInUse:
+                        self.state.follow(load_snapshot(home))
+            except (RemitError, OSError) as error:
+                self.state.restarted(f"the verifier cannot be started: {error}")
+            self._quarantine()
+            self._wait(_FOLLOW_S)
+
+    def _wait(self, seconds: float, *others: int) -> list[int]:
+        """Wait until something is to be done; return which of the other descriptors can be read."""
+        ready, _, _ = select.select([self._reading, *others], [], [], seconds)
+        if self._reading in ready:
+            os.read(self._reading, 4096)
+        return [fd for fd in ready if fd != self._reading]
+
+    def _hold(self, folder: Home) -> None:
+        """Run the verifier, and start it again when it ends, until the service stops."""
+        delay = 0.0
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            problem = self._supervise(folder)
+            if self._stopping.is_set():
+                return
+            delay = _FIRST_DELAY_S if time.monotonic() - begun > _SETTLED_S else min(_LONGEST_DELAY_S, delay * 2 or 1.0)
+            self._observer.log("verifier_stopped", why=problem, again_in_s=delay)
+            self.state.restarted(f"the verifier has stopped and is started again: {problem}")
+            self._publish(folder)
+            until = time.monotonic() + delay
+            while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+                self._wait(left)
+                self._quarantine()
+
+    def _supervise(self, folder: Home) -> str:
+        """Run one verifier to its end, and return why it has ended."""
+        words = [sys.executable, "-P", "-m", _MODULE, self._home]
+        child = subprocess.Popen(  # noqa: S603 - our own program, with the path of the home
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        )
+        self._child = child
+        try:
+            return self._listen(child, folder)
+        finally:
+            # It only reads, so it can be ended at any moment. The ledger's files are closed when it is gone.
+            child.kill()
+            child.wait()
+            self._child = None
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _listen(self, child: "subprocess.Popen[bytes]", folder: Home) -> str:
+        """Take the reports of a verifier until it ends."""
+        assert child.stdout is not None  # noqa: S101 - a pipe, by the call that made it
+        fd, pending, published, problem = child.stdout.fileno(), b"", 0.0, ""
+        while not self._stopping.is_set():
+            if fd in self._wait(_PUBLISH_S, fd):
+                data = os.read(fd, _MAX_LINE)
+                if not data:
+                    return problem or f"exit status {child.wait()}"
+                *lines, pending = (pending + data).split(b"\n")
+                try:
+                    if len(pending) > _MAX_LINE:
+                        raise msgspec.DecodeError("a line that is too long")
+                    for message in map(_messages.decode, lines):
+                        problem = message.said if isinstance(message, Problem) else problem
+                        self.state.apply(message)
+                except msgspec.MsgspecError as error:
+                    return f"its report cannot be read: {error}"
+            self._quarantine()
+            if time.monotonic() - published >= _PUBLISH_S:
+                published = time.monotonic()
+                self._publish(folder)
+        return ""
+
+    def _publish(self, folder: Home) -> None:
+        with suppress(RemitError, OSError):
+            folder.replace(_FILE, json.dumps(msgspec.to_builtins(self.state.snapshot())).encode(), durable=False)
+
+    def _quarantine(self) -> None:
+        """Quarantine what was found broken; what cannot be written now is tried again."""
+        for _ in range(len(self._waiting)):
+            found = self._waiting.popleft()
+            try:
+                newly = self._governor.run(Quarantine(found.session_id))
+            except RemitError:
+                self._waiting.append(found)
+                return
+            if newly:
+                self._observer.chain_failed()
+                self._observer.log("chain_broken", session=found.session_id, receipt=found.index + 1, fault=found.fault)
+                self._declare(found)
+
+    def _declare(self, found: BrokenFound) -> None:
+        """Sign a statement that the chain is broken, so many per minute."""
+        now = time.monotonic()
+        while self._statements and now - self._statements[0] > 60:  # noqa: PLR2004 - a minute
+            self._statements.popleft()
+        if len(self._statements) >= _STATEMENTS:
+            return
+        self._statements.append(now)
+        statement = Declare(
+            tool="remit.verify",
+            target=found.session_id,
+            report=structs.asdict(found),
+            code=QUARANTINED,
+            reason=f"the chain of the session is broken: {found.sentence}",
+            counted=f"broken at receipt {found.index + 1}: {found.fault}",
+        )
+        with suppress(RemitError):
+            self._governor.run(statement)
