@@ -14,14 +14,15 @@ from remit.governor.evaluate import Seen
 from remit.governor.observe import Observe, Report
 from remit.governor.results import RecordResult
 from remit.governor.sources import Reporter
+from remit.governor.verification import VerificationState
 from remit.http.routes import Ask, Plain
 from remit.http.telemetry import Span
-from remit.hub.health import Health
 from remit.hub.pages.desk import Pages
 from remit.hub.pages.text import visible
 from remit.hub.recording import Recording
 from remit.ledger.commit import Observer
 from remit.policy.call import ToolCall
+from tests.governor.verifying import verifier_of
 from tests.governor.world import Service, mission
 
 __all__ = ["ATTACKS", "DAY_S", "OUTCOME", "Dashboard", "attacked", "bash", "furnish", "observe"]
@@ -50,13 +51,11 @@ class Dashboard:
     """The pages over a service, asked without a server."""
 
     def __init__(self, service: Service) -> None:
-        means = service.governor.means
         clock = service.clock
-        self.health = Health(
-            means.reader, means.keys, clock=lambda: clock.mono_ms / 1000, wall=lambda: clock.wall_ms / 1000
-        )
+        self.verification = VerificationState(wall=lambda: clock.wall_ms / 1000)
+        self.verifier = verifier_of(service, self.verification.apply)
         self.recording = Recording(Observer(), wall=lambda: clock.wall_ms / 1000)
-        self.pages = Pages(service.governor, self.health, self.recording, zone=UTC)
+        self.pages = Pages(service.governor, self.verification, self.recording, zone=UTC)
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +64,13 @@ class Dashboard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.pages.close()
-        self.health.close()
+
+    def verify(self) -> None:
+        """Let the verifier go over everything once."""
+        if self.verification.summary is None:
+            self.verifier.first_pass()
+        else:
+            self.verifier.full_pass()
 
     def ask(self, page: str, query: dict[str, str] | None = None, **parameters: str) -> Plain:
         """Return the answer for one page."""

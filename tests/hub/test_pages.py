@@ -22,8 +22,6 @@ from tests.governor.places import SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.hub.scenes import ATTACKS, DAY_S, OUTCOME, Dashboard, attacked, furnish, observe
 
-PATIENCE_S = 60.0
-
 
 @pytest.fixture
 def service() -> Iterator[Service]:
@@ -81,8 +79,9 @@ class Outline(HTMLParser):
 
 
 def test_a_new_hub_says_how_to_begin(dashboard: Dashboard) -> None:
+    dashboard.verify()
     words = dashboard.words("overview")
-    assert "All is well." in words
+    assert "All is well up to 14:13:20. Verified up to 14:13:20, 0 of 0 sessions." in words
     assert "No call was decided on yet." in words
     assert "remit issue" in words
 
@@ -136,8 +135,7 @@ def test_a_broken_chain_is_said_on_the_overview_and_shown_where_it_breaks(
         service.call(name)
     chain = service.shelf.chains[name]
     del chain[1]
-    dashboard.ask("session", session_id=name)
-    assert dashboard.health.rest(PATIENCE_S)
+    dashboard.verify()
     assert f"sessions/{name.replace(':', '%3A')}" in dashboard.html("overview").partition("</section>")[0]
     words = dashboard.words("session", session_id=name)
     assert "Broken at receipt 2 of 4" in words
@@ -152,10 +150,10 @@ def test_a_quarantined_session_is_said_before_anybody_has_looked_at_it(service: 
     assert "Quarantined" in dashboard.words("session", session_id=name)
 
 
-def test_a_chain_is_verified_while_somebody_looks(service: Service, dashboard: Dashboard) -> None:
+def test_a_chain_is_shown_as_far_as_it_was_verified(service: Service, dashboard: Dashboard) -> None:
     name = furnish(service)["coder"]
-    dashboard.ask("session", session_id=name)
-    assert dashboard.health.rest(PATIENCE_S)
+    assert "Verified to receipt 0 of 9 so far." in dashboard.words("session", session_id=name)
+    dashboard.verify()
     assert "Verified to receipt 9 of 9, at 10:02:17." in dashboard.words("session", session_id=name)
 
 
@@ -234,21 +232,50 @@ def test_a_receipt_that_is_changed_after_it_was_verified_breaks_its_chain(
     name = service.start().session.id
     for _ in range(2):
         service.call(name)
-    dashboard.ask("session", session_id=name)
-    assert dashboard.health.rest(PATIENCE_S)
+    dashboard.verify()
     assert "Verified to receipt 2 of 2, at 14:13:20." in dashboard.words("session", session_id=name)
     swap_token(service, name)
     assert "Broken at receipt 1 of 2: it has a signature that" in dashboard.words("session", session_id=name)
 
 
-def test_what_comes_after_a_pass_is_told_apart(service: Service, dashboard: Dashboard) -> None:
+def test_what_came_after_verification_is_not_called_verified(service: Service, dashboard: Dashboard) -> None:
     name = service.start().session.id
+    service.call(name)
+    dashboard.verify()
+    service.clock.pass_s(30)
+    service.call(name)
+    assert "Verified to receipt 1 of 2 so far." in dashboard.words("session", session_id=name)
+    assert "Verified up to 14:13:20" in dashboard.words("overview")
+    dashboard.verify()
+    assert "Verified to receipt 2 of 2, at 14:13:50." in dashboard.words("session", session_id=name)
+
+
+def test_the_headline_is_good_only_as_far_as_everything_was_verified(service: Service, dashboard: Dashboard) -> None:
     for _ in range(2):
+        service.call(service.start().session.id)
+    words = dashboard.words("overview")
+    assert "The evidence is not being verified. Not verified: the verifier has not reported yet." in words
+    assert "All is well" not in words
+    dashboard.verify()
+    assert "All is well up to 14:13:20. Verified up to 14:13:20, 2 of 2 sessions." in dashboard.words("overview")
+    assert 'class="hero permit"' in dashboard.html("overview")
+    service.clock.pass_s(61)
+    words = dashboard.words("overview")
+    assert "Not verified: the verifier does not report." in words
+    assert 'class="hero unknown"' in dashboard.html("overview")
+
+
+def test_an_old_session_that_is_broken_is_in_the_headline_though_nobody_has_opened_it(
+    service: Service, dashboard: Dashboard
+) -> None:
+    names = [service.start().session.id for _ in range(9)]
+    for name in names:
         service.call(name)
-        dashboard.ask("session", session_id=name)
-        assert dashboard.health.rest(PATIENCE_S)
-        service.clock.pass_s(30)
-    assert "Verified to receipt 2 of 2, the first 1 at 14:13:20." in dashboard.words("session", session_id=name)
+    dashboard.verify()
+    swap_token(service, names[0])
+    dashboard.verify()
+    assert "1 thing needs your attention." in dashboard.words("overview")
+    assert 'class="hero broken"' in dashboard.html("overview")
 
 
 @pytest.mark.parametrize("page", ["sessions", "session", "receipt", "denials", "denials_of"])
@@ -284,7 +311,7 @@ def test_a_chain_that_attesting_found_broken_is_counted_once(service: Service, d
     swap_token(service, name)
     dashboard.ask("session", session_id=name)
     service.attest(name)
-    assert list(dashboard.health.faults()) == [name]
+    assert list(dashboard.verification.faults()) == [name]
     assert "1 thing needs your attention." in dashboard.words("overview")
 
 
@@ -295,7 +322,8 @@ def test_a_ledger_that_takes_nothing_is_said_until_it_does(service: Service, das
     assert "Nothing can be recorded since 14:13:20 (the disk is full), so events are refused." in words
     assert "Nothing can be recorded" in dashboard.words("sessions")
     dashboard.recording.committed(service.place.open_store(service.weather), 1, 0.001)
-    assert "All is well." in dashboard.words("overview")
+    dashboard.verify()
+    assert "All is well up to" in dashboard.words("overview")
 
 
 def test_receipts_are_not_called_calls(service: Service, dashboard: Dashboard) -> None:
@@ -510,7 +538,6 @@ class Counted:
 
 
 def test_pages_read_the_same_however_long_the_history_is(service: Service, dashboard: Dashboard) -> None:
-    # The health verifies whole chains, aside; what pages read themselves is counted here.
     reader = Counted(service.reader)
     service.governor.means.reader = cast("Reader", reader)
     name = service.start(max_tool_calls=10_000).session.id

@@ -17,7 +17,7 @@ from remit.hub.pages.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minu
 from remit.hub.pages.figures import Times, number, plural, span
 from remit.hub.pages.paging import PAGE, Links, choice, is_live, place, seq_pager
 from remit.hub.pages.sessions import deeds_of, limits_of
-from remit.hub.pages.summary import DONE, Broken, Counts, counts_of, reasons_of, summarize, tiles_of
+from remit.hub.pages.summary import DONE, Broken, Counts, Verified, counts_of, reasons_of, summarize, tiles_of
 from remit.hub.pages.text import visible
 from remit.hub.pages.words import FAULT_WORDS, MEANINGS, PUBLIC_REASONS, STATES, VERDICTS, fault_in_words, meaning_of
 from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
@@ -149,15 +149,34 @@ CALM: dict[str, Any] = {
     "done": {},
     "active": 1,
     "last": "",
+    "verified": Verified("14:13:20", 12, 12, 4, ""),
 }
 
 
 def test_all_is_well_unless_something_is_not() -> None:
     calm = summarize(**CALM, lately=Counts(5, 0, 0))
     busy = summarize(**CALM, lately=Counts(5, 2, 1))
-    assert (calm.tone, calm.headline, calm.notices) == ("permit", "All is well.", ())
+    assert (calm.tone, calm.headline, calm.notices) == ("permit", "All is well up to 14:13:20.", ())
     assert (busy.tone, [notice.to for notice in busy.notices]) == ("permit", [("denials",)])
     assert busy.notices[0].told == "3 refusals in the last hour, 1 of them for want of evidence."
+
+
+@pytest.mark.parametrize(
+    ("verified", "headline", "told"),
+    [
+        (Verified(None, 3, 12, 0, ""), "The evidence is being verified.", "Verified so far: 3 of 12 sessions."),
+        (Verified(None, 0, 12, 0, "it died"), "The evidence is not being verified.", "Not verified: it died."),
+        (
+            Verified("14:13:20", 12, 12, 301, ""),
+            "Nothing was verified after 14:13:20.",
+            "Verified up to 14:13:20, 12 of 12 sessions.",
+        ),
+    ],
+)
+def test_all_is_not_called_well_beyond_what_was_verified(verified: Verified, headline: str, told: str) -> None:
+    summary = summarize(**CALM | {"verified": verified}, lately=Counts(5, 0, 0))
+    assert (summary.tone, summary.headline) == ("unknown", headline)
+    assert summary.told.startswith(told)
 
 
 def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:

@@ -21,7 +21,7 @@ from remit.claims.chain import Head, Lineage, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.merkle import Frontier, hash_leaf
 from remit.claims.receipt import verify_receipt
-from remit.errors import BrokenChain, RemitError, TokenError
+from remit.errors import BrokenChain, KeyUnknown, RemitError, TokenError
 from remit.governor.verification import BrokenFound, Message, SessionsVerified, SessionVerified, Summary
 from remit.ledger.keys import keyring_of
 from remit.ledger.port import Reader
@@ -36,6 +36,8 @@ _REPORTED: Final = 100
 # A pass over a small ledger is not started more often than this.
 _PASS_S: Final = 10.0
 _POLL_S: Final = 1.0
+# What a key that is not known yet looks like.
+_KEY_FAULTS: Final = frozenset((KeyUnknown.code, "issuer_changed"))
 # While nothing changes, a summary shows that the verifier is alive.
 _HEARTBEAT_S: Final = 5.0
 
@@ -175,7 +177,8 @@ class Verifier:
                 yield
             moved = session.length == known.length and session.receipt_hash != known.last_hash
             if digest != known.digest or session.length < known.length or moved:
-                self._changed(session.id)
+                replaced = BrokenChain(0, "head_mismatch", "receipts were replaced since they were verified")
+                self._verify_again(session.id, replaced)
             yield
         self._check_present(there)
 
@@ -206,14 +209,14 @@ class Verifier:
         covered = self._by_bookmark(session) if bookmark and known is None else None
         try:
             self._verify(session, covered or known or _Known())
-        except BrokenChain:
-            self._verify_again(session_id)
+        except BrokenChain as broken:
+            self._verify_again(session_id, broken)
         return covered is None
 
-    def _verify_again(self, session_id: str) -> None:
-        """Verify a session from its first receipt with the keys as they are now, and report a break if there is one.
+    def _verify_again(self, session_id: str, found: BrokenChain) -> None:
+        """Verify a session from its first receipt with the keys as they are now, and report where it is broken.
 
-        Another process may have changed to a key that was not known here.
+        What was `found` is no break only if a key was missing: another process may have changed to a new one.
         """
         self._keyring = keyring_of(self._reader.keys())
         session = self._reader.session(session_id)
@@ -223,6 +226,9 @@ class Verifier:
             self._verify(session, _Known())
         except BrokenChain as broken:
             self._found(session_id, broken)
+        else:
+            if found.fault not in _KEY_FAULTS:
+                self._found(session_id, found)
 
     def _verify(self, session: Session, known: _Known) -> None:
         """Verify by signature what comes after `known`, up to where the session row says that the chain ends."""
@@ -302,12 +308,6 @@ class Verifier:
         if known is not None and session.id not in self._broken:
             self._verified(session.id, known)
 
-    def _changed(self, session_id: str) -> None:
-        """Report a chain that differs from what was verified before, with the place of the break if it has one."""
-        self._verify_again(session_id)
-        if session_id not in self._broken:
-            self._found(session_id, BrokenChain(0, "head_mismatch", "receipts were replaced since they were verified"))
-
     def _check_present(self, there: set[str]) -> None:
         """Report the sessions that were verified and are no longer there."""
         for name in [name for name in self._known if name not in there and name not in self._broken]:
@@ -317,6 +317,8 @@ class Verifier:
     # Reports
 
     def _verified(self, session_id: str, known: _Known) -> None:
+        if session_id in self._broken:
+            return
         self._receipts += known.length - self._known.get(session_id, _Known()).length
         self._known[session_id] = known
         self._fresh.append(SessionVerified(session_id, known.length, int(self._pace.wall())))
@@ -324,6 +326,8 @@ class Verifier:
             self._tell_sessions()
 
     def _found(self, session_id: str, broken: BrokenChain) -> None:
+        if session_id in self._broken:
+            return
         self._broken[session_id] = broken
         self._receipts -= self._known.pop(session_id, _Known()).length
         self._tell(BrokenFound(session_id, broken.index, broken.fault, str(broken)))
