@@ -22,6 +22,7 @@ FULL: Final = {
     "bench.policy": (),
     "bench.governor": ("--receipts", "100000", "--soak", "20000"),
     "bench.hooks": (),
+    "bench.verifier": (),
     "bench.proxy": (),
     "bench.hub": (),
 }
@@ -30,6 +31,7 @@ QUICK: Final = {
     "bench.policy": (),
     "bench.governor": ("--receipts", "2000", "--soak", "2000"),
     "bench.hooks": ("--quick",),
+    "bench.verifier": ("--quick",),
     "bench.proxy": ("--quick",),
     "bench.hub": ("--quick",),
 }

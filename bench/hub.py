@@ -70,7 +70,6 @@ def after_long(settings: Settings, root: Path) -> tuple[list[History], list[Expo
         history = list(beside_fresh(length, long, fresh, rounds))
         print("exports", file=sys.stderr)
         exports = [exported(long, form, length + sum(each.added for each in history)) for form in FORMS]
-        # Last, because whoever looks at a dashboard has the Hub verify chains for a minute.
         print("dashboards", file=sys.stderr)
         pages = in_pairs(lambda one: _page(one, settings.seconds), long, short, rounds)
     return history, exports, pages

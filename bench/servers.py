@@ -118,11 +118,12 @@ class Target(NamedTuple):
         return apply_load(plan)
 
 
-def launch(stack: ExitStack, kind: Kind, home: Home) -> Target:
+def launch(stack: ExitStack, kind: Kind, home: Home, *, warm_up: bool = True) -> Target:
     """Start a server, and let it do everything it does a few times."""
     server = stack.enter_context(_serving(kind.command, home.folder))
     target = Target(server, kind.path, home.headers, home.bodies, kind.expect)
-    target.measure(8, sessions=len(home.bodies), seconds=PATIENCE_S, count=WARM_UP)
+    if warm_up:
+        target.measure(8, sessions=len(home.bodies), seconds=PATIENCE_S, count=WARM_UP)
     return target
 
 

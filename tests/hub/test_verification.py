@@ -95,9 +95,9 @@ DAMAGES = {
 @pytest.mark.parametrize("statements", DAMAGES.values(), ids=DAMAGES)
 def test_a_session_that_is_altered_in_the_file_is_stopped_while_the_hub_runs(hub: Hub, statements: list[str]) -> None:
     hub.observe("other")
-    for _ in range(4):
-        answer = hub.observe("altered")
-    name = answer["ardur_session_id"]
+    name = hub.observe("altered")["ardur_session_id"]
+    for _ in range(3):
+        hub.observe("altered")
     assert (verified(hub)["sessions_verified"], verified(hub)["sessions"]) == (2, 2)
     assert b"All is well up to" in hub.get("/dashboard").body
     alter(hub.home, *statements)
@@ -125,8 +125,9 @@ def examined_by(*words: str) -> list[dict[str, Any]]:
 def test_a_break_is_signed_as_a_statement_and_survives_a_restart(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with running(home) as hub:
-        for _ in range(3):
-            name = hub.observe("altered")["ardur_session_id"]
+        name = hub.observe("altered")["ardur_session_id"]
+        for _ in range(2):
+            hub.observe("altered")
         verified(hub)
         alter(home, *DAMAGES["token bytes"])
         until(lambda: "remit.verify" in json.dumps(hub.told("/v1/status")["latest_receipt"]), "nothing was signed")

@@ -14,7 +14,7 @@ the stated length by this process; a chain that was found broken stays reported;
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from remit.claims.bookmark import verify_bookmark
 from remit.claims.chain import Head, Lineage, walk_chain
@@ -58,11 +58,9 @@ class Pace(Protocol):
         """Wait while there is nothing to do."""
 
 
-class DeepCheck(Protocol):
-    """The check of one session from its first receipt, by signature, with everything that its row says."""
-
-    def __call__(self, session_id: str, keyring: Keyring, step: Callable[[], None]) -> BrokenChain | None:
-        """Return what is wrong, if anything is; call `step` after each receipt."""
+# Checks one session, by its id, from its first receipt by signature with everything that its row says: returns what is
+# wrong, if anything is, and calls the function it is given after each receipt.
+DeepCheck: TypeAlias = Callable[[str, Keyring, Callable[[], None]], BrokenChain | None]
 
 
 class _Known(NamedTuple):
