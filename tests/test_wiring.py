@@ -15,7 +15,7 @@ from remit.governor.evaluate import Answer, Evaluate, Evidence
 from remit.governor.governor import Governor
 from remit.governor.issue import Issue, Order
 from remit.governor.means import Commit
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import End, Look, Start
 from remit.policy.call import ToolCall
 from remit.wiring import build_rehearsal, build_service
 
@@ -50,7 +50,7 @@ def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: Path) -> None:
     first = build_service(tmp_path / "home")
     session_id = begun(first.governor)
-    mission = first.governor.means.passports[session_id].mission
+    mission = first.governor.run(Look(session_id)).passport.mission
     for number in range(70):
         first.governor.run(Delegate(session_id, structs.replace(mission, max_tool_calls=1), f"request-{number}"))
     steps = End(session_id).steps(first.governor.means)

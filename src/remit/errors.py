@@ -59,6 +59,7 @@ is not quoted and clipped.
     │   ├── SessionSealed           the session comes from an older copy, and takes no receipt any more
     │   ├── RequestConflict         a key or id used before, for something else
     │   ├── KillSwitchOn            no session starts until it is released
+    │   ├── RateLimited             too many calls in a session that permits nothing any more; not evaluated
     │   └── HolderMismatch          a session or passport of another holder
     ├── AccessError                 an HTTP request that is not served
     │   ├── HttpMalformed           not HTTP as we read it
@@ -154,6 +155,7 @@ __all__ = [
     "PortInUse",
     "ProofInvalid",
     "ProtectionNotFound",
+    "RateLimited",
     "ReceiptNotFound",
     "RemitError",
     "RequestConflict",
@@ -565,6 +567,12 @@ class KillSwitchOn(RequestError):
     """No session starts until the kill switch is released."""
 
     code = "kill_switch"
+
+
+class RateLimited(RequestError):
+    """Too many calls in a session that permits nothing any more: this one was not evaluated, only counted."""
+
+    code = "rate_limited"
 
 
 class HolderMismatch(RequestError):

@@ -312,9 +312,9 @@ def test_without_a_ledger_it_says_so_and_makes_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_under_the_kill_switch_the_answer_is_told_unsigned(world: World) -> None:
+def test_under_the_kill_switch_the_answer_is_signed_all_the_same(world: World) -> None:
     world.governs("c1")
     world.keeps(told("c1"))
     run(world.home, "kill-switch", "on")
     result = run(world.home, "reconcile", "claude-code", "--json")
-    assert json.loads(result.stdout)["receipt"] is None
+    assert json.loads(result.stdout)["receipt"]

@@ -1,7 +1,6 @@
 """The service as it runs, over a real file, and an audit of what it leaves there."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

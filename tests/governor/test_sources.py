@@ -5,7 +5,7 @@ from msgspec import json
 
 from remit.claims.mission import Mission
 from remit.claims.strictjson import JSON
-from remit.errors import AudienceMismatch, KillSwitchOn, RequestConflict
+from remit.errors import AudienceMismatch, RequestConflict
 from remit.governor.evaluate import Seen
 from remit.governor.observe import Consider, Observe, Report, Reported
 from remit.governor.revoke import KillSwitch, RevokeSession
@@ -88,7 +88,7 @@ def test_a_revoked_session_is_followed_by_a_new_one(service: Service) -> None:
 
 
 @pytest.mark.parametrize("remembered", [True, False])
-def test_while_the_kill_switch_is_on_what_is_observed_is_denied_in_the_session_there_was(
+def test_while_the_kill_switch_is_on_what_is_observed_is_denied_in_a_session_that_follows(
     service: Service, remembered: bool
 ) -> None:
     first = taken(service, report()).session_id
@@ -96,18 +96,29 @@ def test_while_the_kill_switch_is_on_what_is_observed_is_denied_in_the_session_t
     if not remembered:
         service.governor.means.sources.clear()
     session_id, answer = taken(service, report())
-    assert (session_id, answer.permits, answer.receipt.claims.internal_denial_code) == (first, False, "kill_switch")
+    assert session_id != first
+    assert (answer.permits, answer.receipt.claims.internal_denial_code) == (False, "kill_switch")
+    assert taken(service, report()).session_id == session_id
     assert service.run(Consider(report())).code == "kill_switch"
-    service.run(KillSwitch(on=False))
-    assert taken(service, report()).session_id != first
 
 
-def test_no_session_of_a_source_starts_while_the_kill_switch_is_on(service: Service) -> None:
+def test_a_source_that_reports_for_the_first_time_under_the_kill_switch_gets_a_session_and_a_receipt(
+    service: Service,
+) -> None:
     service.run(KillSwitch(on=True))
-    with pytest.raises(KillSwitchOn):
-        taken(service, report())
-    with pytest.raises(KillSwitchOn):
-        service.run(StartFor(REPORTER))
+    session_id, answer = taken(service, report())
+    assert (answer.permits, answer.receipt.claims.internal_denial_code) == (False, "kill_switch")
+    started = service.run(StartFor(REPORTER))
+    assert (started.session.id, started.existing) == (session_id, True)
+    service.run(KillSwitch(on=False))
+    assert taken(service, report()).answer.permits
+
+
+def test_the_kill_switch_stops_sessions_that_were_started_under_it_when_it_is_turned_on_again(service: Service) -> None:
+    service.run(KillSwitch(on=True))
+    session_id, _ = taken(service, report())
+    service.run(KillSwitch(on=True))
+    assert service.session(session_id).cause == "kill_switch"
 
 
 def test_what_is_used_up_is_denied_in_the_same_session(service: Service) -> None:

@@ -1,7 +1,6 @@
 """A whole service over a home of its own: the clocks and the entropy are those of the machine."""
 
 import secrets
-import time
 from pathlib import Path
 
 from remit import Mission

@@ -26,6 +26,7 @@ GROWN = {
     "run_unasked": "policy_denied",
     "coverage_gap": "policy_denied",
     "enforcement_gap": "policy_denied",
+    "rate_limited": "insufficient_evidence",
 }
 
 

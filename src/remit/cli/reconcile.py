@@ -20,7 +20,7 @@ from remit.cli.opening import check_there
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, note, show_data, show_facts, shown, waiting
 from remit.config import assistant_config, home_path, user_home
-from remit.errors import FieldInvalid, KillSwitchOn, SessionNotFound, StateMissing
+from remit.errors import FieldInvalid, SessionNotFound, StateMissing
 from remit.ledger.home import open_home
 from remit.wiring import Service, build_service
 
@@ -112,22 +112,17 @@ def _config(reader: TranscriptReader) -> Path:
 
 def _found(
     service: Service, assistant: str, governed: Sequence[Governed], selected: Selected
-) -> tuple[Reconciled, SignedReceipt | None]:
+) -> tuple[Reconciled, SignedReceipt]:
     means = service.governor.means
     found = hold_against(means.reader, means.keys.refresh(), assistant, governed, selected)
-    try:
-        return found, service.governor.run(found.statement()).receipt
-    except KillSwitchOn:  # then no session of our own is started either; what was found is told all the same
-        note("the kill switch is on: what was found is not signed")
-        return found, None
+    return found, service.governor.run(found.statement()).receipt
 
 
-def _show(found: Reconciled, receipt: SignedReceipt | None, *, as_json: bool) -> None:
+def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     if as_json:
-        return show_data({"ok": found.is_full, **found.report(), "receipt": receipt.token if receipt else None})
+        return show_data({"ok": found.is_full, **found.report(), "receipt": receipt.token})
     mark, style = ("FULL COVERAGE", "green") if found.is_full else ("GAPS", "red")
-    signed = {"signed": receipt.claims.receipt_id} if receipt else {}
-    show_facts(_facts(found) | signed, mark=mark, style=style)
+    show_facts(_facts(found) | {"signed": receipt.claims.receipt_id}, mark=mark, style=style)
     screen = Screen(highlight=False)
     for line in _questions(found):
         screen.print(Text(line), soft_wrap=True)

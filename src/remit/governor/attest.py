@@ -20,6 +20,7 @@ from remit.claims.merkle import Frontier, hash_leaf
 from remit.errors import BrokenChain, RemitError
 from remit.governor.clock import timestamp
 from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.rate import report_skipped
 from remit.governor.sessions import End, Look, durable, found
 from remit.governor.states import QUARANTINED, duration_left_s, touched
 from remit.ledger.port import Reader, Transaction
@@ -58,6 +59,7 @@ class Attest:
         """End, verify, sign, keep."""
         if self.end:
             yield from End(self.session_id).steps(means)
+        yield from report_skipped(means, self.session_id, at_once=True)
         looked = yield from Look(self.session_id).steps(means)
         # As it is durable: calls that are under way at this moment are for the next statement.
         session = touched((yield from durable(means, looked.session)), means.clock.now())

@@ -16,6 +16,7 @@ from remit.governor.assistants import Actor, child_of, lead_of
 from remit.governor.evaluate import Evaluate, judged
 from remit.governor.lifecycle import looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.results import RecordResult
 from remit.governor.sessions import Look, found
@@ -113,7 +114,10 @@ class Conclude:
 
     def _found(self, means: Means, name: str, *, changed: bool) -> Steps[Concluded]:
         """Sign that the call was run without being asked for."""
+        yield from admit(means, name)
         looked = yield from Look(name).steps(means)
+        if looked.session.state != "active":
+            means.refused.note(name, looked.session.state, means.clock.now(), refused=True)
         # The name itself stands for what was decided on, if something was.
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         standing = yield Commit(lambda transaction: standing_in(transaction, found(transaction, name)))

@@ -21,6 +21,7 @@ from remit.governor.clock import Moment
 from remit.governor.closing import finish_all
 from remit.governor.lifecycle import CALLS, UNIT, Settled, looked_at, settle_overdue, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
 from remit.governor.states import MOVES, account_of
@@ -78,6 +79,7 @@ class Delegate:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
+        yield from admit(means, self.session_id)
         looked = yield from Look(self.session_id).steps(means)
         yield Aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
         narrow(looked.passport.mission, self.mission)
@@ -86,6 +88,8 @@ class Delegate:
             yield from finish_all(means, outcome.unfinished)
             outcome = yield Commit(lambda it: self._work(means, it, looked.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
+        if looked.session.state != "active":
+            means.refused.note(self.session_id, looked.session.state, means.clock.now(), refused=True)
         return Delegated(passport, child_id, receipt_of(means, receipt), repeated, refusal)
 
     def _work(self, means: Means, transaction: Transaction, parent: Passport, *, wait: bool) -> _Outcome | Settled:

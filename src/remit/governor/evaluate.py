@@ -42,6 +42,7 @@ from remit.governor.lifecycle import (
 )
 from remit.governor.light import is_light
 from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.rate import admit
 from remit.governor.receipts import budget_remaining, clip, drafted, receipt_of, reported_ms
 from remit.governor.sessions import Look, found
 from remit.governor.states import same_answer, standing_of, touched
@@ -149,6 +150,7 @@ def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] =
     """
     request.check()
     session_id = request.session_id
+    yield from admit(means, session_id, over)
     passport = means.passports.get(session_id) or (yield from Look(session_id).steps(means)).passport
     case = _Case(means, request, passport, over)
     outcome: _Outcome | Settled | None = None
@@ -164,6 +166,8 @@ def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] =
         elif outcome is not None:
             if has_open_delegates(outcome.session):
                 yield from finish_some(means, outcome.session.id)
+            if outcome.refused or session_id in means.refused:
+                means.refused.note(session_id, outcome.session.state, means.clock.now(), refused=outcome.refused)
             return outcome.answer(means)
     raise LedgerUnavailable("the session changes faster than the call can be judged")
 
@@ -177,6 +181,8 @@ class _Outcome(NamedTuple):
     repeated: bool = False
     refusal: str = ""
     note: Note | None = None
+    # Whether the session permits nothing any more.
+    refused: bool = False
 
     def answer(self, means: Means) -> Answer | None:
         if self.found is None:
@@ -264,7 +270,8 @@ class _Case:
             before = transaction.repeated(session.id, self._once.key)
             if before is not None:
                 refusal = standing_in(transaction, session).refusal
-                return _Outcome(_same(before, self._once), session, None, repeated=True, refusal=refusal)
+                found_before = _same(before, self._once)
+                return _Outcome(found_before, session, None, repeated=True, refusal=refusal, refused=bool(refusal))
         if session.state in self._over:
             return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
@@ -273,10 +280,12 @@ class _Case:
             session = settled.session
             if settled.unfinished and session.used + session.reserved >= session.limit:
                 return settled
-        decision = self._judge(standing_in(transaction, session))
+        standing = standing_in(transaction, session)
+        decision = self._judge(standing)
         if decision is None:
             return None
-        return self._appended(transaction, session, decision, now)
+        appended = self._appended(transaction, session, decision, now)
+        return appended._replace(refused=True) if standing.refusal else appended
 
     def _appended(self, transaction: Transaction, session: Session, decision: Decision, now: Moment) -> _Outcome:
         means, evidence = self._means, self._request.evidence

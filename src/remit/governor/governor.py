@@ -3,10 +3,13 @@
 The steps of a use case are the same for both; only the waiting differs. The clock is read once for each use case.
 """
 
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from remit.errors import RemitError
 from remit.governor.means import Aside, Commit, Means, UseCase
 from remit.governor.pools import Pools
+from remit.governor.rate import ReportSkipped
 from remit.ledger.port import Ledger
 
 __all__ = ["Governor"]
@@ -23,7 +26,10 @@ class Governor:
         self._pools = Pools()
 
     def close(self) -> None:
-        """Let go of the threads. The ledger is closed by whoever opened it."""
+        """Report what was counted and not yet recorded, and stop the threads. The ledger is closed by its owner."""
+        if self.means.refused.unreported():
+            with suppress(RemitError):
+                self.run(ReportSkipped())
         self._pools.close()
 
     def run(self, case: UseCase[_T]) -> _T:

@@ -14,6 +14,7 @@ from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock, FixedClock
+from remit.governor.refused import RefusedSessions
 from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.records import Session
 from remit.policy.engines import Engine
@@ -90,6 +91,8 @@ class Means:
     heads: dict[str, bool] = field(default_factory=dict)
     # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # Sessions whose calls were refused, and at which rate they come.
+    refused: RefusedSessions = field(default_factory=RefusedSessions)
 
     def at_one_moment(self) -> "Means":
         """Return these means for one request: its clock shows the moment of this call, however often it is read.

@@ -16,7 +16,7 @@ from remit.claims.canonical import encode_base64url
 from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
-from remit.errors import FieldInvalid, KillSwitchOn, LedgerUnavailable
+from remit.errors import FieldInvalid, LedgerUnavailable
 from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
 from remit.governor.lifecycle import seen_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
@@ -108,7 +108,7 @@ class Report(Struct, frozen=True, gc=False):
         """Observe in the session that was started last; if that is over, in one that follows it.
 
         A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
-        no session follows: what is observed then is denied in the one that there was.
+        a session is started as at any other time, and what is observed is denied in it.
         """
         key = self.reporter.key
         name: str = means.sources.get(key) or (yield Commit(lambda transaction: last_of(transaction, key)))
@@ -118,12 +118,7 @@ class Report(Struct, frozen=True, gc=False):
                 if answer is not None:
                     means.note_source(key, name)
                     return Reported(name, answer)
-            try:
-                name = (yield from StartFor(self.reporter).steps(means)).session.id
-            except KillSwitchOn:
-                if not name:
-                    raise
-                return Reported(name, (yield from self.observe.as_call(name).steps(means)))
+            name = (yield from StartFor(self.reporter).steps(means)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 
 

@@ -25,6 +25,7 @@ from remit.governor.closing import finish
 from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.rate import report_skipped
 from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
@@ -224,6 +225,7 @@ class Look:
 
     def steps(self, means: Means) -> Steps[Looked]:
         """Read the session, and its passport where this process sees it for the first time."""
+        yield from report_skipped(means, self.session_id)
 
         def work(transaction: Transaction) -> Session:
             return kept(means, transaction, found(transaction, self.session_id), means.clock.now())

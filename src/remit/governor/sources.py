@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from remit.claims.mission import Mission
 from remit.claims.passport import AUDIENCE, issue_passport
-from remit.errors import FieldInvalid, KillSwitchOn, TokenTooLarge
+from remit.errors import FieldInvalid, TokenTooLarge
 from remit.governor.clock import Moment
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.sessions import Started, kept, new_session
@@ -33,7 +33,10 @@ class Reporter(NamedTuple):
 
 @dataclass(frozen=True)
 class StartFor:
-    """Start the session of a reporter, or find the one that is active."""
+    """Start the session of a reporter, or find the one that is active.
+
+    The kill switch does not keep one from starting: what is reported in an incident is evidence. Its calls are denied.
+    """
 
     reporter: Reporter
 
@@ -51,8 +54,6 @@ class StartFor:
             session = kept(means, transaction, session, now)
             if session.state == "active":
                 return Started(session, means.passport_of(session), existing=True)
-        if transaction.switches.kill_switch:
-            raise KillSwitchOn("no session starts until the kill switch is released")
         return self._begin(means, transaction, now)
 
     def _begin(self, means: Means, transaction: Transaction, now: Moment) -> Started:

@@ -14,13 +14,13 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement, PolicyDecision, SignedReceipt, Step
 from remit.claims.strictjson import JSON
-from remit.errors import FieldInvalid, KillSwitchOn, quote
+from remit.errors import FieldInvalid, quote
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import looked_at
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of
 from remit.governor.sessions import found
-from remit.governor.sources import Reporter, StartFor, last_of
+from remit.governor.sources import Reporter, StartFor
 from remit.ledger.port import Transaction
 from remit.ledger.records import Pending, Session
 from remit.policy.engines import DENIALS
@@ -66,7 +66,7 @@ class Declare:
         """Append the statement to the session of Remit's own checks, which is started where there is none."""
         self._check()
         form = canonicalize({"report": self.report})
-        name = yield from _session(means)
+        name = (yield from StartFor(_OWN).steps(means)).session.id
         pending: Pending = yield Commit(lambda transaction: self._work(means, transaction, name, form))
         return Declared(name, pending.receipt)
 
@@ -112,14 +112,3 @@ class Declare:
             return {"verdict": "compliant"}
         public, verdict = DENIALS[self.code]
         return {"verdict": verdict, "public_denial_reason": public, "internal_denial_code": self.code}
-
-
-def _session(means: Means) -> Steps[str]:
-    """Return the session of Remit's own checks. While the kill switch is on none is started: the last one is used."""
-    try:
-        return (yield from StartFor(_OWN).steps(means)).session.id
-    except KillSwitchOn:
-        last: str = yield Commit(lambda transaction: last_of(transaction, _OWN.key), alone=True)
-        if not last:
-            raise
-        return last

@@ -47,7 +47,7 @@ _STATUS_WORDS: Final = {
     409: "It does not fit what was asked before",
     413: "The body is too large",
     415: "The body is not plain JSON",
-    429: "Too many wrong tokens",
+    429: "Too many wrong tokens, or too many calls in a session that is over: not evaluated",
     431: "The headers are too large",
     500: "Something went wrong here",
     503: "Nothing can be kept, so nothing is decided; or too much at once",
@@ -55,7 +55,7 @@ _STATUS_WORDS: Final = {
 # Which errors a route can answer with: all can be malformed, for another host, too slow, too large, or meet trouble.
 _ALWAYS: Final = (400, 403, 408, 431, 500, 503)
 _BEHIND_A_DOOR: Final = (401, 429)
-_WITH_A_BODY: Final = (401, 404, 409, 413, 415)
+_WITH_A_BODY: Final = (401, 404, 409, 413, 415, 429)
 _WITH_A_PARAMETER: Final = (404,)
 
 _REQUEST_ID: Final = {

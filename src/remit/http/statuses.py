@@ -32,6 +32,7 @@ from remit.errors import (
     PassportExpired,
     PassportRevoked,
     PassportUnregistered,
+    RateLimited,
     ReceiptNotFound,
     RemitError,
     RequestConflict,
@@ -83,6 +84,7 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     RequestConflict: Status(409, "request_conflict"),
     KillSwitchOn: Status(403, "kill_switch"),
     HolderMismatch: Status(403, "holder_mismatch"),
+    RateLimited: Status(429, "rate_limited"),
     # No decision is given where none can be kept.
     LedgerError: Status(503, "ledger_unavailable"),
     StateError: Status(503, "ledger_unavailable"),

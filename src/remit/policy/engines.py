@@ -42,6 +42,7 @@ DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
     "provider_side_activity": ("insufficient_evidence", "insufficient_evidence"),
     "target_unknown": ("insufficient_evidence", "insufficient_evidence"),
     "shell_unparsed": ("insufficient_evidence", "insufficient_evidence"),
+    "rate_limited": ("insufficient_evidence", "insufficient_evidence"),
 }
 
 _CODES: Final = frozenset(("", *DENIALS))

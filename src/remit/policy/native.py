@@ -47,6 +47,7 @@ _STANDING: Final = {
     "run_unasked": "an outcome was reported for a call that nobody had asked about",
     "coverage_gap": "calls were made that no receipt shows",
     "enforcement_gap": "what puts calls to Remit is not in force",
+    "rate_limited": "too many calls came after the end of the session, and were not evaluated",
 }
 _NEW_SESSION: Final = "Start a new session with a new passport."
 _STANDING_ADVICE: Final = {

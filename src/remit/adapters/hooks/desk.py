@@ -26,6 +26,7 @@ from remit.errors import (
     HubTokenRequired,
     KillSwitchOn,
     ProtectionNotFound,
+    RateLimited,
     RemitError,
     RequestConflict,
     TokenError,
@@ -214,6 +215,7 @@ _ADVICE: Final[Mapping[type[RemitError], str]] = {
     HubTokenRequired: "the token in the hook is not that of this Hub: run `remit protect {name}` again",
     ProtectionNotFound: "run `remit protect {name}` here, or take the hook out of the settings",
     KillSwitchOn: "the kill switch is on: `remit kill-switch off` releases it",
+    RateLimited: "this session is over, and asks too often: stop it, and start a new one",
     RequestConflict: "the same call id came twice, with different calls",
     TokenError: "what the ledger keeps of the session does not verify: `remit ledger check` says more",
 }

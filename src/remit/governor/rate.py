@@ -1,0 +1,115 @@
+"""A limit on calls in sessions that permit nothing any more: each leaves a receipt, up to 10 a second for a session.
+
+A call beyond that is not evaluated: its caller gets `RateLimited`, and it is counted. A receipt in the chain of the
+session says how many there were: one for the first, then at most one in a minute while calls come in. What is left is
+reported by the next call or look after that minute, when the session is attested, and when the process stops. Rates and
+counts are kept in memory, for each process on its own: a process that is killed loses what it has counted since the
+last such receipt.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from remit.claims.attestation import SessionState
+from remit.claims.canonical import canonicalize
+from remit.claims.receipt import Measurement, PolicyDecision, Step
+from remit.errors import RateLimited, RemitError
+from remit.governor.clock import Moment, timestamp
+from remit.governor.lifecycle import looked_at
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
+from remit.governor.refused import MAX_PER_S, Skipped
+from remit.ledger.port import Transaction
+from remit.ledger.records import RESTORED, Session
+from remit.policy.engines import DENIALS
+
+__all__ = ["RATE_LIMIT", "ReportSkipped", "admit", "report_skipped"]
+
+# The name of the step and of its measurement.
+RATE_LIMIT: Final = "remit.rate_limit"
+_CODE: Final = "rate_limited"
+_AT_ONCE: Final = 64
+
+
+def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> Steps[None]:
+    """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
+    if session_id not in means.refused:
+        return
+    now = means.clock.now()
+    admitted = means.refused.admits(session_id, now, over)
+    yield from _report(means, session_id, means.refused.take(session_id, now))
+    if not admitted:
+        raise RateLimited(
+            f"the session permits nothing any more; calls beyond {MAX_PER_S} a second are not evaluated, but counted"
+        )
+
+
+def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> Steps[None]:
+    """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
+    if session_id in means.refused:
+        yield from _report(means, session_id, means.refused.take(session_id, means.clock.now(), at_once=at_once))
+
+
+def _report(means: Means, session_id: str, skipped: Skipped | None) -> Steps[None]:
+    if skipped is None:
+        return
+    try:
+        yield Commit(lambda transaction: _append(means, transaction, session_id, skipped))
+    except BaseException:
+        means.refused.put_back(session_id, skipped)
+        raise
+
+
+def _append(means: Means, transaction: Transaction, session_id: str, skipped: Skipped) -> None:
+    session, now = transaction.session(session_id), means.clock.now()
+    if session is None or session.cause == RESTORED:
+        return  # there is no chain that could take the receipt
+    session = looked_at(means, transaction, session, now)
+    form = canonicalize({"calls": skipped.calls, "since": timestamp(skipped.since_ms)})
+    append(means, transaction, session, _step(session, skipped, now), now, form=form)
+
+
+def _step(session: Session, skipped: Skipped, now: Moment) -> Step:
+    public, verdict = DENIALS[_CODE]
+    calls = "1 call was" if skipped.calls == 1 else f"{skipped.calls} calls were"
+    counted = f"{calls} not evaluated since {timestamp(skipped.since_ms)}"
+    reason = f"{counted}: a session that permits nothing any more gets {MAX_PER_S} decisions a second"
+    return Step(
+        tool=RATE_LIMIT,
+        action_class="observe",
+        target=session.id,
+        resource_family="evidence",
+        side_effect_class="none",
+        verdict=verdict,
+        reason=reason,
+        policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny", reason=reason),),
+        budget_remaining=budget_remaining(session),
+        timestamp=moment_of(session, now),
+        public_denial_reason=public,
+        internal_denial_code=_CODE,
+        measurements={RATE_LIMIT: Measurement(kind="telemetry", status="not-run", description=counted)},
+    )
+
+
+@dataclass(frozen=True)
+class ReportSkipped:
+    """Append the receipts about calls that were not evaluated, for all sessions; for the end of a process."""
+
+    def steps(self, means: Means) -> Steps[None]:
+        """Append them, some in each commit."""
+        now, names = means.clock.now(), means.refused.unreported()
+        for start in range(0, len(names), _AT_ONCE):
+            taken = {name: means.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
+            some = {name: skipped for name, skipped in taken.items() if skipped is not None}
+            try:
+                yield Commit(lambda transaction, some=some: _append_all(means, transaction, some))  # type: ignore[misc]
+            except RemitError:
+                for name, skipped in some.items():
+                    means.refused.put_back(name, skipped)
+                raise
+
+
+def _append_all(means: Means, transaction: Transaction, some: dict[str, Skipped]) -> None:
+    for name, skipped in some.items():
+        _append(means, transaction, name, skipped)

@@ -1,0 +1,108 @@
+"""Which sessions permit nothing any more, and how often their calls come: kept in memory, bounded, for one process."""
+
+import threading
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from remit.claims.attestation import SessionState
+from remit.governor.clock import Moment
+
+__all__ = ["MAX_PER_S", "RefusedSessions", "Skipped"]
+
+MAX_PER_S: Final = 10
+_SECOND_MS: Final = 1000
+_MINUTE_MS: Final = 60_000
+_MAX_SESSIONS: Final = 4096
+
+
+class Skipped(NamedTuple):
+    """How many calls of a session were not evaluated, and since when."""
+
+    calls: int
+    since_ms: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One session: when its last calls were evaluated, and what was skipped since the last receipt about that."""
+
+    state: SessionState = "active"
+    limited: bool = True
+    evaluated_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_PER_S))
+    skipped: int = 0
+    since_ms: int = 0
+    reported_ms: int | None = None
+
+
+class RefusedSessions:
+    """The sessions that permit nothing, as far as this process has seen, and the rate of their calls.
+
+    At most 4096 sessions are kept; one that has skipped calls to report is kept before others.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def __contains__(self, session_id: object) -> bool:
+        """Tell whether something is kept of a session."""
+        return session_id in self._entries
+
+    def note(self, session_id: str, state: SessionState, now: Moment, *, refused: bool) -> None:
+        """Note whether a session permits nothing any more, as its last call has shown."""
+        with self._lock:
+            entry = self._entries.get(session_id)
+            if entry is None:
+                if not refused:
+                    return
+                self._make_room()
+                entry = self._entries[session_id] = _Entry()
+                entry.evaluated_ms.append(now.mono_ms)
+            entry.state, entry.limited = state, refused
+            if not refused and not entry.skipped:
+                del self._entries[session_id]
+
+    def _make_room(self) -> None:
+        if len(self._entries) >= _MAX_SESSIONS:
+            idle = (name for name, entry in self._entries.items() if not entry.skipped)
+            self._entries.pop(next(idle, next(iter(self._entries))))
+
+    def admits(self, session_id: str, now: Moment, over: Collection[SessionState]) -> bool:
+        """Tell whether a call may be evaluated, and count it; a session in a state of `over` is followed by another."""
+        with self._lock:
+            entry = self._entries.get(session_id)
+            if entry is None or not entry.limited or entry.state in over:
+                return True
+            times = entry.evaluated_ms
+            if len(times) < MAX_PER_S or now.mono_ms - times[0] >= _SECOND_MS:
+                times.append(now.mono_ms)
+                return True
+            entry.since_ms = entry.since_ms if entry.skipped else now.wall_ms
+            entry.skipped += 1
+            return False
+
+    def take(self, session_id: str, now: Moment, *, at_once: bool = False) -> Skipped | None:
+        """Return what is to be reported of a session, which then counts as reported; None if nothing is due."""
+        with self._lock:
+            entry = self._entries.get(session_id)
+            if entry is None or not entry.skipped:
+                return None
+            if not at_once and entry.reported_ms is not None and now.mono_ms - entry.reported_ms < _MINUTE_MS:
+                return None
+            skipped = Skipped(entry.skipped, entry.since_ms)
+            entry.skipped, entry.reported_ms = 0, now.mono_ms
+            return skipped
+
+    def put_back(self, session_id: str, skipped: Skipped) -> None:
+        """Count again what could not be reported."""
+        with self._lock:
+            entry = self._entries.setdefault(session_id, _Entry())
+            entry.skipped += skipped.calls
+            entry.since_ms = skipped.since_ms
+
+    def unreported(self) -> list[str]:
+        """Return the sessions that have skipped calls to report."""
+        with self._lock:
+            return [name for name, entry in self._entries.items() if entry.skipped]
