@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
 from remit import Mission, narrow, parse_mission
-from remit.claims.mission import SIDE_EFFECT_CLASSES, parse_program
+from remit.claims.mission import SIDE_EFFECT_CLASSES, escape_path, literal_path, parse_program
 from remit.errors import FieldInvalid, MissionWidened
 from tests.world import MISSION
 
@@ -159,7 +159,48 @@ def test_scope_is_compared_by_whole_components_and_doubt_is_no(own: str, asked: 
     assert caught.value.member == "resource_scope"
 
 
-@pytest.mark.parametrize("cwd", ["w", "https://h.example/a", "/a/../b", "/a/*", "/a b /c"])
+@pytest.mark.parametrize(
+    ("own", "asked", "covered"),
+    [
+        ("/a[*]", "/a[*]/b", True),
+        ("/a[*]", "/a[*]", True),
+        ("/a[*]/**", "/a[*]/b/[?]", True),
+        ("/a[*]", "/a[*]/*.py", True),
+        ("/a[*]", "/ab", False),
+        ("/a[*]", "/a*", False),
+        ("/a*", "/a[*]/b", False),
+        ("/a[[]1]", "/a[[]1]/b", True),
+        ("/a[1]", "/a[[]1]/b", False),
+        ("/a[[*]]", "/a[[*]]/b", False),
+        ("https://h.example/a[*]", "https://h.example/a[*]/b", False),
+    ],
+)
+def test_an_escaped_wildcard_is_a_name_like_any_other(own: str, asked: str, *, covered: bool) -> None:
+    parent = structs.replace(MISSION, resource_scope=(own,), cwd="/w")
+    child = structs.replace(MISSION, resource_scope=(asked,), cwd=None)
+    if covered:
+        assert narrow(parent, child).resource_scope == (asked,)
+        return
+    with pytest.raises(MissionWidened):
+        narrow(parent, child)
+
+
+@pytest.mark.parametrize("path", ["/a/b", "/a*/[b]", "/[*]/?", "/[[]", "/a]", "/[a", "/a:b/c://d", "/[?]*["])
+def test_an_escaped_path_names_itself(path: str) -> None:
+    assert literal_path(escape_path(path)) == path
+
+
+@pytest.mark.parametrize("entry", ["/a*", "/a[1]", "/a[[1]", "/a[[*]]", "**", "https://h.example/a[*]"])
+def test_an_entry_with_an_active_wildcard_names_no_path(entry: str) -> None:
+    assert literal_path(entry) is None
+
+
+def test_relative_entries_start_at_a_working_directory_whatever_its_name_is() -> None:
+    mission = structs.replace(MISSION, resource_scope=("src", "ab:c"), cwd="/w*[1]")
+    assert narrow(mission, mission).resource_scope == ("/w[*][[]1]/src", "/w[*][[]1]/ab:c")
+
+
+@pytest.mark.parametrize("cwd", ["w", "https://h.example/a", "/a/../b", "/a b /c"])
 def test_a_working_directory_that_could_be_elsewhere_anchors_nothing(cwd: str) -> None:
     mission = structs.replace(MISSION, resource_scope=("src",), cwd=cwd)
     with pytest.raises(MissionWidened):

@@ -110,11 +110,11 @@ def test_a_folder_that_reads_as_a_glob_is_taken_by_its_name(place: Path, monkeyp
     monkeypatch.chdir(odd)
     exact = f"{place.parent}/My [[]Project]"
     for claims in (claims_of(place, "--resource-scope", "."), claims_of(place)):
-        assert (claims["resource_scope"], claims["cwd"]) == ([exact, f"{exact}/**"], str(odd))
+        assert (claims["resource_scope"], claims["cwd"]) == ([exact], str(odd))
     assert claims_of(place, "--resource-scope", "*.py")["resource_scope"] == [f"{exact}/*.py"]
     (odd / "a*").mkdir()
     monkeypatch.chdir(odd / "a*")
-    assert run(place, "issue", *ASKED).exit_code == USAGE
+    assert claims_of(place)["resource_scope"] == [f"{exact}/a[*]"]
 
 
 def test_a_name_with_a_bracket_means_itself_and_none_that_it_would_match(place: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_name_with_a_bracket_means_itself_and_none_that_it_would_match(place: 
         (project / name).mkdir()
     (project / "f[12]").touch()
     claims = claims_of(place, "--resource-scope", "data[12]", "f[12]", "a[b")
-    written = [f"{project}/{name}" for name in ("data[[]12]", "data[[]12]/**", "f[[]12]", "a[b")]
+    written = [f"{project}/{name}" for name in ("data[[]12]", "f[[]12]", "a[[]b")]
     assert claims["resource_scope"] == written
     scope = build_scope(tuple(written), None)
     covered = {name: covers(scope, Effect("read", f"{project}/{name}", "")) for name in ("data1", "data[12]/x", "f1")}

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.errors import FieldInvalid
 from remit.policy.call import Effect, Verb
-from remit.policy.scope import build_scope, covers, escape_entry
+from remit.policy.scope import build_scope, covers, escape_entry, literal_entry
 from tests.policy.judging import BASE, mission
 
 
@@ -190,6 +191,33 @@ NAMES = st.lists(st.text("ab*?[]!.-", min_size=1, max_size=4).filter(lambda name
 def test_every_path_is_covered_by_its_escaped_entry(names: list[str]) -> None:
     path = "/" + "/".join(names[:5])
     assert within(path, escape_entry(path), verb="write")
+
+
+@given(NAMES, NAMES)
+def test_a_literal_entry_covers_a_directory_and_what_lies_in_it_and_nothing_else(
+    names: list[str], others: list[str]
+) -> None:
+    path, other = "/" + "/".join(names[:3]), "/" + "/".join(others[:3])
+    entry = literal_entry(path, "$.folder")
+    assert within(f"{path}/x", entry, verb="write")
+    assert within(f"{path}/…", entry, verb="delete")
+    assert within(other, entry) == (other == path or other.startswith(f"{path}/"))
+
+
+@pytest.mark.parametrize(
+    "path", ["a", "/a/..", "/a/", "", "/a\nb", "/a\udcff", "/a\u202eb", "/a/ ", "/$HOME", "/" + "a" * 4096]
+)
+def test_a_path_that_cannot_be_an_entry_is_refused(path: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        literal_entry(path, "$.folder")
+    assert caught.value.place == "$.folder"
+
+
+def test_wildcards_in_the_working_directory_are_names_to_relative_entries() -> None:
+    scope = build_scope((".", "src/*.py"), "/w*")
+    assert covers(scope, Effect("write", "/w*/x", ""))
+    assert not covers(scope, Effect("read", "/wide/x", ""))
+    assert not covers(scope, Effect("read", "/wide/src/a.py", ""))
 
 
 PATHS = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map(lambda names: "/" + "/".join(names))

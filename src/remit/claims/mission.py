@@ -32,7 +32,9 @@ __all__ = [
     "SideEffectClasses",
     "ToolName",
     "ToolNames",
+    "escape_path",
     "is_pattern",
+    "literal_path",
     "narrow",
     "parse_mission",
     "parse_program",
@@ -106,6 +108,25 @@ def is_pattern(entry: str) -> bool:
 
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
+# A wildcard character in brackets stands for itself.
+_ESCAPED: Final = re.compile(r"\[([*?\[])\]")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def escape_path(path: str) -> str:
+    """Return the scope entry that means exactly `path`, with each wildcard character in brackets."""
+    return _WILDCARD.sub(lambda mark: f"[{mark[0]}]", path)
+
+
+def literal_path(entry: str) -> str | None:
+    """Return the path that a scope entry names, with its escapes resolved; None for one with an active wildcard."""
+    return None if _first_wildcard(entry) is not None else _ESCAPED.sub(r"\1", entry)
+
+
+def _first_wildcard(entry: str) -> int | None:
+    """Return where the first wildcard of a scope entry is that is not escaped; in a URL, nothing is."""
+    found = _WILDCARD.search(entry if _URL.match(entry) else _ESCAPED.sub("...", entry))
+    return None if found is None else found.start()
 
 
 def parse_program(entry: str) -> tuple[str, tuple[str, ...]] | None:
@@ -190,15 +211,15 @@ def _fixed_part(pattern: str) -> str:
 def _anchored(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, ...]:
     """Return the resource scope with relative paths joined to the working directory they start at."""
     cwd = mission.cwd or inherited_cwd or ""
-    if not cwd.startswith("/") or is_pattern(cwd) or not _is_settled(cwd):
+    if not cwd.startswith("/") or not _is_settled(cwd):
         return mission.resource_scope
-    start = cwd.removesuffix("/")
+    start = escape_path(cwd.removesuffix("/"))
     return tuple(f"{start}/{entry}" if _is_relative(entry) else entry for entry in mission.resource_scope)
 
 
 def _is_relative(entry: str) -> bool:
     """Tell whether `entry` is a plain path that starts at a working directory, not at a home, drive or host."""
-    return entry != EVERYTHING and not entry.startswith("/") and ":" not in entry and _is_settled(f"/{entry}")
+    return entry != EVERYTHING and not _ELSEWHERE.match(entry) and _is_settled(f"/{entry}")
 
 
 def _covers_scope(own: str, asked: str) -> bool:
@@ -212,7 +233,7 @@ def _covers_scope(own: str, asked: str) -> bool:
         return True
     if not _ANCHOR.match(asked):
         return False
-    # A root with a wildcard in it proves nothing by itself: the fixed part of what is asked holds none.
+    # A root with an active wildcard proves nothing by itself: the fixed part of what is asked holds none.
     root = own.removesuffix("/**").removesuffix("/") + "/"
     beneath = _ANCHOR.match(root) is not None and _fixed_path(asked).startswith(root)
     return own in (asked, asked.removesuffix("/")) or (beneath and _is_settled(asked))
@@ -220,8 +241,8 @@ def _covers_scope(own: str, asked: str) -> bool:
 
 def _fixed_path(entry: str) -> str:
     """Return the whole components before the first wildcard, with a closing slash where one was cut."""
-    fixed = _fixed_part(entry)
-    return fixed.removesuffix("/") if fixed == entry else fixed[: fixed.rfind("/") + 1]
+    cut = _first_wildcard(entry)
+    return entry.removesuffix("/") if cut is None else entry[: entry.rfind("/", 0, cut) + 1]
 
 
 @lru_cache(maxsize=1024)
@@ -233,6 +254,8 @@ def _is_settled(entry: str) -> bool:
     return path == "/" or (plain and _UNSETTLED.search(path) is None)
 
 
+# An absolute path, a URL, or a drive.
+_ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/|[A-Za-z]:|file:", re.IGNORECASE)
 # The root of a file system, or a scheme and host.
 _ANCHOR: Final = re.compile(r"/|[a-z][a-z0-9+.-]*://(?=[^/])")
 # Empty and dot components, white space at either end of one, and characters that escape, divide or expand.

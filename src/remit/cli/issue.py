@@ -26,6 +26,7 @@ from remit.cli.resources import real_path, real_scope, starting_directory
 from remit.errors import FieldInvalid
 from remit.governor.issue import Order, issue_in
 from remit.ledger.embedded import Embedded
+from remit.policy.scope import literal_entry
 from remit.profiles.compiling import remarks_on
 
 __all__ = ["issue", "issue_registered"]
@@ -127,7 +128,7 @@ def _mission(
 def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what may be touched, and where relative paths start: here, where nothing says otherwise."""
     here = real_path(".", "$.cwd")
-    scope = real_scope(resource_scope) or base.get("resource_scope") or real_scope([here])
+    scope = real_scope(resource_scope) or base.get("resource_scope") or (literal_entry(here, "$.cwd"),)
     start = starting_directory(here, scope) if cwd is None else real_path(cwd, "$.cwd")
     if not resource_scope and "resource_scope" not in base:
         note(f"no --resource-scope: the passport is for the current directory, {here}")

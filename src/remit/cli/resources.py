@@ -2,8 +2,8 @@
 
 A passport is read elsewhere and later, so a relative path, a `~` or a link would come to mean another place. URLs, `**`
 and the wildcards of a glob keep their text. Keeps these invariants: what an entry really is, where a link leads
-elsewhere, is said; a name that exists is never taken for what was written as a pattern; and a name that would read as
-a pattern is written so that it means itself alone.
+elsewhere, is said; a name that exists is never taken for what was written as a pattern; and wildcard characters in the
+name of a file or folder are escaped.
 """
 
 import os
@@ -12,20 +12,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from remit.claims.mission import EVERYTHING, is_pattern
+from remit.claims.mission import EVERYTHING, escape_path, literal_path
 from remit.cli.render import note
 from remit.config import user_path
 from remit.errors import FieldInvalid, InputError, quote
 from remit.policy.call import Effect
-from remit.policy.scope import build_scope, covers
+from remit.policy.scope import build_scope, covers, literal_entry
 
 __all__ = ["real_path", "real_scope", "starting_directory"]
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _WIDENING: Final = re.compile(r"[*?]")
-# As scopes read it, `[12]` in a name also means a 1 or a 2; a `[` that nothing closes means itself.
-_CLASS: Final = re.compile(r"\[[^/]+\]")
 
 
 def real_scope(entries: Iterable[str]) -> tuple[str, ...]:
@@ -61,36 +59,20 @@ def _real_entries(text: str, place: str) -> tuple[str, ...]:
 def _written(text: str, place: str) -> tuple[str, ...]:
     if text == EVERYTHING or _URL.match(text):
         return (text,)
-    if not is_pattern(text):
-        return _named(real_path(text, place), place)
+    literal = literal_path(text)
+    if literal is not None and (literal == text or not os.path.lexists(text)):
+        return (literal_entry(real_path(literal, place), place),)
     fixed = _WILDCARD.split(text, maxsplit=1)[0]
     folder = fixed[: fixed.rfind("/") + 1]
     real, rest = real_path(folder or ".", place).removesuffix("/"), text[len(folder) :]
     path = f"{real}/{rest}"
     if not os.path.lexists(path):
-        return (f"{_WILDCARD.sub(_in_brackets, real)}/{rest}",)
+        return (f"{escape_path(real)}/{rest}",)
     # Anyone who can make a name here, or has it in a repository, could say by it what the pattern is to mean.
     if _WIDENING.search(rest) or os.path.realpath(path) != os.path.normpath(path):
         advice = "for the name, put its wildcards in brackets, as in [*]; for the pattern, remove what has the name"
         raise FieldInvalid(f"is a pattern, and there is something of this very name: {advice}", place=place)
-    return _named(os.path.normpath(path), place)
-
-
-def _in_brackets(wildcard: "re.Match[str]") -> str:
-    return f"[{wildcard[0]}]"
-
-
-def _named(path: str, place: str) -> tuple[str, ...]:
-    """Return the entries that mean a path and what lies beneath, and nothing that its name could match."""
-    if _WIDENING.search(path):
-        raise FieldInvalid("lies in a folder whose name reads as a wildcard: use another", place=place)
-    if not _CLASS.search(path):
-        return (path,)
-    exact = _WILDCARD.sub(_in_brackets, path)
-    if os.path.lexists(path) and not Path(path).is_dir():
-        return (exact,)
-    note(f"{quote(path)} reads as a pattern: what lies in it may be touched by name, but not taken as a whole")
-    return exact, f"{exact}/**"
+    return (literal_entry(os.path.normpath(path), place),)
 
 
 def starting_directory(preferred: str | None, scope: tuple[str, ...]) -> str | None:
@@ -98,5 +80,5 @@ def starting_directory(preferred: str | None, scope: tuple[str, ...]) -> str | N
     entries = build_scope(scope, None)
     if preferred is not None and covers(entries, Effect("read", preferred, "")):
         return preferred
-    roots = (entry.removesuffix("/**").replace("[[]", "[") for entry in scope)
-    return next((root for root in roots if root.startswith("/") and Path(root).is_dir()), None)
+    roots = (literal_path(entry.removesuffix("/**")) for entry in scope)
+    return next((root for root in roots if root is not None and root.startswith("/") and Path(root).is_dir()), None)

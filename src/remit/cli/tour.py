@@ -53,7 +53,7 @@ def _mission(folder: str) -> Mission:
         mission="Review the pull request and run the tests",
         allowed_tools=("Bash", "read_file", "send_email"),
         forbidden_tools=("send_email",),
-        resource_scope=(folder,),
+        resource_scope=(escape_path(folder),),
         max_tool_calls=20,
         max_duration_s=900,
         cwd=folder,

@@ -2,20 +2,23 @@
 
 An entry is a path (with everything beneath), a glob, a URL prefix, or `**` for everything. Entries are compared by
 their text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's
-working directory; without one it covers nothing.
+working directory; without one it covers nothing. A wildcard character in brackets is a name like any other, so an entry
+whose wildcards are all in brackets is a plain path.
 """
 
+import posixpath
 import re
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from remit.claims.mission import EVERYTHING
+from remit.claims.mission import EVERYTHING, escape_path, literal_path
+from remit.errors import FieldInvalid, quote
 from remit.policy.call import Effect
 from remit.policy.paths import refuse_text
 from remit.policy.urls import is_public_host, parse_url
 
-__all__ = ["Scope", "build_scope", "covers", "escape_entry"]
+__all__ = ["Scope", "build_scope", "covers", "escape_entry", "literal_entry"]
 
 _GLOB: Final = re.compile(r"[*?\[]")
 _URL_ENTRY: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)\Z", re.DOTALL)
@@ -74,7 +77,7 @@ def _path_entry(entry: str, base: str | None) -> _Path | None:
     if not entry.startswith("/"):
         if base is None:
             return None
-        entry = f"{base}/{entry}"
+        entry = f"{escape_path(base)}/{entry}"
     names = [name for name in entry.split("/") if name not in ("", ".")]
     if ".." in names:
         return None
@@ -82,9 +85,8 @@ def _path_entry(entry: str, base: str | None) -> _Path | None:
     if below_only:
         names = names[:-1]
     plain = "/" + "/".join(names)
-    if not _GLOB.search(plain):
-        return _Path(plain, below_only, None)
-    return _Path(plain, below_only, tuple(names))
+    literal = literal_path(plain)
+    return _Path(plain, below_only, tuple(names)) if literal is None else _Path(literal, below_only, None)
 
 
 def _matches(names: tuple[str, ...], path: str, *, below_only: bool) -> bool:
@@ -192,10 +194,20 @@ def _covers_name(entry: _UrlEntry, host: str) -> bool:
 
 
 def escape_entry(resource: str) -> str:
-    """Return the scope entry that means exactly this resource.
+    """Return the scope entry that means exactly this resource: a URL as it is, a path with its wildcards escaped."""
+    return resource if _URL_ENTRY.match(resource) else escape_path(resource)
 
-    Without a wildcard nothing is needed: an entry also means the path that is written like it.
+
+def literal_entry(path: str, place: str) -> str:
+    """Return the scope entry that means a path and everything beneath it, whatever characters its names have.
+
+    Every place where a path becomes an entry of a scope uses this. `FieldInvalid` says why a path cannot be an entry:
+    it is not absolute and normalized, it is not UTF-8, or another program could read its text as another place.
     """
-    if "://" in resource or not set("*?") & set(resource):
-        return resource
-    return _GLOB.sub(lambda mark: f"[{mark[0]}]", resource)
+    if not path.startswith("/") or path != posixpath.normpath(path):
+        raise FieldInvalid("must be an absolute path without dots", place=place)
+    entry = escape_path(path)
+    refusal = refuse_text(path) or refuse_text(entry)
+    if refusal:
+        raise FieldInvalid(f"{quote(path)} cannot be part of a resource scope: {refusal}", place=place)
+    return entry

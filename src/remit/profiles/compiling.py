@@ -5,13 +5,13 @@ whole mission, and takes back what it covers under Allowed. What that did to a p
 """
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, is_pattern, parse_mission
+from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, escape_path, literal_path, parse_mission
 from remit.claims.shapes import SideEffectClass, encode
 from remit.errors import FieldInvalid
+from remit.policy.scope import literal_entry
 from remit.profiles.phrases import Phrase
 from remit.profiles.profile import Profile
 
@@ -23,7 +23,6 @@ Resolve: TypeAlias = Callable[[str], Sequence[str]]
 # A passport is a token of 16 KiB, in which every three bytes take four characters.
 _MAX_BYTES: Final = 11_000
 _UNBOUNDED: Final = "; what a script does that it runs is not known, and not held to that"
-_WILDCARD: Final = re.compile(r"[*?\[]")
 
 
 def compile_profile(profile: Profile, folder: str | None, agent_id: str, *, resolve: Resolve | None = None) -> Mission:
@@ -104,11 +103,8 @@ def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, reso
 
 
 def _meant(folder: str) -> tuple[str, ...]:
-    """Return the entries that mean a folder and what lies in it, and nothing that its name could match."""
-    if not folder.startswith("/") or folder != posixpath.normpath(folder):
-        raise FieldInvalid("must be an absolute path without dots", place="$.folder")
-    exact = _WILDCARD.sub(lambda mark: f"[{mark[0]}]", folder)
-    return (folder,) if exact == folder else (exact, f"{exact}/**")
+    """Return the entry that means a folder and what lies in it."""
+    return (literal_entry(folder, "$.folder"),)
 
 
 def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequence[str]:
@@ -126,10 +122,11 @@ def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequen
                 "leads out of a folder that is not known yet: write out the path", place=f"line {phrase.line}"
             )
         return (inside,)
-    whole = posixpath.normpath(posixpath.join(folder or "/", path))
+    whole = posixpath.normpath(posixpath.join(escape_path(folder or "/"), path))
     if resolve is not None:
         return resolve(whole)
-    return (whole,) if is_pattern(path) else _meant(whole)
+    literal = literal_path(whole)
+    return (whole,) if literal is None else _meant(literal)
 
 
 def remarks_on(profile: Profile) -> list[str]:

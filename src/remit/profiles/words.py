@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from remit.claims.mission import EVERYTHING, Mission
+from remit.claims.mission import EVERYTHING, Mission, literal_path
 from remit.claims.shapes import SideEffectClass
 from remit.profiles.phrases import KnownPhrase, known_phrases
 from remit.profiles.values import server_entries
@@ -114,8 +114,8 @@ def _folders(entries: Iterable[str]) -> Iterator[str]:
     for entry in entries:
         if entry == ".":
             yield "the folder that it is started in"
-        elif not (entry.endswith("/**") and "[[]" in entry):
-            yield entry.replace("[[]", "[")
+        else:
+            yield literal_path(entry) or entry
 
 
 def _effects(mission: Mission) -> Iterator[str]:
