@@ -42,7 +42,6 @@ __all__ = [
     "rotate_token",
     "set_hub_url",
     "share_metrics",
-    "unproxied_hosts",
     "user_config",
     "user_home",
     "user_path",
@@ -98,11 +97,6 @@ def assistant_config(variable: str) -> str:
 def hook_variable(name: str) -> str:
     """Return a variable that the hooks of an assistant may name in what they send; nothing where it is not set."""
     return os.environ.get(name, "")
-
-
-def unproxied_hosts() -> str:
-    """Return the hosts that programs of this user use no proxy for; nothing where the environment names none."""
-    return ",".join(filter(None, (os.environ.get(name, "") for name in ("NO_PROXY", "no_proxy"))))
 
 
 def collector() -> str | None:

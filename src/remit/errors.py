@@ -72,6 +72,7 @@ is not quoted and clipped.
     │   ├── MediaTypeRefused        a body that is not plain JSON
     │   ├── OriginRefused           a page of another origin asks for a change
     │   ├── TokenRequired           the token is missing or wrong
+    │   ├── HookSecretWrong         an event of an assistant does not show the secret of its session
     │   ├── HubTokenRequired        the Hub's token is missing or wrong
     │   ├── TooManyTries            too many wrong tokens
     │   └── ServiceBusy             more at once than we take
@@ -112,6 +113,7 @@ __all__ = [
     "HeadersTooLarge",
     "HolderMismatch",
     "HomeUnsafe",
+    "HookSecretWrong",
     "HostRefused",
     "HttpMalformed",
     "HubTokenRequired",
@@ -656,6 +658,12 @@ class HubTokenRequired(AccessError):
     """The Hub's token is missing or wrong."""
 
     code = "hub_auth_required"
+
+
+class HookSecretWrong(AccessError):
+    """An event of an assistant does not show the secret that its session is bound to."""
+
+    code = "hook_secret_wrong"
 
 
 class TooManyTries(AccessError):

@@ -9,6 +9,7 @@ from typing import Any
 
 from remit.http.application import Application
 from remit.http.customs import Customs
+from remit.http.headers import Sent
 from remit.http.routes import Ask, Plain, Route
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Access, Doorkeeper, Doors
@@ -66,7 +67,7 @@ class Desk:
         return Plain(b"<page>", "text/html", ((b"x-page", b"1"),))
 
 
-def _told(parameters: Mapping[str, str], body: Any, error: Exception) -> Plain:
+def _told(parameters: Mapping[str, str], _: Sent, body: Any, error: Exception) -> Plain:
     return Plain(json.dumps([parameters["name"], body, type(error).__name__]).encode(), "application/json")
 
 

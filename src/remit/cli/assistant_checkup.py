@@ -8,8 +8,10 @@ import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from hmac import compare_digest
 from pathlib import Path
+from secrets import token_hex
 from typing import Final, NamedTuple
 
 from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
@@ -20,7 +22,7 @@ from remit.adapters.diagnosis.registration import Registered, excepts_hub, regis
 from remit.adapters.diagnosis.settings import Hook
 from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.protection.plan import Place, Plan, Planner, Wire
-from remit.adapters.protection.plans.claude_code import TOKEN_VARIABLE
+from remit.adapters.protection.plans.claude_code import BLOCKS_ON_FAILURE, version_of
 from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import FOLDER, Protection, Protections, wire_name
 from remit.claims.mission import parse_mission
@@ -32,7 +34,7 @@ from remit.config import assistant_config, hook_variable, load_settings, user_ho
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
 from remit.governor.sessions import End
 from remit.http.record import Running, load_running
-from remit.hub.doors import hook_token
+from remit.hub.doors import hook_token, shared_hook_token
 from remit.ledger.home import Home, open_home
 from remit.wiring import Service
 
@@ -121,9 +123,9 @@ def _patient(home: Home, path: Path, planner: Planner, protection: Protection, i
         protection.id,
         protection.assistant,
         hub_url=protection.hub_url,
-        token=_wired_token(home, protection),
+        hub_token=load_settings(home).hub_token or "",
     )
-    return _Patient(home, path, planner, protection, place, wire)
+    return _Patient(home, path, planner, protection, place, replace(wire, token=_wired_token(home, protection)))
 
 
 def _wired_token(home: Home, protection: Protection) -> str:
@@ -141,7 +143,7 @@ def _of_protection(service: Service, patient: _Patient) -> Generator[Check, None
     """Go through the checks of one protection; return what was found in its files."""
     yield _checked("protection", _mission(patient))
     plan, settings = _planned(patient)
-    yield _checked("version", _version(patient, plan))
+    yield _checked("version", _version(patient))
     yield _checked("settings", settings)
     found = registered(patient.protection, plan.changes if plan else ())
     yield _checked("registration", _registration(patient, found))
@@ -195,7 +197,7 @@ def _planned(patient: _Patient) -> tuple[Plan | None, Looked]:
     return plan, Looked("ok", "nothing in any layer keeps hooks from running")
 
 
-def _version(patient: _Patient, plan: Plan | None) -> Looked:
+def _version(patient: _Patient) -> Looked:
     title, version, form = patient.planner.title, patient.place.version, patient.protection.form
     if not version and form == "http" and patient.place.program:
         said = f"{title} does not tell its version, and some let calls run when a hook over HTTP fails"
@@ -203,7 +205,7 @@ def _version(patient: _Patient, plan: Plan | None) -> Looked:
     if not version:
         said = f"{title} was not found in PATH, or does not tell its version"
         return Looked("warning", said, "Look whether it is installed, and which version.")
-    if plan is not None and form == "http" and plan.form == "command":
+    if form == "http" and version_of(version) < BLOCKS_ON_FAILURE:
         return Looked("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
     return Looked("ok", f"{title} {version}, hooks by {form}")
 
@@ -237,14 +239,15 @@ def _token(patient: _Patient) -> Looked:
     if running is not None and not _takes_token(patient.home, running):
         advice = f"Let it read the new one: kill -HUP {running.pid}; then: {patient.again}"
         return Looked("problem", "the Hub that runs has another token than this home by now", advice)
-    if expected is None or not shown or not compare_digest(hook_token(expected).encode(), shown.encode()):
-        return Looked("problem", "hooks show a token that is not that of this home's Hub", patient.again)
-    if patient.protection.level == "project" and not compare_digest(
-        hook_variable(TOKEN_VARIABLE).encode(), shown.encode()
-    ):
-        advice = f"Set it where the assistant is started: export {TOKEN_VARIABLE}=$(remit token hook)"
-        return Looked("problem", f"{TOKEN_VARIABLE} is not the token of this home's Hub here", advice)
-    return Looked("ok", "hooks show the token of this home's Hub")
+    is_old = patient.protection.generation == 0
+    right = (shared_hook_token(expected) if is_old else hook_token(expected, patient.protection.id)) if expected else ""
+    if not right or not shown or not compare_digest(right.encode(), shown.encode()):
+        return Looked("problem", "hooks show a token that is not that of this protection", patient.again)
+    if patient.protection.form == "http":
+        return Looked("problem", "its token stands in a file that the assistant can read", patient.again)
+    if is_old:
+        return Looked("warning", "hooks show a token that opens other protections too", patient.again)
+    return Looked("ok", "hooks show the token of this protection")
 
 
 def _takes_token(home: Home, running: Running) -> bool:
@@ -272,7 +275,7 @@ def _asking(patient: _Patient, found: Registered) -> list[Hook]:
     """Return the hooks that are asked before a call; a plugin asks as its wire file says."""
     event = CALLING_EVENTS[patient.planner.name].lower()
     if patient.protection.form == "plugin" and not found.faults:
-        headers = {"Authorization": f"Bearer {patient.wire.token}"}
+        headers = {"Authorization": f"Bearer {patient.wire.token}", "X-Remit-Session": token_hex(32)}
         return [Hook(event, patient.wire.path, {"url": patient.wire.url, "headers": headers})]
     return [hook for hook in found.hooks if hook.event.lower() == event]
 

@@ -17,6 +17,7 @@ from remit.adapters.protection.plan import Wire
 from remit.adapters.protection.records import FOLDER, SCRIPT_NAME, wire_name
 from remit.config import user_home
 from remit.errors import FieldInvalid
+from remit.hub.doors import hook_token, proof_key
 
 __all__ = ["check_folder", "path_of_program", "version_of_program", "wire_of"]
 
@@ -65,14 +66,15 @@ def version_of_program(name: str, named: str | None) -> str:
     return found[1] if found else ""
 
 
-def wire_of(home: str, protection: str, assistant: str, *, hub_url: str, token: str) -> Wire:
+def wire_of(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:
     """Return how hooks of a protection reach the Hub; `home` is where the home really lies."""
     folder = Path(home, FOLDER)
     return Wire(
         protection=protection,
         assistant=assistant,
         url=f"{hub_url}/v1/hooks/{assistant}/{protection}",
-        token=token,
+        token=hook_token(hub_token, protection),
+        proof=proof_key(hub_token, protection),
         path=str(folder / wire_name(protection)),
         # Not that of a virtual environment, which may lie in the folder that is governed.
         python=os.path.realpath(getattr(sys, "_base_executable", sys.executable)),

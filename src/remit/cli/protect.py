@@ -1,6 +1,7 @@
 """`remit protect`: a coding assistant, governed by a profile from its next start on; and `--undo`."""
 
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,10 +29,9 @@ from remit.cli.render import note
 from remit.cli.resources import real_path, real_scope
 from remit.cli.serving import start_with
 from remit.cli.setup import prepare
-from remit.config import assistant_config, ensure_token, home_path, load_settings, unproxied_hosts, user_home
+from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
 from remit.http.record import load_running
-from remit.hub.doors import hook_token
 from remit.ledger.home import Home
 from remit.profiles.compiling import compile_profile, remarks_on
 
@@ -56,7 +56,7 @@ class _Done(NamedTuple):
 
 
 class _Hub(NamedTuple):
-    """Where the Hub is, what hooks show to it, and whether it runs."""
+    """Where the Hub is, its token, and whether it runs."""
 
     url: str
     token: str
@@ -134,7 +134,6 @@ def _asked(planner: Planner, level: Level | None, scope: str | None, managed: st
         user_home=known_home,
         config=assistant_config(planner.variable),
         managed=managed and real_path(managed, "--managed-dir"),
-        unproxied=unproxied_hosts(),
     )
     return _Asked(planner, place)
 
@@ -163,7 +162,7 @@ def _mission(asked: _Asked, chosen: Chosen) -> Mission:
 
 
 def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
-    token = hook_token(ensure_token(opened, "hub"))
+    token = ensure_token(opened, "hub")
     running = load_running(opened, "hub")
     if running is not None:
         return _Hub(running.listening, token)
@@ -182,11 +181,11 @@ def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
         name = asked.planner.name
 
         def wired(protection: str) -> Wire:
-            return wire_of(opened.path, protection, name, hub_url=hub.url, token=hub.token)
+            return wire_of(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
 
         own = wired(protection_id(name, asked.place, opened.path))
         wire, plan = own, asked.planner.plan(asked.place, own)
-        shared = adopted_id(name, plan) if asked.place.level == "project" else None
+        shared = adopted_id(plan) if asked.place.level == "project" else None
         if shared is not None and _is_free(protections, shared, asked):
             wire = wired(shared)
             plan = asked.planner.plan(asked.place, wire)
@@ -206,10 +205,16 @@ def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
             form=plan.form,
             version=asked.place.version,
             guards=_guards(asked, chosen, plan, wire),
+            generation=_next_generation(known),
         )
         adopted = wire.protection != own.protection
         kept = install(protections, protection, plan, wire.content(), adopted=adopted)
     return _Done(kept, plan, is_other_mission=known is not None and encode(known.mission) != encode(kept.mission))
+
+
+def _next_generation(known: Protection | None) -> int:
+    """Return a number larger than that of any earlier protection in this place, also of one that was undone since."""
+    return max(int(time.time()), known.generation + 1 if known else 1)
 
 
 def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:

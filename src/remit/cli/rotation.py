@@ -19,7 +19,7 @@ from remit.client.hub import Hub
 from remit.config import TokenName, load_settings, rotate_token
 from remit.errors import ServiceError, ServiceRefused
 from remit.http.record import Running, ServiceName, all_running
-from remit.hub.doors import hook_token
+from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import Home
 
 __all__ = ["rotate"]
@@ -84,8 +84,7 @@ def _hang_up(running: Running) -> None:
 
 def _retoken_hooks(home: Home, before: str, after: str) -> None:
     """Write the new token of hooks to where they read it, and say which protections need a person."""
-    old, new = hook_token(before), hook_token(after)
-    done = replace_tokens(Protections(home), lambda _protection: (old, new))
+    done = replace_tokens(Protections(home), lambda protection: _secrets(before, after, protection))
     renewed = [one for one in done if not one.why]
     if renewed:
         note(f"hooks show a token made from the new one; protections: {len(renewed)}")
@@ -95,13 +94,23 @@ def _retoken_hooks(home: Home, before: str, after: str) -> None:
         _note_left(one)
 
 
+def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
+    """Return the secrets that hooks of a protection may hold, old to new; the first release shared one token."""
+    return {
+        shared_hook_token(before): shared_hook_token(after),
+        hook_token(before, protection): hook_token(after, protection),
+        proof_key(before, protection): proof_key(after, protection),
+    }
+
+
 def _note_left(one: Retokened) -> None:
     protection = one.protection
     again = f"remit protect {protection.assistant} --settings {protection.level}{_where(protection)}"
     if one.why:
         note(f"careful: a protection of {protection.assistant} still shows the old token ({one.why}): run {again}")
-    elif protection.level == "project":
-        note(f"shared settings{_where(protection)}: everyone sets the variable that they name to: remit token hook")
+    elif protection.level == "project" and protection.form == "http":
+        shown = f"remit token hook {protection.id}"
+        note(f"shared settings{_where(protection)}: everyone sets the variable that they name to: {shown}")
 
 
 def _where(protection: Protection) -> str:

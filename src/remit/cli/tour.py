@@ -29,6 +29,7 @@ from remit import (
     verify_session,
     walk_chain,
 )
+from remit.claims.mission import escape_path
 from remit.cli.issue import issue_registered
 from remit.cli.reaching import explained, reach
 from remit.errors import ServiceUnavailable

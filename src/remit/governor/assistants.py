@@ -1,7 +1,7 @@
 """The calls of a coding assistant: its own under the passport of its session, its subagents' under narrower ones.
 
-Keeps these invariants: a session that is used up, expired or revoked is not followed by a fresh one, only one that was
-ended is; and a subagent never acts under the passport of its lead. What became of a call is for `conclude.py`.
+Keeps these invariants: starts and ends never give a session more calls or time than it had left (`leads.py`); and a
+subagent never acts under the passport of its lead. What became of a call is for `conclude.py`.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,17 @@ from remit.claims.receipt import SignedReceipt
 from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, decided
+from remit.governor.leads import Continue, last_lead, lead_of
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import clip
 from remit.governor.sessions import End, Look, Start
-from remit.governor.sources import Reporter, StartFor, last_of
+from remit.governor.sources import Reporter
 from remit.governor.states import account_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 from remit.policy.call import ToolCall
 
-__all__ = ["Actor", "Begin", "Finish", "Govern", "Governed", "child_of", "lead_of"]
+__all__ = ["Actor", "Begin", "Finish", "Govern", "Governed", "child_of"]
 
 _OVER: Final[tuple[SessionState, ...]] = ("ended",)
 # How often a subagent can come back after it has ended.
@@ -68,12 +69,16 @@ class Govern:
         lead = yield from lead_of(means, self.actor.reporter)
         if self.actor.agent:
             return (yield from self._by_agent(means, lead))
+        over = _OVER
         for _ in range(_MAX_TURNS):
-            answer = yield from decided(means, self._in(lead), over=_OVER)
+            answer = yield from decided(means, self._in(lead), over=over)
             if answer is not None:
-                means.note_source(self.actor.reporter.key, lead)
+                means.note_source(self.actor.reporter.binding, lead)
                 return Governed(lead, answer)
-            lead = (yield from StartFor(self.actor.reporter).steps(means)).session.id
+            started = yield from Continue(self.actor.reporter).steps(means)
+            lead = started.session.id
+            # One that was ended and is not continued was revoked, and answers for itself.
+            over = () if started.session.state in _OVER else _OVER
         raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
 
     def _by_agent(self, means: Means, lead: str) -> Steps[Governed]:
@@ -97,14 +102,6 @@ class Govern:
         return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope)
 
 
-def lead_of(means: Means, reporter: Reporter) -> Steps[str]:
-    """Return the session of an assistant that was started last, or a new one where there was none."""
-    name: str = means.sources.get(reporter.key) or (
-        yield Commit(lambda transaction: last_of(transaction, reporter.key))
-    )
-    return name or (yield from StartFor(reporter).steps(means)).session.id
-
-
 def _key_of(lead: str, agent: str) -> str:
     return f"{lead}/{agent}"
 
@@ -125,7 +122,7 @@ def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) 
         return known.child if there else (yield from _started(means, known.passport))
     looked = yield from Look(lead).steps(means)
     if looked.session.state in _OVER:
-        lead = (yield from StartFor(actor.reporter).steps(means)).session.id
+        lead = (yield from Continue(actor.reporter).steps(means)).session.id
         looked = yield from Look(lead).steps(means)
     mission = _narrowed(looked.passport.mission, looked.session, actor)
     try:
@@ -166,9 +163,14 @@ def child_of(transaction: Transaction, lead: str, agent: str) -> str:
     return child
 
 
+def _is_killed(transaction: Transaction, lead: str) -> bool:
+    session = transaction.session(lead)
+    return session is not None and session.state == "active" and session.number <= transaction.switches.killed_up_to
+
+
 @dataclass(frozen=True)
 class Begin:
-    """Start the session of an assistant where there is none, or the last one was ended; else leave it as it is."""
+    """Start the session of an assistant where there is none, or continue the last one if it was ended."""
 
     reporter: Reporter
 
@@ -176,7 +178,7 @@ class Begin:
         """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""
         name = yield from lead_of(means, self.reporter)
         if (yield from Look(name).steps(means)).session.state in _OVER:
-            name = (yield from StartFor(self.reporter).steps(means)).session.id
+            name = (yield from Continue(self.reporter).steps(means)).session.id
         return name
 
 
@@ -188,10 +190,12 @@ class Finish:
 
     def steps(self, means: Means) -> Steps[Session | None]:
         """Find it, and close it."""
-        key, agent = self.actor.reporter.key, self.actor.agent
+        reporter, agent = self.actor.reporter, self.actor.agent
 
         def work(transaction: Transaction) -> str:
-            lead = last_of(transaction, key)
+            lead = last_lead(transaction, reporter)
+            if lead and _is_killed(transaction, lead):
+                return ""  # the kill switch closes it: an end must not make it one that can be continued
             return child_of(transaction, lead, agent) if lead and agent else lead
 
         name: str = yield Commit(work)

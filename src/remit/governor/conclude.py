@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step, named_tool
 from remit.errors import ReceiptNotFound
-from remit.governor.assistants import Actor, child_of, lead_of
+from remit.governor.assistants import Actor, child_of
 from remit.governor.evaluate import Evaluate, judged
+from remit.governor.leads import last_lead, lead_of
 from remit.governor.lifecycle import looked_at, standing_in
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.results import RecordResult
 from remit.governor.sessions import Look, found
-from remit.governor.sources import last_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Pending
 from remit.policy.call import MAX_TARGET, ToolCall
@@ -81,7 +81,7 @@ class Conclude:
         return (yield from self._found(means, name, changed=place.changed))
 
     def _placed(self, means: Means) -> Steps[_Place]:
-        lead: str = yield Commit(lambda transaction: last_of(transaction, self.actor.reporter.key))
+        lead: str = yield Commit(lambda transaction: last_lead(transaction, self.actor.reporter))
         if not lead:
             return _Place("", "")
         places = [lead]

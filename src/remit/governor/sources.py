@@ -4,6 +4,7 @@ Keeps this invariant: a key has at most one session that is active. One that has
 one, under a passport of its own: nothing that was used up or revoked comes back to life in the old one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,12 +24,24 @@ class Reporter(NamedTuple):
     """Who reports, and to which session: its key, what was told of it as JSON, and the mission of one that is new.
 
     `audience` is that of the passport of a new one: whether calls are decided on under it, or only recorded.
+    The members after it are for assistants, whose sessions are continued (`leads.py`).
     """
 
     key: str
     told: str
     mission: Mission
     audience: str = AUDIENCE
+    # Counts how often a person has protected the assistant.
+    generation: int = 0
+    # SHA-256 of the secret that the event has shown, in hexadecimal; empty where it has shown none.
+    secret: str = ""
+    # Returns the mission in the folder of an earlier session; None where the mission is for one folder anyway.
+    placed: Callable[[str | None], Mission] | None = None
+
+    @property
+    def binding(self) -> str:
+        """Return the name by which a process remembers the session: only for this generation and this secret."""
+        return f"{self.key}@{self.generation}:{self.secret}"
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,10 @@ class StartFor:
             session = kept(means, transaction, session, now)
             if session.state == "active":
                 return Started(session, means.passport_of(session), existing=True)
-        return self._begin(means, transaction, now)
+        return self.begin(means, transaction, now)
 
-    def _begin(self, means: Means, transaction: Transaction, now: Moment) -> Started:
+    def begin(self, means: Means, transaction: Transaction, now: Moment) -> Started:
+        """Issue a passport for the mission, and start its session."""
         signing = means.keys.signing(transaction.switches.kid)
         issuer, jti = f"remit:{signing.kid}", means.new_id("pass")
         try:

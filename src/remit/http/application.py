@@ -143,7 +143,7 @@ class Application:
                     if data is None:
                         return None
                     body = await self._decode(found.route.request, data)
-                ask = Ask(body, found.parameters, scope["state"]["holder"], request_id, span, query)
+                ask = Ask(body, found.parameters, scope["state"]["holder"], request_id, span, query, sent)
                 answer = await self._answer(found.route, ask)
                 content = answer.content if isinstance(answer, Plain) else await self._begin(scope, sent, answer)
                 reply = _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], content)
@@ -151,7 +151,7 @@ class Application:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
             failure = error
-            reply = _failed(sought, body, error)
+            reply = _failed(sought, sent, body, error)
         span.answered(route, reply.status, request_id)
         self._witness.answered(route, reply.status, request_id, failure)
         failure = None  # it holds this frame, and all that was read, for as long as this frame holds it
@@ -176,7 +176,8 @@ class Application:
         query, unread = _read_query(scope)
         access: Access = sought.route.access if sought else "token"
         peer = scope["client"][0] if scope["client"] else ""
-        self._doors.check(access, self._customs.shown(sent, query), peer)
+        subject = sought.parameters.get(sought.route.subject, "") if sought else ""
+        self._doors.check(access, self._customs.shown(sent, query)._replace(subject=subject), peer)
         self._customs.check_origin(scope["method"], sent)
         if sought is None:
             raise missing
@@ -295,12 +296,12 @@ def _check_chunks(scope: _Scope) -> None:
         raise HttpMalformed("this answer needs HTTP 1.1")
 
 
-def _failed(found: Found | None, body: object, error: Exception) -> _Reply:
+def _failed(found: Found | None, sent: Sent, body: object, error: Exception) -> _Reply:
     """Return what a client is told of a failure: by a status, or by the words of a route that knows only one."""
     route = found.route.path if found else _NOWHERE
     if found is None or found.route.failing is None or isinstance(error, OriginRefused):
         return _Reply(route, status_of(error).status, _error_headers(error), error_body(error))
-    answer = found.route.failing(found.parameters, body, error)
+    answer = found.route.failing(found.parameters, sent, body, error)
     return _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], answer.content)
 
 

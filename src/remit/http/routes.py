@@ -11,12 +11,14 @@ from msgspec import Struct
 
 from remit.claims.shapes import Claims
 from remit.errors import FieldInvalid, MethodRefused, RouteNotFound
+from remit.http.headers import Sent
 from remit.http.telemetry import Span
 from remit.http.tokens import Access
 
 __all__ = ["Ask", "Choice", "Failing", "Found", "Plain", "Route", "Router", "Streamed"]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
+_NO_HEADERS: Final[Sent] = {}
 
 
 class Ask(NamedTuple):
@@ -30,6 +32,8 @@ class Ask(NamedTuple):
     # Of its trace; it is told what was decided.
     span: Span
     query: Mapping[str, str] = _NO_PARAMETERS
+    # By their names in small letters.
+    headers: Sent = _NO_HEADERS
 
 
 class Plain(NamedTuple):
@@ -49,8 +53,8 @@ class Streamed(NamedTuple):
 
 
 _Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
-# Given the parameters of the path, the body as far as it was read, and what went wrong.
-Failing: TypeAlias = Callable[[Mapping[str, str], Any, Exception], Plain]
+# Given the parameters of the path, the headers, the body as far as it was read, and what went wrong.
+Failing: TypeAlias = Callable[[Mapping[str, str], Sent, Any, Exception], Plain]
 
 
 class Choice(NamedTuple):
@@ -89,6 +93,8 @@ class Route(NamedTuple):
     also: tuple[type[Struct], ...] = ()
     # What the summary does not say.
     description: str = ""
+    # The parameter of the path that the token must be for; empty where one token opens all.
+    subject: str = ""
 
 
 class Found(NamedTuple):

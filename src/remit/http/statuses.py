@@ -17,6 +17,7 @@ from remit.errors import (
     EvidenceError,
     HeadersTooLarge,
     HolderMismatch,
+    HookSecretWrong,
     HostRefused,
     HttpMalformed,
     HubTokenRequired,
@@ -101,6 +102,7 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     OriginRefused: Status(403, "origin_not_allowed"),
     TokenRequired: Status(401, "auth_required"),
     HubTokenRequired: Status(401, "hub_auth_required"),
+    HookSecretWrong: Status(401, "hook_secret_wrong"),
     TooManyTries: Status(429, "too_many_tries"),
     ServiceBusy: Status(503, "busy"),
 }

@@ -23,11 +23,15 @@ _MAX_PEERS: Final = 1024
 
 
 class Shown(NamedTuple):
-    """What a client shows at a door: a token in a header, one in the query, a cookie. Empty is not shown."""
+    """What a client shows at a door: a token in a header, one in the query, a cookie. Empty is not shown.
+
+    `subject` is the part of the path that a scoped token must be for.
+    """
 
     token: str = ""
     query: str = ""
     cookie: str = ""
+    subject: str = ""
 
 
 class Doorkeeper(Protocol):

@@ -1,8 +1,9 @@
 """Who may come in to the Hub: its token by a header, on two pages by their address, on further ones by a cookie.
 
 Keeps these invariants: a cookie is not the token and opens nothing but what is read; it ends with its time, or with the
-token that it was made by; a hook token opens nothing but hooks, and ends with the token too; and the right token always
-opens, however many wrong ones were tried. The token is not kept, only what tells that another is the same.
+token that it was made by; the token of a protection opens the hooks of that protection and nothing else, and ends with
+the token of the Hub too; and the right token always opens, however many wrong ones were tried. The token is not kept,
+only what tells that another is the same.
 """
 
 import hmac
@@ -17,7 +18,16 @@ from remit.http.openapi import Security
 from remit.http.origins import is_local_origin
 from remit.http.tokens import Access, Lock, Shown, Tries
 
-__all__ = ["COOKIE", "COOKIE_S", "HUB_CUSTOMS", "HUB_SECURITY", "HubDoors", "hook_token"]
+__all__ = [
+    "COOKIE",
+    "COOKIE_S",
+    "HUB_CUSTOMS",
+    "HUB_SECURITY",
+    "HubDoors",
+    "hook_token",
+    "proof_key",
+    "shared_hook_token",
+]
 
 COOKIE: Final = "remit_dashboard"
 COOKIE_S: Final = 12 * 3600
@@ -36,7 +46,7 @@ HUB_SECURITY: Final = Security(
         "bearer": {"type": "http", "scheme": "bearer", "description": "The same token"},
         "query": {"type": "apiKey", "in": "query", "name": "token", "description": "The same token, to bookmark"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by the dashboard"},
-        "hook": {"type": "http", "scheme": "bearer", "description": "What `remit token hook` prints"},
+        "hook": {"type": "http", "scheme": "bearer", "description": "What `remit token hook PROTECTION` prints"},
     },
     opened_by={
         "token": ("token", "bearer"),
@@ -53,14 +63,22 @@ class _Keyed(NamedTuple):
     lock: Lock
     # Keyed, and not yet told what to authenticate.
     seal: hmac.HMAC
-    hooks: Lock
+    # What hooks of protections show that the first release has written.
+    shared_hooks: Lock
 
 
-def hook_token(token: str) -> str:
-    """Return the token that hooks of assistants show, made from that of the Hub.
+def hook_token(token: str, protection: str) -> str:
+    """Return the token that the hooks of a protection show: an HMAC of the Hub's token, which opens nothing else."""
+    return encode_base64url(hmac.digest(token.encode("utf-8"), f"remit hooks {protection}".encode(), "sha256"))
 
-    It lies in settings that an assistant can read. So it asks for decisions, and opens nothing else.
-    """
+
+def proof_key(token: str, protection: str) -> str:
+    """Return the key by which the Hub proves itself to the hooks of a protection. It is never sent."""
+    return encode_base64url(hmac.digest(token.encode("utf-8"), f"remit proof {protection}".encode(), "sha256"))
+
+
+def shared_hook_token(token: str) -> str:
+    """Return the token that the first release has given to the hooks of all protections."""
     return encode_base64url(hmac.digest(token.encode("utf-8"), b"remit hooks", "sha256"))
 
 
@@ -68,11 +86,22 @@ def hook_token(token: str) -> str:
 class HubDoors:
     """The doors of the Hub."""
 
-    __slots__ = ("_keyed", "_tries", "_wall")
+    __slots__ = ("_keyed", "_takes_shared", "_tries", "_wall")
 
-    def __init__(self, token: str, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Open for `token`; `clock` tells how fast wrong ones come, `wall` the seconds since 1970."""
+    def __init__(
+        self,
+        token: str,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        takes_shared: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """Open for `token`; `clock` tells how fast wrong ones come, `wall` the seconds since 1970.
+
+        `takes_shared` tells whether a protection was written by the first release, whose hooks show one token for all.
+        """
         self._keyed = _keyed(token)
+        self._takes_shared = takes_shared
         self._tries = Tries(clock)
         self._wall = wall
 
@@ -93,17 +122,32 @@ class HubDoors:
             return
         query = shown.query if access == "page" else ""
         cookie = shown.cookie if access == "view" else ""
-        lock = self._keyed.hooks if access == "hook" else self._keyed.lock
-        if lock.opens(shown.token) or lock.opens(query) or self._is_ours(cookie):
+        if access == "hook":
+            opens = self._opens_hook(shown)
+        else:
+            lock = self._keyed.lock
+            opens = lock.opens(shown.token) or lock.opens(query) or self._is_ours(cookie)
+        if opens:
             return
         if shown.token or query or cookie:
             self._tries.note(peer)
         if access == "hook":
-            raise HubTokenRequired("this hook does not show the token of this Hub")
+            raise HubTokenRequired("this hook does not show the token of its protection")
         # The same words at every door: they must not tell which doors there are.
         raise HubTokenRequired(
             f"this needs the token of the Hub, as `{_TOKEN_HEADER}: TOKEN`; `remit open` brings it along"
         )
+
+    def prove(self, protection: str, nonce: bytes, answer: bytes) -> str:
+        """Return what proves to a hook that an answer is the Hub's, and that it answers this request."""
+        key = _made(self._keyed.seal, f"remit proof {protection}")
+        return hmac.digest(key.encode("ascii"), nonce + b"\n" + answer, "sha256").hex()
+
+    def _opens_hook(self, shown: Shown) -> bool:
+        right = _made(self._keyed.seal, f"remit hooks {shown.subject}").encode("ascii")
+        if hmac.compare_digest(shown.token.encode("utf-8", "surrogatepass"), right):
+            return True
+        return self._keyed.shared_hooks.opens(shown.token) and self._takes_shared(shown.subject)
 
     def _is_ours(self, cookie: str) -> bool:
         """Tell whether we have made a cookie, and its time is not over."""
@@ -116,10 +160,14 @@ class HubDoors:
 
 def _keyed(token: str) -> _Keyed:
     seal = hmac.new(token.encode("utf-8"), digestmod=sha256)
-    return _Keyed(Lock((token,)), seal, Lock((hook_token(token),)))
+    return _Keyed(Lock((token,)), seal, Lock((shared_hook_token(token),)))
 
 
 def _sealed(seal: hmac.HMAC, expiry: str) -> str:
+    return _made(seal, f"remit dashboard {expiry}")
+
+
+def _made(seal: hmac.HMAC, text: str) -> str:
     making = seal.copy()
-    making.update(f"remit dashboard {expiry}".encode("utf-8", "surrogatepass"))
+    making.update(text.encode("utf-8", "surrogatepass"))
     return encode_base64url(making.digest())

@@ -27,7 +27,7 @@ from remit.http.telemetry import start_telemetry
 from remit.http.tokens import Reloading
 from remit.http.watch import Watch
 from remit.hub.desk import Desk
-from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
+from remit.hub.doors import HUB_CUSTOMS, HubDoors, shared_hook_token
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
 from remit.hub.pages.desk import Pages
@@ -59,12 +59,17 @@ def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
 
 def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Callable[[], None]) -> None:
     """Run one server with its own governor until it is stopped."""
-    doors = HubDoors(_token(options), clock=time.monotonic, wall=time.time)
     telemetry = start_telemetry(options.otlp_endpoint, "remit-hub", __version__)
     metrics = Metrics(None)
     recording = Recording(metrics.ledger)
     service = build_service(
         Path(options.home), user_home=options.user_home, policies=options.policies, observer=recording
+    )
+    doors = HubDoors(
+        _token(options),
+        clock=time.monotonic,
+        wall=time.time,
+        takes_shared=partial(_is_of_first_release, service.protections),
     )
     watch = Watch(metrics, telemetry)
     verification = Verification(service.governor, options.home, watch)
@@ -80,7 +85,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         )
         place = Place(options.home, url, partial(_check, options), verification.state)
         desk = Desk(service.governor, watch, place)
-        hooks = HookDesk(service.governor, watch, service.protections, options.user_home)
+        hooks = HookDesk(service.governor, watch, service.protections, options.user_home, doors.prove)
         application = Application(
             _routes(
                 service,
@@ -142,7 +147,7 @@ def _token(options: HubOptions) -> str:
 
 def _hide(token: str) -> None:
     hide(token)
-    hide(hook_token(token))
+    hide(shared_hook_token(token))
 
 
 def _renewed(doors: HubDoors, home: Home) -> HubDoors:
@@ -152,6 +157,12 @@ def _renewed(doors: HubDoors, home: Home) -> HubDoors:
         _hide(token)
         doors.renew(token)
     return doors
+
+
+def _is_of_first_release(protections: Protections, name: str) -> bool:
+    """Tell whether a protection was written by the first release, whose hooks show a token that all of them share."""
+    protection = protections.get(name)
+    return protection is not None and protection.generation == 0
 
 
 def _check(options: HubOptions) -> None:

@@ -1,5 +1,6 @@
 """A Hub with a protected assistant, for tests: payloads as Claude Code sends them, and what is answered."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from remit.ledger.home import open_home
 from tests.hub.service import Hub, running
 from tests.proxy.service import Answer
 
-__all__ = ["PROTECTION", "Scene", "deny_reason", "protection", "staged"]
+__all__ = ["PROTECTION", "Scene", "deny_reason", "protection", "secret_of", "staged"]
 
 PROTECTION: Final = "prot-0123456789ab"
 
@@ -37,7 +38,7 @@ def protection(folder: Path | None, **changes: Any) -> Protection:
     members = {
         "id": PROTECTION, "assistant": "claude-code", "level": "local", "folder": folder and str(folder), "mode": "ask",
         "profile": "safe-coding", "profile_digest": "0" * 64, "made_at": "2026-01-01T00:00:00Z",
-        "hub_url": "http://127.0.0.1:8765", "form": "http",
+        "hub_url": "http://127.0.0.1:8765", "form": "command", "generation": 1,
     }  # fmt: skip
     return Protection(**{**members, **changes, "mission": mission | changes.get("mission", {})})
 
@@ -54,11 +55,12 @@ class Scene:
     @property
     def token(self) -> str:
         """Return the token that hooks show."""
-        return hook_token(self.hub.token)
+        return hook_token(self.hub.token, PROTECTION)
 
     def post(self, body: Mapping[str, Any] | bytes, **headers: str | None) -> Answer:
-        """Return whatever is answered to a hook."""
-        shown = {"authorization": f"Bearer {self.token}", "x_service_hub_token": None, **headers}
+        """Return whatever is answered to a hook that shows the secret of the session."""
+        own = {"authorization": f"Bearer {self.token}", "x_remit_session": secret_of(self.session)}
+        shown = {**own, "x_service_hub_token": None, **headers}
         return self.hub.post(f"/v1/hooks/claude-code/{PROTECTION}", body, **shown)
 
     def told(self, event: str, /, **members: Any) -> dict[str, Any]:
@@ -85,6 +87,11 @@ class Scene:
         """Return the claims of all receipts, in the order of their chains."""
         exported = self.hub.get("/v1/export").json
         return [jwt.decode(token, options={"verify_signature": False}) for token in exported["receipts"]]
+
+
+def secret_of(session: str) -> str:
+    """Return the secret of a session."""
+    return hashlib.sha256(session.encode()).hexdigest()
 
 
 @contextmanager

@@ -23,6 +23,7 @@ def wire(name: str = ID) -> Wire:
         assistant="claude-code",
         url=f"http://127.0.0.1:8765/v1/hooks/claude-code/{name}",
         token="secret-of-hooks",
+        proof="secret-of-the-hub",
         path=f"/home/of remit/protections/{name}.wire.json",
         python="/usr/bin/python3",
         script="/home/of remit/protections/hook.py",
@@ -42,14 +43,15 @@ def protection(name: str = ID, **members: Any) -> Protection:
         "profile_digest": "0" * 64,
         "made_at": "2026-01-01T00:00:00Z",
         "hub_url": "http://127.0.0.1:8765",
-        "form": "http",
+        "form": "command",
+        "generation": 1,
     }
     return Protection(**known | members)
 
 
 def plan_of(*changes: Change, **members: Any) -> Plan:
     """Return a plan of nothing but changes."""
-    return Plan("http", changes, (), (), (), **members)
+    return Plan("command", changes, (), (), (), **members)
 
 
 class Scene(NamedTuple):

@@ -82,8 +82,10 @@ def install(folder: Path, port: int, **wired: object) -> Path:
     """Write the plugin and its wire file into a folder, and return the plugin."""
     home = folder / "it's"
     home.mkdir()
-    moved = wire().moved(str(home))
-    said = {"url": f"http://127.0.0.1:{port}/v1/hooks/opencode/x", "token": TOKEN, "deadline_s": 10, **wired}
+    moved = replace(wire(), path=str(home / "wire.json"))
+    (home / "sessions").mkdir()
+    said = {"url": f"http://127.0.0.1:{port}/v1/hooks/opencode/x", "token": TOKEN, "proof": PROOF, "deadline_s": 10}
+    said |= wired
     Path(moved.path).write_text(json.dumps(said), encoding="utf-8")
     plugin = folder / "plugin.mjs"
     plugin.write_text(plugin_text(moved), encoding="utf-8")

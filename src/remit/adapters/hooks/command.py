@@ -1,18 +1,30 @@
 """The command of a hook: posts what an assistant says on its input to the Hub, and prints the Hub's answer.
 
-It runs by itself (`python -I -S -B command.py WIRE`), with the few modules that an interpreter starts with anyway,
-because an assistant waits for every start of it. Keeps these invariants: it ends with 0 only after the Hub of the wire
-file has answered in time and in full; anything else is one line on stderr and exit code 2, which every assistant takes
-for "blocked"; and neither the token nor what the assistant said is ever part of that line. It judges nothing.
+It runs by itself (`python -I -S -B command.py WIRE`, where WIRE is the path of a wire file, or the id of a protection
+whose wire file lies beside this script), with the few modules that an interpreter starts with anyway, because an
+assistant waits for every start of it. Keeps these invariants: it ends with 0 only after the Hub of the wire file has
+answered in time and in full, and has proved that it is the Hub; anything else is one line on stderr and exit code 2,
+which every assistant takes for "blocked"; and neither the token, nor the secret of a session, nor what the assistant
+said is ever part of that line. It judges nothing.
+
+Each session of an assistant has a secret, which its first event makes and keeps in the home. The Hub binds the session
+to it, so that whoever has only the token of the protection cannot speak for a session that runs.
 """
 
-# The core of `socket`: with that, and with `json`, `typing` or `signal`, a start takes two or three times as long.
+# The cores of `json`, `socket` and `hashlib`: with those, or with `typing` or `signal`, a start takes two or three
+# times as long.
+import _json
 import _socket
 import os
 import select
 import stat
 import sys
 import time
+
+try:
+    from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+    from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
 
 __all__ = ["Unanswered", "main"]
 
@@ -23,6 +35,10 @@ _MAX_ANSWER = 1024 * 1024
 _LONGEST_S = 60.0
 _PIECE = 64 * 1024
 _PROOF = "x-remit-hook"
+_SECRET_BYTES = 32
+_SECRETS = "sessions"
+# The members that name the session of an assistant; where a subagent has one of its own, that of its lead comes first.
+_SESSION_NAMES = {"copilot": ("parentAgentId", "sessionId", "session_id"), "": ("session_id",)}
 # The Hub is on this machine, under one of its names.
 _HOSTS = {
     "127.0.0.1": (_socket.AF_INET, "127.0.0.1"),
@@ -40,7 +56,8 @@ def main(arguments: list[str]) -> int:
     begun = time.monotonic()
     try:
         wire = _wire(arguments)
-        _write(_answer(wire, begun + _deadline_s(wire)))
+        folder = os.path.dirname(os.path.abspath(_wire_path(arguments)))  # noqa: PTH100, PTH120 - nothing is imported
+        _write(_answer(wire, folder, begun + _deadline_s(wire)))
     except Unanswered as reason:
         return _blocked(str(reason))
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever it is, nothing may run because of it
@@ -56,16 +73,24 @@ def _blocked(reason: str) -> int:
 
 def _wire(arguments: list[str]) -> str:
     """Return the wire file; nobody but root and its owner may be able to change it."""
-    if len(arguments) != 1:
-        raise Unanswered("the hook needs the name of its wire file")
     try:
-        fd = os.open(arguments[0], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(_wire_path(arguments), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        raise Unanswered("this protection belongs to another user of this machine, and does not answer you") from None
     except OSError:
-        raise Unanswered("the wire file of this protection cannot be opened") from None
+        raise Unanswered("the wire file of this protection cannot be opened: run remit protect here") from None
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         raise Unanswered("the wire file of this protection can be changed by others")
     return os.read(fd, _MAX_WIRE).decode("ascii")
+
+
+def _wire_path(arguments: list[str]) -> str:
+    if len(arguments) != 1:
+        raise Unanswered("the hook needs the name of its wire file")
+    if "/" in arguments[0]:
+        return arguments[0]
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{arguments[0]}.wire.json")  # noqa: PTH100, PTH118, PTH120
 
 
 def _member(wire: str, name: str) -> str:
@@ -81,25 +106,89 @@ def _deadline_s(wire: str) -> float:
     return min(float(wire.partition('"deadline_s":')[2].replace("}", ",").partition(",")[0]), _LONGEST_S)
 
 
-def _answer(wire: str, deadline: float) -> bytes:
+def _answer(wire: str, folder: str, deadline: float) -> bytes:
     """Return the body of the Hub's answer."""
-    token = _member(wire, "token")
+    token, assistant = _member(wire, "token"), _member(wire, "assistant")
+    # The first release wrote wire files without a key.
+    key = _member(wire, "proof") if '"proof":' in wire else ""
     host, port, path = _address(_member(wire, "url"))
     said = _input(deadline)
+    secret = _secret(folder, path, _session_of(said, assistant))
+    nonce = os.urandom(16).hex()
     family, number = _HOSTS[host]
     peer = _socket.socket(family, _socket.SOCK_STREAM)
     try:
         peer.settimeout(_left(deadline))
         peer.connect((number, port))
-        peer.sendall(_request(f"{host}:{port}", path, token, len(said)) + said)
+        peer.sendall(_request((host, port, path), token, secret, nonce, len(said)) + said)
         status, headers, body = _read(peer, deadline)
     except OSError:  # one that took too long is one too
         raise Unanswered("the Hub does not answer") from None
-    if _PROOF not in headers:
+    proof = headers.get(_PROOF, "")
+    if not proof or (key and proof != _mac(key.encode("ascii"), nonce.encode("ascii") + b"\n" + body)):
         raise Unanswered("something else than the Hub answers in its place")
     if status != "200" or body[:1] != b"{" or body[-1:] != b"}":
         raise Unanswered(f"the Hub did not decide (status {status})")
     return body
+
+
+def _mac(key: bytes, text: bytes) -> str:
+    """Return the HMAC-SHA256 in hexadecimal; `key` is not longer than a block."""
+    inner = sha256(bytes(byte ^ 0x36 for byte in key.ljust(64, b"\0")) + text).digest()
+    return str(sha256(bytes(byte ^ 0x5C for byte in key.ljust(64, b"\0")) + inner).hexdigest())
+
+
+class _Plain:
+    """How JSON is read."""
+
+    strict = False
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = parse_constant = str
+
+
+def _session_of(said: bytes, assistant: str) -> str:
+    """Return the name of the assistant's session. One that cannot be read is refused: no secret would belong to it."""
+    try:
+        text = said.decode("utf-8")
+        value, _ = _json.make_scanner(_Plain)(text, len(text) - len(text.lstrip()))  # type: ignore[arg-type]
+        names = _SESSION_NAMES.get(assistant, _SESSION_NAMES[""])
+        return str(next(value[name] for name in names if isinstance(value.get(name), str) and value[name]))
+    except (ValueError, StopIteration, AttributeError, RecursionError):
+        raise Unanswered("the assistant did not say which session this is") from None
+
+
+def _secret(folder: str, path: str, session: str) -> str:
+    """Return the secret of a session, which is made where there is none yet."""
+    name = sha256(f"{path}\n{session}".encode("utf-8", "surrogatepass")).hexdigest()
+    place = f"{folder}/{_SECRETS}/{name}"
+    try:
+        return _read_secret(place)
+    except FileNotFoundError:
+        pass
+    made = f"{place}.{os.urandom(8).hex()}"
+    try:
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.write(fd, os.urandom(_SECRET_BYTES).hex().encode("ascii"))
+        os.close(fd)
+        try:
+            # Whole or not at all: two hooks of one session may be here at once.
+            os.link(made, place)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(made)  # noqa: PTH108 - nothing more is imported
+        return _read_secret(place)
+    except OSError:
+        raise Unanswered("the secret of this session cannot be kept: run remit protect here") from None
+
+
+def _read_secret(place: str) -> str:
+    fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    secret = os.read(fd, 4 * _SECRET_BYTES).decode("ascii")
+    if len(secret) != 2 * _SECRET_BYTES or not secret.isalnum():
+        raise Unanswered("the secret of this session is damaged: start a new one")
+    return secret
 
 
 def _left(deadline: float) -> float:
@@ -134,11 +223,14 @@ def _address(url: str) -> tuple[str, int, str]:
     return host, int(port), slash + path
 
 
-def _request(host: str, path: str, token: str, length: int) -> bytes:
+def _request(address: tuple[str, int, str], token: str, secret: str, nonce: str, length: int) -> bytes:
+    host, port, path = address
     lines = [
         f"POST {path} HTTP/1.1",
-        f"Host: {host}",
+        f"Host: {host}:{port}",
         f"Authorization: Bearer {token}",
+        f"X-Remit-Session: {secret}",
+        f"X-Remit-Nonce: {nonce}",
         "Content-Type: application/json",
         f"Content-Length: {length}",
         "Connection: close",

@@ -5,24 +5,30 @@ lets some of them run the call; whatever goes wrong denies; and what an assistan
 never what lies in the folder that it works in.
 """
 
-import os
+import asyncio
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import PurePath
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
-from msgspec import json, structs
+from msgspec import DecodeError, json
 
 from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.hooks.notice import Dialect, Notice
+from remit.adapters.hooks.placing import Placement, find_folder, home_directories, place_in
 from remit.adapters.protection.records import Protection
 from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
-from remit.claims.mission import EVERYTHING, Mission, parse_mission
+from remit.claims.mission import Mission, literal_path, parse_mission
+from remit.claims.passport import AUDIENCE
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import (
     FieldInvalid,
+    HookSecretWrong,
     HubTokenRequired,
     KillSwitchOn,
     ProtectionNotFound,
@@ -35,16 +41,26 @@ from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.conclude import Conclude
 from remit.governor.evaluate import Answer
 from remit.governor.governor import Governor
+from remit.governor.leads import GENERATION, SECRET
 from remit.governor.outcomes import outcome_of
 from remit.governor.sources import Reporter
+from remit.governor.statements import Declare
+from remit.http.headers import Sent
 from remit.http.routes import Ask, Plain
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
 
-__all__ = ["MARK", "HookDesk", "Shelf", "Watcher", "failing"]
+__all__ = ["MARK", "HookDesk", "Shelf", "Watcher"]
 
-# Tells a hook that it is the Hub that has answered, and not whatever else listens there.
-MARK: Final = (b"x-remit-hook", b"1")
+# The header that tells a hook that it is the Hub that has answered, and not whatever else listens there.
+MARK: Final = b"x-remit-hook"
+_NONCE_HEADER: Final = b"x-remit-nonce"
+_SECRET_HEADER: Final = b"x-remit-session"
+_SECRET: Final = re.compile(rb"[0-9a-f]{64}")
+_HOMES_S: Final = 60.0
+_MAX_REPORTED: Final = 1000
+# The name of the check in receipts.
+_CHECK: Final = "remit.hooks"
 _JSON: Final = "application/json"
 _SOURCE: Final = "cli"
 # What starts further agents, by the names of all assistants: no subagent gets it.
@@ -52,9 +68,17 @@ _STARTERS: Final = ("Agent", "Task", "task", "Workflow", "spawn_agent", "delegat
 _MAX_ID: Final = 200
 _PROFILE: Final = "REMIT.md"
 _UNPLACED: Final = (
-    "Remit refused this call: this assistant may work in the folder that it is started in, and its start was not seen, "
-    "or was in a folder that holds everything. Start it anew, in a folder of its own, while the Hub runs."
+    "Remit refused this call: this assistant may work in the folder that it is started in, and this session has none: "
+    "{}. Start a new session, in a folder of its own, while the Hub runs. Receipt {}."
 )
+_START_UNSEEN: Final = "its start was not seen"
+_WHY_UNPLACED: Final = "unplaced"
+# What a person has to do for fresh limits, whatever the hooks report.
+_USED_UP: Final = frozenset((
+    "tool_calls_exhausted", "lineage_budget_exhausted", "duration_exceeded", "session_ended", "session_revoked",
+    "passport_revoked", "kill_switch",
+))  # fmt: skip
+_REVOKED: Final = frozenset(("session_revoked", "passport_revoked", "kill_switch"))
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 _PLAIN: Final = "/:@#+,"
 
@@ -73,45 +97,141 @@ class Shelf(Protocol):
         """Return the protection of this id."""
 
 
+# Given a protection, the nonce of a request and the body of the answer, returns what proves that the Hub answers.
+Prove: TypeAlias = Callable[[str, bytes, bytes], str]
+
+
+class _Event(NamedTuple):
+    """An event of an assistant, with who acts, and why its folder is not one to work in, if it is not."""
+
+    dialect: Dialect
+    protection: Protection
+    notice: Notice
+    actor: Actor
+    refusal: str
+
+
 class HookDesk:
     """What the route of hooks leads to."""
 
-    def __init__(self, governor: Governor, watcher: Watcher, protections: Shelf, user_home: str | None) -> None:
+    def __init__(
+        self, governor: Governor, watcher: Watcher, protections: Shelf, user_home: str | None, prove: Prove
+    ) -> None:
         """Decide with `governor`; no folder that holds `user_home` is one that an assistant is let into as a whole."""
         self._governor = governor
         self._user_home = user_home
         self._watcher = watcher
         self._protections = protections
+        self._prove = prove
+        self._homes: frozenset[str] = frozenset()
+        self._homes_until = 0.0
+        self._reported: set[str] = set()
 
     async def hook(self, ask: Ask) -> Plain:
         """Answer a hook."""
         dialect, protection = self._found(ask.parameters)
         notice = dialect.read(ask.body)
-        actor = _actor(dialect, protection, notice, self._user_home)
+        event = await self._event(dialect, protection, notice, _secret_of(ask.headers, protection))
+        try:
+            answer = await self._answer(ask, event)
+        except HookSecretWrong:
+            await self._report(event)
+            raise
+        return self._plain(ask.parameters, ask.headers, answer)
+
+    async def _answer(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
+        dialect, notice, actor = event.dialect, event.notice, event.actor
+        told = ""
         match notice.kind:
             case "call":
-                return await self._decide(ask, dialect, protection, notice, actor)
+                return await self._decide(ask, event)
             case "outcome" | "failure":
                 envelope = _envelope(dialect, notice)
                 await self._governor.arun(Conclude(actor, _call(notice), notice.call_id, envelope, _digest(notice)))
             case "session_started":
-                await self._governor.arun(Begin(actor.reporter))
+                session_id = await self._governor.arun(Begin(actor.reporter))
+                told = self._told(event, session_id)
+            case "agent_started":
+                told = self._told(event, self._governor.means.sources.get(actor.reporter.binding, ""))
             case "session_ended" | "agent_ended":
                 await self._governor.arun(Finish(actor))
-        told = _told(dialect, actor.reporter.mission) if notice.kind in ("session_started", "agent_started") else ""
-        return _plain(dialect.permitted(notice, allow=False, told=told))
+        return dialect.permitted(notice, allow=False, told=told)
 
-    async def _decide(self, ask: Ask, dialect: Dialect, protection: Protection, notice: Notice, actor: Actor) -> Plain:
+    def _told(self, event: _Event, session_id: str) -> str:
+        """Return what the model is told of the mission of a session."""
+        passport = self._governor.means.passports.get(session_id)
+        mission = passport.mission if passport else event.actor.reporter.mission
+        return _told(event.dialect, mission, "" if mission.resource_scope else event.refusal)
+
+    async def _decide(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
+        dialect, protection, notice = event.dialect, event.protection, event.notice
         session_id, answer = await self._governor.arun(
-            Govern(actor, _call(notice), notice.call_id, _envelope(dialect, notice))
+            Govern(event.actor, _call(notice), notice.call_id, _envelope(dialect, notice))
         )
         self._watcher.decided(session_id, answer)
         ask.span.decided(session_id, answer.receipt.claims.verdict)
         if answer.permits:
-            return _plain(dialect.permitted(notice, allow=protection.mode == "allow", told=""))
+            return dialect.permitted(notice, allow=protection.mode == "allow", told="")
         passport = self._governor.means.passports.get(session_id)
-        placed = protection.folder or (passport and passport.mission.cwd)
-        return _plain(dialect.denied(notice.event, _refusal(dialect, answer) if placed else _UNPLACED))
+        if protection.folder or (passport and passport.mission.cwd):
+            return dialect.denied(notice.event, _refusal(dialect, answer))
+        source = self._governor.means.reader.source_of(session_id)
+        why, receipt = _why_unplaced(source.told if source else ""), answer.receipt.claims.receipt_id
+        return dialect.denied(notice.event, _UNPLACED.format(why, receipt))
+
+    async def _event(self, dialect: Dialect, protection: Protection, notice: Notice, secret: str) -> _Event:
+        """Return an event with who acts. A subagent that has a session of its own acts in that of its parent."""
+        lead, agent = (notice.parent, notice.session) if notice.parent else (notice.session, notice.agent)
+        key = sha256_hex(canonicalize([dialect.name, protection.id, lead]))[:32]
+        mission, refusal = parse_mission(protection.mission), ""
+        placed: Callable[[str | None], Mission] | None = None
+        if protection.folder is None:
+            is_start = notice.kind == "session_started"
+            homes = await self._home_directories(is_start=is_start)
+            placed = partial(place_in, mission, homes)
+            found = Placement(None, _START_UNSEEN)
+            if is_start:
+                found = await asyncio.to_thread(find_folder, notice.cwd, homes)
+            mission, refusal = placed(found.folder), found.refusal
+        told = {
+            "type": _SOURCE,
+            "app": dialect.name,
+            "id": lead[:_MAX_ID],
+            "protection": protection.id,
+            "title": f"{dialect.title} in {PurePath(mission.cwd or '').name or 'a folder'}",
+            GENERATION: str(protection.generation),
+            **({SECRET: secret} if secret else {}),
+            **({_WHY_UNPLACED: refusal} if refusal else {}),
+        }
+        reporter = Reporter(
+            f"hook:{key}", json.encode(told).decode(), mission, AUDIENCE, protection.generation, secret, placed
+        )
+        actor = Actor(reporter, agent, notice.agent_type, _STARTERS)
+        return _Event(dialect, protection, notice, actor, refusal)
+
+    async def _home_directories(self, *, is_start: bool) -> frozenset[str]:
+        """Return the home directories of all users, as they were at most a minute ago; at a start, as they are."""
+        now = time.monotonic()
+        if is_start or now >= self._homes_until:
+            self._homes = await asyncio.to_thread(home_directories, self._user_home)
+            self._homes_until = now + _HOMES_S
+        return self._homes
+
+    async def _report(self, event: _Event) -> None:
+        """Sign once for each session that an event of it did not show its secret."""
+        key, protection, title = event.actor.reporter.key, event.protection.id, event.dialect.title
+        if key in self._reported or len(self._reported) >= _MAX_REPORTED:
+            return
+        self._reported.add(key)
+        statement = Declare(
+            tool=_CHECK,
+            target=protection,
+            report={"protection": protection, "assistant": event.dialect.name, "session": event.notice.session},
+            code="enforcement_gap",
+            reason=f"an event of a session of {title} did not show the secret of that session: it was ignored",
+        )
+        with suppress(RemitError):
+            await self._governor.arun(statement)
 
     def _found(self, parameters: Mapping[str, str]) -> tuple[Dialect, Protection]:
         """Return the dialect and the protection that a path names."""
@@ -121,51 +241,36 @@ class HookDesk:
             raise ProtectionNotFound("this Hub knows no protection of this name")
         return dialect, protection
 
+    def failing(self, parameters: Mapping[str, str], headers: Sent, body: Any, error: Exception) -> Plain:  # noqa: ANN401
+        """Return the denial of a hook that could not be answered otherwise."""
+        dialect = DIALECTS.get(parameters.get("assistant", ""), DIALECTS["claude-code"])
+        event = dialect.event_of(body) if isinstance(body, dict) else ""
+        return self._plain(parameters, headers, dialect.denied(event, _failure(dialect, error)))
 
-def failing(parameters: Mapping[str, str], body: Any, error: Exception) -> Plain:  # noqa: ANN401 - whatever was read
-    """Return the denial of a hook that could not be answered otherwise."""
-    dialect = DIALECTS.get(parameters.get("assistant", ""), DIALECTS["claude-code"])
-    event = dialect.event_of(body) if isinstance(body, dict) else ""
-    return _plain(dialect.denied(event, _failure(dialect, error)))
-
-
-def _actor(dialect: Dialect, protection: Protection, notice: Notice, user_home: str | None) -> Actor:
-    """Return who acts. A subagent that has a session of its own acts in that of its parent."""
-    lead, agent = (notice.parent, notice.session) if notice.parent else (notice.session, notice.agent)
-    key = sha256_hex(canonicalize([dialect.name, protection.id, lead]))[:32]
-    mission = parse_mission(protection.mission)
-    if protection.folder is None:
-        mission = _placed(mission, notice, user_home)
-    told = {
-        "type": _SOURCE,
-        "app": dialect.name,
-        "id": lead[:_MAX_ID],
-        "protection": protection.id,
-        "title": f"{dialect.title} in {PurePath(mission.cwd or '').name or 'a folder'}",
-    }
-    return Actor(Reporter(f"hook:{key}", json.encode(told).decode(), mission), agent, notice.agent_type, _STARTERS)
+    def _plain(self, parameters: Mapping[str, str], headers: Sent, answer: Mapping[str, JSON]) -> Plain:
+        """Return an answer, with the proof that a hook has asked for."""
+        content, nonce = json.encode(answer), headers.get(_NONCE_HEADER, b"")
+        proof = self._prove(parameters.get("protection", ""), nonce, content).encode("ascii") if nonce else b"1"
+        return Plain(content, _JSON, ((MARK, proof),))
 
 
-def _placed(mission: Mission, notice: Notice, user_home: str | None) -> Mission:
-    """Return a mission that holds wherever an assistant is started, for the folder where that was.
-
-    Only its start tells: later, an assistant says where it works itself, and may say anything. A session whose start
-    was not seen may touch nothing.
-    """
-    if notice.kind != "session_started":
-        return structs.replace(mission, resource_scope=())
-    folder = os.path.realpath(notice.cwd or "")
-    if not (notice.cwd or "").startswith("/") or PurePath(user_home or "/").is_relative_to(folder):
-        return structs.replace(mission, resource_scope=())
-    scope = tuple(_absolute(entry, folder) for entry in mission.resource_scope)
-    return structs.replace(mission, cwd=folder, resource_scope=scope)
+def _secret_of(headers: Sent, protection: Protection) -> str:
+    """Return the digest of the secret that an event shows. The first release wrote hooks that show none."""
+    shown = headers.get(_SECRET_HEADER, b"")
+    if shown and _SECRET.fullmatch(shown):
+        return sha256_hex(shown)
+    if protection.generation == 0 and not shown:
+        return ""
+    raise HookSecretWrong("this event shows no secret of its session")
 
 
-def _absolute(entry: str, folder: str) -> str:
-    """Return an entry of a scope as it is meant in a folder: a delegate's is held against it by its text."""
-    if entry.startswith("/") or ":" in entry or entry == EVERYTHING:
-        return entry
-    return os.path.normpath(f"{folder}/{entry}")
+def _why_unplaced(told: str) -> str:
+    try:
+        members = json.decode(told)
+    except DecodeError:
+        members = None
+    why = members.get(_WHY_UNPLACED) if isinstance(members, dict) else None
+    return why if isinstance(why, str) else _START_UNSEEN
 
 
 def _call(notice: Notice) -> ToolCall:
@@ -188,11 +293,13 @@ def _envelope(dialect: Dialect, notice: Notice) -> str:
     return " ".join(parts)
 
 
-def _told(dialect: Dialect, mission: Mission) -> str:
+def _told(dialect: Dialect, mission: Mission, refusal: str) -> str:
     """Return what the model is told at the start, so that it need not find its limits by trying."""
+    scope = ", ".join(literal_path(entry) or entry for entry in mission.resource_scope) or "nothing"
+    scope += f", because {refusal}" if refusal else ""
     return (
         f"This session of {dialect.title} is governed by Remit. Mission: {mission.mission}. "
-        f"Every tool call is decided on before it is made. In scope: {', '.join(mission.resource_scope) or 'nothing'}. "
+        f"Every tool call is decided on before it is made. In scope: {scope}. "
         "A refused call says why, and what its user could change to permit it. Do not look for a way around a refusal: "
         "tell the user."
     )
@@ -207,12 +314,17 @@ def _refusal(dialect: Dialect, answer: Answer) -> str:
         said.append(answer.remedy.sentence)
         if line:
             said.append(f"In {_PROFILE}: {line}; then run `remit protect {dialect.name}` again.")
+    code = answer.refusal or answer.receipt.claims.internal_denial_code
+    if code in _USED_UP:
+        again = "" if code in _REVOKED else f", or run `remit protect {dialect.name}` again"
+        said.append(f"For fresh limits the user has to start a new session of {dialect.title}{again}.")
     said.append(f"Only the user can change this. Receipt {answer.receipt.claims.receipt_id}.")
     return " ".join(said)
 
 
 _ADVICE: Final[Mapping[type[RemitError], str]] = {
-    HubTokenRequired: "the token in the hook is not that of this Hub: run `remit protect {name}` again",
+    HubTokenRequired: "the token of the hook is not that of this protection: run `remit protect {name}` again",
+    HookSecretWrong: "start a new session of the assistant, or run `remit protect {name}` again",
     ProtectionNotFound: "run `remit protect {name}` here, or take the hook out of the settings",
     KillSwitchOn: "the kill switch is on: `remit kill-switch off` releases it",
     RateLimited: "this session is over, and asks too often: stop it, and start a new one",
@@ -227,7 +339,3 @@ def _failure(dialect: Dialect, error: Exception) -> str:
     advice = known.format(name=dialect.name) or "`remit doctor` looks for the cause"
     what = str(error) if isinstance(error, RemitError) else "something went wrong in the Hub"
     return f"Remit could not decide on this call, so it must not be made: {what}. What to do: {advice}."
-
-
-def _plain(answer: Mapping[str, JSON]) -> Plain:
-    return Plain(json.encode(answer), _JSON, (MARK,))

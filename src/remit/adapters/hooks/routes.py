@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from remit.adapters.hooks.desk import HookDesk, failing
+from remit.adapters.hooks.desk import HookDesk
 from remit.http.routes import Route
 
 __all__ = ["HOOK_PATH", "hook_routes", "table_of_routes"]
@@ -29,8 +29,9 @@ def hook_routes(desk: HookDesk) -> list[Route]:
             "Decide on a call of a coding assistant, or take its outcome in",
             dict,
             access="hook",
-            failing=failing,
+            failing=desk.failing,
             description=_DESCRIPTION,
+            subject="protection",
         )
     ]
 

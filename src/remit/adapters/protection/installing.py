@@ -2,7 +2,8 @@
 
 Keeps these invariants: nothing is written until every change was found possible, and the home knows how each file was
 before it is touched; after an error all is as it was. Undoing gives a file back byte for byte if nobody has changed it
-since, and takes back nothing but what is ours if somebody has. A file with a token in it is closed to others meanwhile.
+since, and takes back nothing but what is ours if somebody has. The first release has closed files to others while a
+token was in them; they get their mode back when they are written without one.
 """
 
 import hashlib
@@ -45,14 +46,12 @@ class _Draft(NamedTuple):
     mode: int
     # Those that have a value of ours in it.
     members: tuple[SetMember, ...] = ()
-    closed: bool = False
     mode_before: int | None = None
 
     @property
     def target(self) -> Found:
         """What is to be replaced, with the mode that it is to have."""
-        open_ = self.found.mode
-        return self.found._replace(mode=open_ & _OWNER_ONLY) if self.closed and open_ is not None else self.found
+        return self.found._replace(mode=self.mode_before)
 
 
 def install(
@@ -143,7 +142,7 @@ class _Scribe(NamedTuple):
             new=begin,
             mode=change.mode,
             members=still_set(begin, former.members if former else ()),
-            mode_before=former.mode if former and former.closed else found.mode,
+            mode_before=found.mode if former is None else _opened_again(found, former).mode,
         )
 
     def _stripped(self, kind: FileKind, data: bytes | None) -> bytes | None:
@@ -168,8 +167,7 @@ def _applied(change: Change, mark: str, draft: _Draft) -> _Draft:
     if isinstance(change, Added):
         # Entries come last: they are found again without a record too, and stand where they stood then.
         draft = _with_members(draft, change.members)
-        closed = draft.closed or (change.is_secret and draft.mode_before is not None)
-        return draft._replace(new=add_entries(draft.new, change.entries), closed=closed)
+        return draft._replace(new=add_entries(draft.new, change.entries))
     if isinstance(change, Block):
         return draft._replace(new=add_block(draft.new, mark, change.name, change.text))
     if draft.base is not None:
@@ -209,7 +207,6 @@ def _record(path: str, draft: _Draft) -> Written:
         after=_digest(draft.new or b""),
         made=draft.made,
         mode=draft.mode_before,
-        closed=draft.closed,
         members=draft.members,
     )
 

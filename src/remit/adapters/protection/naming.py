@@ -13,7 +13,8 @@ from remit.claims.canonical import canonicalize
 
 __all__ = ["adopted_id", "protection_id"]
 
-_IN_ADDRESS: Final = re.compile(rb"/v1/hooks/([a-z-]{1,32})/(prot-[0-9a-f]{12})\b")
+# As shared settings name it: in a command, or in the address that the first release wrote.
+_NAMED: Final = re.compile(rb"(?:/protections/hook\.py\\?\" |/v1/hooks/claude-code/)(prot-[0-9a-f]{12})\b")
 
 
 def protection_id(assistant: str, place: Place, home: str) -> str:
@@ -23,9 +24,9 @@ def protection_id(assistant: str, place: Place, home: str) -> str:
     return "prot-" + hashlib.sha256(canonicalize([assistant, place.level, anchor, home])).hexdigest()[:12]
 
 
-def adopted_id(assistant: str, plan: Plan) -> str | None:
+def adopted_id(plan: Plan) -> str | None:
     """Return the id that shared settings name already, if it is one: all who share them keep to it."""
     changes = (change for change in plan.changes if isinstance(change, Added))
     texts = (look(change.path).data or b"" for change in changes)
-    named = {found[2] for text in texts for found in _IN_ADDRESS.finditer(text) if found[1] == assistant.encode()}
+    named = {found[1] for text in texts for found in _NAMED.finditer(text)}
     return named.pop().decode("ascii") if len(named) == 1 else None

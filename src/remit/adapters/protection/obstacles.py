@@ -39,6 +39,7 @@ def _nowhere(protection: Protection) -> Wire:
         assistant=protection.assistant,
         url=f"{protection.hub_url}/v1/hooks/{protection.assistant}/{protection.id}",
         token="",
+        proof="",
         path="/nowhere",
         python="/nowhere",
         script="/nowhere",

@@ -40,6 +40,9 @@ _WRAPPED: Final = (
 )
 
 
+_SHARED: Final = 'python3 -I -S -B "${{REMIT_HOME:-$HOME/.remit}}/protections/hook.py" {protection}'
+
+
 class Place(NamedTuple):
     """Where an assistant is to be protected."""
 
@@ -56,8 +59,6 @@ class Place(NamedTuple):
     version: str = ""
     # The path of its program; empty where it was not found.
     program: str = ""
-    # The hosts that no proxy is used for, as the environment names them.
-    unproxied: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,10 @@ class Wire:
     assistant: str
     # The whole address that hooks post to, with the protection in it.
     url: str
+    # What hooks show to the Hub, and the key by which the Hub proves itself to them.
     token: str = field(repr=False)
-    # The file in the home that says address and token to our command and our plugins.
+    proof: str = field(repr=False)
+    # The file in the home that says this to our command and our plugins. Only its owner reads it.
     path: str
     # What runs the command: an interpreter and the script.
     python: str
@@ -80,15 +83,23 @@ class Wire:
         run = shlex.join([self.python, "-I", "-S", "-B", self.script, self.path])
         return _WRAPPED.format(run=run, assistant=self.assistant)
 
-    def moved(self, folder: str) -> "Wire":
-        """Return the same with its file and its script in another folder."""
-        return replace(
-            self, path=str(Path(folder, f"{self.protection}.wire.json")), script=str(Path(folder, "hook.py"))
-        )
+    def shared_command(self) -> str:
+        """Return the same for a file that is shared with others: each runs the script of their own home."""
+        return _WRAPPED.format(run=_SHARED.format(protection=self.protection), assistant=self.assistant)
+
+    def with_script_in(self, folder: str) -> "Wire":
+        """Return the same with the script in another folder, where every user of the machine can run it."""
+        return replace(self, script=str(Path(folder, "hook.py")))
 
     def content(self, deadline_s: int = DEADLINE_S) -> dict[str, JSON]:
         """Return what its file says: `deadline_s` must be shorter than the patience of the assistant."""
-        return {"url": self.url, "token": self.token, "assistant": self.assistant, "deadline_s": deadline_s}
+        return {
+            "url": self.url,
+            "token": self.token,
+            "proof": self.proof,
+            "assistant": self.assistant,
+            "deadline_s": deadline_s,
+        }
 
 
 class Entry(NamedTuple):
@@ -115,8 +126,6 @@ class Added(NamedTuple):
     # Of a file that is made.
     mode: int = 0o600
     members: tuple[Member, ...] = ()
-    # A token is in them, so nobody but its owner may read the file, whatever its mode was.
-    is_secret: bool = False
 
 
 class Block(NamedTuple):

@@ -4,10 +4,12 @@ Keeps these invariants: policy comes from here and never from the folder that is
 its owner reads it, because files of others are in it as they were; and a damaged one is an error, never no protection.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 from msgspec import Meta
@@ -23,6 +25,7 @@ __all__ = [
     "ANY_ID",
     "FOLDER",
     "SCRIPT_NAME",
+    "SECRETS",
     "FileKind",
     "Protection",
     "ProtectionId",
@@ -34,6 +37,8 @@ __all__ = [
 
 FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
+# Where the command of hooks keeps the secrets of sessions.
+SECRETS: Final = "sessions"
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
 ANY_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
 ProtectionId: TypeAlias = Annotated[str, matching(ANY_ID.pattern)]
@@ -96,6 +101,9 @@ class Protection(Claims, frozen=True, kw_only=True):
     version: str = ""
     files: tuple[Written, ...] = ()
     guards: tuple[_Path, ...] = ()
+    # How often a person has protected the assistant there; 0 where the first release did, which did not count.
+    # Sessions that run get fresh limits with the next one.
+    generation: int = 0
 
 
 @final
@@ -197,6 +205,19 @@ class Protections:
     def put_script(self, text: bytes) -> None:
         """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""
         self._made().replace(SCRIPT_NAME, text)
+        self._made().folder(SECRETS).close()
+
+    def prune_secrets(self, keep: int = 2000) -> None:
+        """Remove the oldest secrets of sessions, so that at most `keep` are left."""
+        folder = self._opened()
+        place = None if folder is None else Path(folder.path, SECRETS)
+        if place is None or not place.is_dir():
+            return
+        with os.scandir(place) as entries:
+            files = sorted((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries)
+        for _, name in files[: max(0, len(files) - keep)]:
+            with suppress(FileNotFoundError):
+                (place / name).unlink()
 
     def wire(self, name: str) -> dict[str, Any] | None:
         """Return what the hooks of a protection read; None where there is no such file."""

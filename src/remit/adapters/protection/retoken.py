@@ -6,7 +6,7 @@ reported, and the others are changed all the same.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -18,7 +18,7 @@ from remit.errors import RemitError
 
 __all__ = ["Retokened", "replace_tokens"]
 
-_TOKEN: Final = "token"  # noqa: S105 - the name of a member
+_SECRETS: Final = ("token", "proof")
 
 
 class Retokened(NamedTuple):
@@ -29,23 +29,27 @@ class Retokened(NamedTuple):
     why: str = ""
 
 
-def replace_tokens(protections: Protections, tokens: Callable[[str], tuple[str, str]]) -> list[Retokened]:
-    """Replace the tokens of all protections; `tokens` returns the old and the new one for the id of a protection."""
+def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[str, str]]) -> list[Retokened]:
+    """Replace the secrets of all protections; `secrets` maps the old to the new ones of the protection of an id."""
     with protections.locked():
         return [
-            _replaced(protections, protection, *tokens(protection.id))
+            _replaced(protections, protection, secrets(protection.id))
             for protection in protections.all(damaged=lambda _: None)
         ]
 
 
-def _replaced(protections: Protections, protection: Protection, old: str, new: str) -> Retokened:
+def _replaced(protections: Protections, protection: Protection, secrets: Mapping[str, str]) -> Retokened:
     try:
         wire = protections.wire(protection.id)
         if wire is not None:
-            wire[_TOKEN] = new
-        held = [(written, found) for written in protection.files for found in _holding(written, old)]
-        tokens = old.encode("ascii"), new.encode("ascii")
-        files = {written.path: _retokened(written, protection.id, found.data or b"", tokens) for written, found in held}
+            wire = {name: secrets.get(value, value) if name in _SECRETS else value for name, value in wire.items()}
+        files = dict[str, tuple[Written, bytes]]()
+        held = list[tuple[Written, Found]]()
+        for old, new in secrets.items():
+            tokens = old.encode("ascii"), new.encode("ascii")
+            for written, found in ((one, found) for one in protection.files for found in _holding(one, old)):
+                held.append((written, found))
+                files[written.path] = _retokened(written, protection.id, found.data or b"", tokens)
         kept = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
         protections.put(structs.replace(protection, files=kept), wire)
         for written, found in held:

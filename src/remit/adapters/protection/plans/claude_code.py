@@ -1,8 +1,9 @@
-"""Claude Code: where its hooks are written, in which form they block when Remit cannot be asked, and what stays open.
+"""Claude Code: where its hooks are written, and what stays open.
 
-Keeps this invariant: every version that is met gets a form that blocks a call if the Hub does not answer. Versions that
-know `onFailure` get HTTP hooks; for all others, and for one that is not known, a command that ends with 2 by itself.
-What no hook is asked about, the commands in skills, is turned off beside them; and the Hub is asked past any proxy.
+A hook is a command, which ends with 2 when Remit cannot be asked, so that every version blocks the call. No file that
+Claude Code can read holds a token: the command finds it in the home. Shared settings name no path of this machine; the
+command in them looks for the home of whoever runs it. What no hook is asked about, the commands in skills, is turned
+off beside the hooks.
 """
 
 import json
@@ -12,21 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.adapters.hooks.script import script_text
-from remit.adapters.protection.plan import Added, Change, Entry, Form, Level, Member, Place, Plan, Whole, Wire
-from remit.adapters.protection.plans.claude_environment import ENVIRONMENT, NO_PROXY, left_out
+from remit.adapters.protection.plan import Added, Change, Entry, Level, Member, Place, Plan, Whole, Wire
 from remit.adapters.protection.plans.claude_layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
-from remit.adapters.protection.plans.reading import read_settings
+from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TRIED", "TOKEN_VARIABLE", "ClaudeCode", "version_of"]
+__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TRIED", "ClaudeCode", "version_of"]
 
-# The first version whose HTTP hooks can be told to block when they fail.
+# The first version that runs managed hooks with `--bare`, and blocks when a hook over HTTP fails that asks for it.
 BLOCKS_ON_FAILURE: Final = (2, 1, 295)
 OLDEST_TRIED: Final = (2, 1, 197)
-TOKEN_VARIABLE: Final = "REMIT_HOOK_TOKEN"  # noqa: S105 - the name of a variable
-_PUBLIC: Final = 0o644
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -36,8 +33,6 @@ class _Event(NamedTuple):
     name: str
     timeout_s: int
     of_tool: bool = False
-    # Claude Code asks no HTTP hook there.
-    only_command: bool = False
 
 
 _ASKING: Final = "PreToolUse"
@@ -47,7 +42,7 @@ _EVENTS: Final = (
     _Event("PostToolUseFailure", 30, of_tool=True),
     _Event("SubagentStart", 30),
     _Event("SubagentStop", 30),
-    _Event("SessionStart", 30, only_command=True),
+    _Event("SessionStart", 30),
     # All hooks of it together get a second and a half, or as long as the longest asks for.
     _Event("SessionEnd", 5),
 )
@@ -67,12 +62,7 @@ _OUTSIDE: Final = (
     "Sessions that run already: start Claude Code anew",
 )
 _BYPASSED: Final = "`claude --bare`, `claude --safe-mode`, and options of it that turn hooks off"
-_OVERRULED: Final = (
-    "A folder whose own settings turn hooks off, commands in skills on, or send hooks to a proxy: they count more than"
-    " yours"
-)
-_DIVERTED: Final = "Settings of one user that send hooks to a proxy, which answers in the Hub's place"
-_IMPOSTOR: Final = "A program of yours that answers in the Hub's place while it is down: over HTTP nobody can tell"
+_OVERRULED: Final = "A folder whose own settings turn hooks off, or commands in skills on: they count more than yours"
 _BARE: Final = "`claude --bare` of versions before {0}, which runs no hooks at all"
 
 
@@ -87,14 +77,13 @@ class ClaudeCode:
 
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
-        form = _form(place)
         obstacles = find_obstacles(_layers(place), place.level)
         return Plan(
-            form=form,
-            changes=_changes(place, wire, form),
+            form="command",
+            changes=_changes(place, wire),
             guards=_guards(place),
-            protected=_protected(place, form),
-            not_protected=_not_protected(place, form),
+            protected=_protected(place),
+            not_protected=_not_protected(place),
             steps=_steps(place),
             warnings=(*obstacles, *_warnings(place)),
         )
@@ -110,69 +99,37 @@ def _shown(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _form(place: Place) -> Form:
-    if version_of(place.version) >= BLOCKS_ON_FAILURE:
-        return "http"
-    if place.level == "project":
-        known = f"it is {place.version}" if place.version else "it was not found: name it with --claude"
-        needed = _shown(BLOCKS_ON_FAILURE)
-        raise FieldInvalid(f"shared settings need Claude Code {needed} or later, and {known}", place="--settings")
-    return "command"
-
-
-def _changes(place: Place, wire: Wire, form: Form) -> tuple[Change, ...]:
+def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
     path = str(_layers(place)[place.level])
     if place.level != "managed":
-        entries = tuple(Entry(("hooks", name), group) for name, group in _groups(place, wire, form).items())
-        mode = _PUBLIC if place.level == "project" else 0o600
-        is_secret = form == "http" and place.level != "project"
-        return (Added(path, entries, mode, _members(place, wire, form), is_secret),)
-    moved = wire.moved(str(_managed(place) / "remit"))
-    groups = {name: [group] for name, group in _groups(place, moved, form).items()}
-    beside = {ENVIRONMENT: _unproxied(place, wire)} if form == "http" else {}
-    settings = {"allowManagedHooksOnly": True, NO_SHELL_IN_SKILLS: True, **beside, "hooks": groups}
-    # Everyone on the machine runs these hooks, so everyone reads them; only root can write there.
-    return (
-        Whole(moved.script, script_text(wire.protection), _PUBLIC),
-        Whole(moved.path, json.dumps(moved.content()) + "\n", _PUBLIC),
-        Whole(path, json.dumps(settings, indent=2) + "\n", _PUBLIC),
-    )
+        command = wire.shared_command() if place.level == "project" else wire.command()
+        entries = tuple(Entry(("hooks", name), group) for name, group in _groups(command).items())
+        return (Added(path, entries, PUBLIC if place.level == "project" else 0o600, _members(place)),)
+    moved, script = for_everyone(wire, _managed(place))
+    groups: dict[str, JSON] = {name: [group] for name, group in _groups(moved.command()).items()}
+    settings = {"allowManagedHooksOnly": True, NO_SHELL_IN_SKILLS: True, "hooks": groups}
+    return (script, Whole(path, json.dumps(settings, indent=2) + "\n", PUBLIC))
 
 
-def _members(place: Place, wire: Wire, form: Form) -> tuple[Member, ...]:
-    """Return what is set beside hooks. What a folder shares with others says nothing of the hosts of this machine."""
-    unproxied = _unproxied(place, wire) if form == "http" and place.level != "project" else {}
+def _members(place: Place) -> tuple[Member, ...]:
+    """Return what is set beside hooks."""
     return (
         Member((NO_SHELL_IN_SKILLS,), value=True),
         # What a repository brings along counts less than this.
         *((Member((DISABLED,), value=False),) if place.level == "local" else ()),
-        *(Member((ENVIRONMENT, name), hosts) for name, hosts in unproxied.items()),
     )
 
 
-def _unproxied(place: Place, wire: Wire) -> dict[str, str]:
-    hosts = left_out(read_settings(_layers(place)[place.level]), place.unproxied, wire.url)
-    return dict.fromkeys(NO_PROXY, hosts)
+def _groups(command: str) -> dict[str, JSON]:
+    """Return one group of hooks for each event."""
+    return {event.name: _group(event, command) for event in _EVENTS}
 
 
-def _groups(place: Place, wire: Wire, form: Form) -> dict[str, JSON]:
-    """Return one group of hooks for each event. Shared settings name no file of this machine, so no command."""
-    events = [event for event in _EVENTS if not (event.only_command and place.level == "project")]
-    return {event.name: _group(event, _hook(event, place, wire, form)) for event in events}
-
-
-def _group(event: _Event, hook: dict[str, JSON]) -> JSON:
+def _group(event: _Event, command: str) -> JSON:
+    hook: dict[str, JSON] = {"type": "command", "command": command, "timeout": event.timeout_s}
+    if event.name == _ASKING:
+        hook["onFailure"] = "block"
     return {"matcher": "*", "hooks": [hook]} if event.of_tool else {"hooks": [hook]}
-
-
-def _hook(event: _Event, place: Place, wire: Wire, form: Form) -> dict[str, JSON]:
-    blocking: dict[str, JSON] = {"onFailure": "block"} if event.name == _ASKING else {}
-    if form == "command" or event.only_command:
-        return {"type": "command", "command": wire.command(), "timeout": event.timeout_s, **blocking}
-    hook: dict[str, JSON] = {"type": "http", "url": wire.url, "timeout": event.timeout_s, **blocking}
-    if place.level == "project":
-        return hook | {"headers": {"Authorization": f"Bearer ${TOKEN_VARIABLE}"}, "allowedEnvVars": [TOKEN_VARIABLE]}
-    return hook | {"headers": {"Authorization": f"Bearer {wire.token}"}}
 
 
 def _layers(place: Place) -> dict[Level, Path]:
@@ -202,35 +159,35 @@ def _guards(place: Place) -> tuple[str, ...]:
     return (*own, str(Path(place.user_home, ".claude.json")), str(_managed(place)), *here, *anywhere)
 
 
-def _protected(place: Place, form: Form) -> tuple[str, ...]:
+def _protected(place: Place) -> tuple[str, ...]:
     where = f"Claude Code started in {place.folder}" if place.level in ("local", "project") else "Claude Code, wherever"
     if place.level == "managed":
-        where = "Claude Code of every user of this machine"
-    asked = "over HTTP" if form == "http" else "by a command"
+        where = "Claude Code of the user who runs the Hub; that of every other user of this machine runs nothing"
     return (
-        f"{where}: every tool call of it and of its subagents is decided on first ({asked})",
+        f"{where}: every tool call of it and of its subagents is decided on first",
         "If Remit does not answer, nothing runs",
         "Commands inside of skills and custom commands, which it asks nobody about, do not run at all",
         "Its settings, its hooks and your profile: it may not change them",
     )
 
 
-def _not_protected(place: Place, form: Form) -> tuple[str, ...]:
+def _not_protected(place: Place) -> tuple[str, ...]:
     below = f"Claude Code started in another folder, or in one below: it does not read {_FILES[place.level]} from here"
     return (
         *((below,) if place.level in ("local", "project") else ()),
         *((_OVERRULED,) if place.level == "user" else ()),
-        *((_DIVERTED,) if place.level == "project" else ()),
         _BARE.format(_shown(BLOCKS_ON_FAILURE)) if place.level == "managed" else _BYPASSED,
-        *((_IMPOSTOR,) if form == "http" else ()),
         *_OUTSIDE,
     )
 
 
 def _steps(place: Place) -> tuple[str, ...]:
     table: Mapping[Level, tuple[str, ...]] = {
-        "local": ("Keep .claude/settings.local.json out of version control: a token for hooks is in it",),
-        "project": (f"Everyone who works here: export {TOKEN_VARIABLE}=$(remit token hook), and protect once",),
+        "local": ("Keep .claude/settings.local.json out of version control: it names programs of this machine",),
+        "project": (
+            "Everyone who works here: run `remit protect claude-code --settings project` once. Until then Claude Code"
+            " runs nothing here. The hooks look for the home in $REMIT_HOME, else in ~/.remit",
+        ),
     }
     return table.get(place.level, ())
 
@@ -238,9 +195,7 @@ def _steps(place: Place) -> tuple[str, ...]:
 def _warnings(place: Place) -> tuple[str, ...]:
     version = version_of(place.version)
     if not version:
-        return (
-            "Claude Code was not found, so its version is not known: the form was chosen that all versions block by",
-        )
+        return ("Claude Code was not found, so its version is not known",)
     if version < OLDEST_TRIED:
         return (f"Claude Code {place.version} is older than any that this was tried with: update it",)
     return ()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.adapters.protection.plan import Level
-from remit.adapters.protection.plans.claude_environment import ENVIRONMENT, NO_PROXY, check_environment, is_left_out
+from remit.adapters.protection.plans.claude_environment import check_environment
 from remit.adapters.protection.plans.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -20,7 +20,6 @@ DISABLED: Final = "disableAllHooks"
 # Where it is not true, Claude Code runs commands that stand in skills and custom commands, and asks no hook about them.
 NO_SHELL_IN_SKILLS: Final = "disableSkillShellExecution"
 _MANAGED_ONLY: Final = "allowManagedHooksOnly"
-_ALLOWED_URLS: Final = "allowedHttpHookUrls"
 
 
 class _Kept(NamedTuple):
@@ -31,10 +30,7 @@ class _Kept(NamedTuple):
     else_: str
 
 
-_KEPT: Final = (
-    _Kept((NO_SHELL_IN_SKILLS,), lambda value: value is True, "commands in skills run unasked"),
-    *(_Kept((ENVIRONMENT, name), is_left_out, "a proxy can answer in the Hub's place") for name in NO_PROXY),
-)
+_KEPT: Final = (_Kept((NO_SHELL_IN_SKILLS,), lambda value: value is True, "commands in skills run unasked"),)
 
 
 def find_obstacles(layers: Mapping[Level, Path], level: Level) -> tuple[str, ...]:
@@ -49,13 +45,8 @@ def find_obstacles(layers: Mapping[Level, Path], level: Level) -> tuple[str, ...
     everything = {**{str(path): read[layer] for layer, path in layers.items() if layer in read}, **managed}
     _check_enabled(everything, level)
     for path, settings in everything.items():
-        check_environment(settings, shown_path(path))
-    return (*_limited(everything), *_overruled(everything, str(layers[level])))
-
-
-def _limited(settings: Mapping[str, Mapping[str, JSON]]) -> tuple[str, ...]:
-    is_set = any(_ALLOWED_URLS in one for one in settings.values())
-    return (f"{_ALLOWED_URLS} is set: see that it lets the Hub's address through",) if is_set else ()
+        check_environment(settings, shown_path(path), shared=level == "project")
+    return _overruled(everything, str(layers[level]))
 
 
 def _overruled(settings: Mapping[str, Mapping[str, JSON]], path: str) -> tuple[str, ...]:

@@ -88,11 +88,11 @@ class Codex:
 
     def _managed(self, place: Place, wire: Wire) -> Plan:
         folder = _machine(place)
-        moved, beside = for_everyone(wire, folder)
+        moved, script = for_everyone(wire, folder)
         text = _tables(moved) + f"{_OFF}{_HOOKS} = true\n"
         return Plan(
             form="command",
-            changes=(*beside, Block(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
+            changes=(script, Block(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
             guards=_guards(place),
             protected=protected(self.title, place),
             not_protected=self._open(place),

@@ -63,8 +63,8 @@ def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
     path = _hooks(place) / "remit.json"
     if place.level != "managed":
         return (Whole(str(path), _text(wire)),)
-    moved, beside = for_everyone(wire, _machine(place))
-    return (*beside, Whole(str(path), _text(moved), PUBLIC))
+    moved, script = for_everyone(wire, _machine(place))
+    return (script, Whole(str(path), _text(moved), PUBLIC))
 
 
 def _text(wire: Wire) -> str:

@@ -72,8 +72,8 @@ def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
     path = _settings(place)
     if place.level != "managed":
         return (Added(str(path), _entries(wire)),)
-    moved, beside = for_everyone(wire, path.parent)
-    return (*beside, Added(str(path), _entries(moved), PUBLIC))
+    moved, script = for_everyone(wire, path.parent)
+    return (script, Added(str(path), _entries(moved), PUBLIC))
 
 
 def _entries(wire: Wire) -> tuple[Entry, ...]:

@@ -1,9 +1,9 @@
-"""What hooks for everyone on a machine need beside them: the wire file and the script, out of anyone's home.
+"""What hooks for everyone on a machine need beside them: the script, out of anyone's home.
 
-Everyone runs these hooks, so everyone reads what they need; only root can write there.
+Everyone runs these hooks, so everyone reads the script; only root can write there. The wire file, in which a token is,
+stays in the home of whoever runs the Hub, so the hooks answer that user, and refuse the calls of all others.
 """
 
-import json
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,7 @@ __all__ = ["PUBLIC", "for_everyone"]
 PUBLIC: Final = 0o644
 
 
-def for_everyone(wire: Wire, folder: Path, *, with_script: bool = True) -> tuple[Wire, tuple[Change, ...]]:
-    """Return the wire that hooks for everyone use, and the files that it needs, in a folder of ours."""
-    moved = wire.moved(str(folder / "remit"))
-    script = (Whole(moved.script, script_text(wire.protection), PUBLIC),) if with_script else ()
-    return moved, (*script, Whole(moved.path, json.dumps(moved.content()) + "\n", PUBLIC))
+def for_everyone(wire: Wire, folder: Path) -> tuple[Wire, Change]:
+    """Return the wire that hooks for everyone use, and the script that they run, in a folder of ours."""
+    moved = wire.with_script_in(str(folder / "remit"))
+    return moved, Whole(moved.script, script_text(wire.protection), PUBLIC)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from remit.adapters.protection.plan import Added, Change, Entry, Level, Place, Plan, Whole, Wire
-from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
+from remit.adapters.protection.plans.machine import PUBLIC
 from remit.adapters.protection.plans.told import in_folder, not_held, protected
 from remit.errors import FieldInvalid
 
@@ -56,11 +56,9 @@ def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
     if place.level != "managed":
         return (Whole(str(_plugins(place) / f"{_name(wire)}.js"), plugin_text(wire)),)
     folder = _machine(place)
-    moved, beside = for_everyone(wire, folder, with_script=False)
     plugin = folder / "remit" / f"{_name(wire)}.js"
     return (
-        *beside,
-        Whole(str(plugin), plugin_text(moved), PUBLIC),
+        Whole(str(plugin), plugin_text(wire), PUBLIC),
         Added(str(folder / "opencode.json"), (Entry(("plugin",), plugin.as_uri()),), PUBLIC),
     )
 

@@ -2,8 +2,10 @@
 // Every tool call is asked about first. One answer lets it run; anything else, and any failure, throws, which blocks it.
 // Nothing is read or reached while this file is loaded: opencode runs everything if a plugin cannot be loaded.
 
-import { readFileSync } from "node:fs"
+import { createHash, createHmac, randomBytes } from "node:crypto"
+import { linkSync, readFileSync, unlinkSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
+import { dirname } from "node:path"
 
 const WIRE = "@WIRE@"
 const LOCAL = ["127.0.0.1", "localhost", "[::1]"]
@@ -14,22 +16,46 @@ const UNASKED = "nothing is let through without it. Start it with: remit up --ba
 // The words of what went wrong inside are left out: they could tell what is in the wire file.
 function wire() {
   try {
-    const { url, token, deadline_s } = JSON.parse(readFileSync(WIRE, "utf8"))
+    const { url, token, proof, deadline_s } = JSON.parse(readFileSync(WIRE, "utf8"))
     const address = new URL(url)
-    const isPlain = /^[\x21-\x7e]+$/.test(token)
+    const isPlain = [token, proof].every((text) => /^[\x21-\x7e]+$/.test(text))
     if (address.protocol === "http:" && LOCAL.includes(address.hostname) && deadline_s > 0 && isPlain) {
-      return { address, token, patience: deadline_s * 1000 }
+      return { address, token, proof, patience: deadline_s * 1000 }
     }
   } catch {}
   throw new Error(`Remit: the wire file of this protection cannot be used; ${UNASKED}`)
 }
 
+// The secret of a session, made by its first event and kept in the home: only events that show it count in the session.
+function secretOf(address, session) {
+  const name = createHash("sha256").update(`${address.pathname}\n${session}`).digest("hex")
+  const place = `${dirname(WIRE)}/sessions/${name}`
+  const read = () => readFileSync(place, "utf8")
+  try {
+    return read()
+  } catch (error) {
+    if (error.code !== "ENOENT") throw error
+  }
+  const made = `${place}.${randomBytes(8).toString("hex")}`
+  writeFileSync(made, randomBytes(32).toString("hex"), { flag: "wx", mode: 0o600 })
+  try {
+    linkSync(made, place)
+  } catch (error) {
+    if (error.code !== "EEXIST") throw error
+  } finally {
+    unlinkSync(made)
+  }
+  return read()
+}
+
 // Over a plain socket: what fetches addresses here would send the token to a proxy that the environment names.
-function post({ address, token, patience }, body) {
+function post({ address, token, patience }, secret, nonce, body) {
   const head = [
     `POST ${address.pathname} HTTP/1.1`,
     `Host: ${address.host}`,
     `Authorization: Bearer ${token}`,
+    `X-Remit-Session: ${secret}`,
+    `X-Remit-Nonce: ${nonce}`,
     "Content-Type: application/json",
     `Content-Length: ${Buffer.byteLength(body)}`,
     "Connection: close",
@@ -52,12 +78,14 @@ function post({ address, token, patience }, body) {
 }
 
 // The body of an answer that came in full, from the Hub and from nothing else that listens there.
-function bodyOf(answer) {
+function bodyOf(answer, proof, nonce) {
   const split = answer.indexOf("\r\n\r\n")
   const head = answer.subarray(0, Math.max(split, 0)).toString("latin1")
   const body = answer.subarray(split + 4)
   const length = /^content-length: *(\d+) *$/im.exec(head)
-  const isOurs = head.startsWith("HTTP/1.1 200 ") && /^x-remit-hook:/im.test(head)
+  const right = createHmac("sha256", proof).update(`${nonce}\n`).update(body).digest("hex")
+  const shown = /^x-remit-hook: *([0-9a-f]{64}) *$/im.exec(head)
+  const isOurs = head.startsWith("HTTP/1.1 200 ") && shown?.[1] === right
   if (!isOurs || !length || body.length !== Number(length[1])) throw new Error("no answer")
   return body.toString("utf8")
 }
@@ -65,7 +93,9 @@ function bodyOf(answer) {
 async function ask(said) {
   const way = wire()
   try {
-    return JSON.parse(bodyOf(await post(way, JSON.stringify(said))))
+    const nonce = randomBytes(16).toString("hex")
+    const answer = await post(way, secretOf(way.address, said.lead), nonce, JSON.stringify(said))
+    return JSON.parse(bodyOf(answer, way.proof, nonce))
   } catch {
     throw new Error(`Remit: the Hub does not answer; ${UNASKED}`)
   }

@@ -1,0 +1,154 @@
+"""The sessions of an assistant under one key: one that was ended is continued, never started afresh.
+
+Hooks report starts and ends, and anyone who has their token can report more of them. So these only ever narrow what the
+assistant may do. A session that follows one that was ended has the calls and the time that were left to it, and works
+in the same folder. One that is used up, expired or revoked stays so. Fresh limits need a person, who runs `remit
+protect` again, which raises the generation of the protection; what was revoked stays revoked even then.
+
+A session is bound to the secret that its first event has shown, if it has shown one. Events that show another, or none,
+raise `HookSecretWrong` and change nothing.
+"""
+
+import hmac
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from remit.claims.mission import Mission
+from remit.errors import HookSecretWrong, KillSwitchOn
+from remit.governor.clock import Moment
+from remit.governor.lifecycle import close
+from remit.governor.means import Commit, Means, Steps
+from remit.governor.sessions import Started, kept
+from remit.governor.sources import Reporter, StartFor
+from remit.governor.states import MOVES, account_of
+from remit.ledger.port import Transaction
+from remit.ledger.records import RESTORED, Session
+
+__all__ = ["GENERATION", "SECRET", "Continue", "last_lead", "lead_of"]
+
+# Members of what is told of a source.
+GENERATION: Final = "generation"
+SECRET: Final = "secret"  # noqa: S105 - the name of a member
+_FOLLOWED: Final = "ended"
+
+
+class _Last(NamedTuple):
+    """The session that was started last under a key, with what was told of it."""
+
+    session: Session
+    generation: int
+    secret: str
+    # The session or its passport was revoked, possibly after the session was ended.
+    revoked: bool
+
+    def is_outdated(self, reporter: Reporter) -> bool:
+        """Tell whether a person has protected the assistant again since, or has restored an older ledger."""
+        renewed = self.generation < reporter.generation and not self.revoked
+        return renewed or self.session.cause == RESTORED
+
+    def check_secret(self, reporter: Reporter) -> None:
+        """Raise unless the session is bound to no secret, or to the one that is shown."""
+        if self.secret and not hmac.compare_digest(self.secret.encode(), reporter.secret.encode()):
+            raise HookSecretWrong("this event does not show the secret of its session")
+
+
+def lead_of(means: Means, reporter: Reporter) -> Steps[str]:
+    """Return the session of an assistant that was started last, or a new one where there was none."""
+    name: str = means.sources.get(reporter.binding) or (
+        yield Commit(lambda transaction: _usable_lead(transaction, reporter))
+    )
+    return name or (yield from Continue(reporter).steps(means)).session.id
+
+
+def last_lead(transaction: Transaction, reporter: Reporter) -> str:
+    """Return the id of the session that was started last, whatever has become of it; nothing where there is none."""
+    last = _last(transaction, reporter.key)
+    if last is None or last.session.cause == RESTORED:
+        return ""
+    last.check_secret(reporter)
+    return last.session.id
+
+
+def _usable_lead(transaction: Transaction, reporter: Reporter) -> str:
+    last = _last(transaction, reporter.key)
+    return "" if last is None or last.is_outdated(reporter) else last_lead(transaction, reporter)
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Start the session of an assistant: its first one, or one that continues the last with what was left to it."""
+
+    reporter: Reporter
+
+    def steps(self, means: Means) -> Steps[Started]:
+        """Return the last session, unless there is none, it was ended, or a person has protected the assistant again.
+
+        It runs alone, because two processes must not both start one.
+        """
+        started: Started = yield Commit(lambda transaction: self._work(means, transaction), alone=True)
+        means.note_source(self.reporter.binding, started.session.id)
+        return started
+
+    def _work(self, means: Means, transaction: Transaction) -> Started:
+        now = means.clock.now()
+        last = _last(transaction, self.reporter.key)
+        if last is None:
+            _check_switch(transaction)
+            return StartFor(self.reporter).begin(means, transaction, now)
+        is_outdated = last.is_outdated(self.reporter)
+        session = last.session
+        if not is_outdated:
+            last.check_secret(self.reporter)
+            session = kept(means, transaction, session, now)
+            if session.state != _FOLLOWED or last.revoked:
+                return Started(session, means.passport_of(session), existing=True)
+        _check_switch(transaction)
+        mission = self._mission(means, session)
+        if not is_outdated:
+            return self._with_what_is_left(means, transaction, mission, session, now)
+        if session.state == "active" and session.cause != RESTORED:
+            close(means, transaction, session, MOVES["end"], now)
+        return StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
+
+    def _mission(self, means: Means, last: Session) -> Mission:
+        """Return the mission in the folder of the earlier sessions."""
+        placed = self.reporter.placed
+        return self.reporter.mission if placed is None else placed(means.passport_of(last).mission.cwd)
+
+    def _with_what_is_left(
+        self, means: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
+    ) -> Started:
+        calls = min(mission.max_tool_calls, account_of(last).remaining)
+        left = min(mission.max_duration_s * 1000, max(0, last.lifetime_ms - last.elapsed_ms))
+        mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
+        started = StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
+        session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))
+        transaction.put_session(session)
+        return started._replace(session=session)
+
+
+def _check_switch(transaction: Transaction) -> None:
+    if transaction.switches.kill_switch:
+        raise KillSwitchOn("no session starts until the kill switch is released")
+
+
+def _last(transaction: Transaction, key: str) -> _Last | None:
+    source = transaction.source(key)
+    session = None if source is None else transaction.session(source.session_id)
+    if source is None or session is None:
+        return None
+    try:
+        told = msgspec.json.decode(source.told)
+    except msgspec.DecodeError:
+        told = None
+    members = told if isinstance(told, dict) else {}
+    generation, secret = str(members.get(GENERATION, "")), members.get(SECRET, "")
+    return _Last(
+        session,
+        int(generation) if generation.isascii() and generation.isdigit() else 0,
+        secret if isinstance(secret, str) else "",
+        revoked=session.state == "revoked" or transaction.revoked(session.id),
+    )
