@@ -112,7 +112,8 @@ def protected_home(root: Path) -> tuple[Home, Path]:
     folder = root / "project"
     (folder / "src").mkdir(parents=True)
     with open_home(home.folder) as opened:
-        token = hook_token(ensure_token(opened, "hub"))
+        hub_token = ensure_token(opened, "hub")
+    token = hook_token(hub_token, PROTECTION)
     bodies = tuple(asking(folder, number).decode() for number in range(WARM_UP))
     keep(home, folder, "", token)
     return home._replace(bodies=bodies, headers={"Authorization": f"Bearer {token}"}), folder
@@ -154,6 +155,7 @@ def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
         assistant="claude-code",
         url=url + PATH,
         token=token,
+        proof="",
         path=path,
         python=sys.executable,
         script=str(script.origin if script else ""),

@@ -13,6 +13,8 @@ from remit.hub.doors import hook_token
 from tests.cli.running import run
 from tests.proxy.service import HTTP, running
 
+PROTECTION = "prot-0123456789ab"
+
 
 @pytest.mark.parametrize("name", TOKEN_NAMES)
 def test_a_token_is_made_on_first_use_and_stays(tmp_path: Path, name: str) -> None:
@@ -76,10 +78,15 @@ def test_the_help_says_what_each_token_opens() -> None:
 
 
 def test_the_token_of_hooks_follows_from_that_of_the_hub(tmp_path: Path) -> None:
-    hub, hook = (run(tmp_path, "token", name).stdout.strip() for name in ("hub", "hook"))
-    assert hook == hook_token(hub) != hub
+    hub, hook = (run(tmp_path, "token", *name).stdout.strip() for name in (["hub"], ["hook", PROTECTION]))
+    assert hook == hook_token(hub, PROTECTION) != hub
     run(tmp_path, "token", "hub", "--rotate")
-    assert run(tmp_path, "token", "hook").stdout.strip() != hook
+    assert run(tmp_path, "token", "hook", PROTECTION).stdout.strip() != hook
+
+
+@pytest.mark.parametrize("words", [["hook"], ["hook", "x"], ["hub", "prot-0123456789ab"]], ids=str)
+def test_a_token_of_hooks_is_for_one_protection_and_no_other_token_is(words: list[str], tmp_path: Path) -> None:
+    assert run(tmp_path, "token", *words).exit_code == 2
 
 
 def test_the_token_of_hooks_is_not_rotated_by_itself(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """The calls of assistants and their subagents: judged in sessions of their own, their outcomes bound, gaps found."""
 
-import pytest
+import json
 
+import pytest
+from msgspec import structs
+
+from remit.claims.mission import Mission
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
-from remit.errors import RequestConflict
+from remit.errors import HookSecretWrong, RequestConflict
 from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
-from remit.governor.revoke import KillSwitch, RevokeSession
+from remit.governor.means import Commit
+from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sources import Reporter, StartFor
 from remit.policy.call import ToolCall
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
@@ -257,3 +262,159 @@ def test_an_outcome_without_a_name_is_that_of_the_call_that_was_permitted_not_of
     once = LEAD._replace(reporter=LEAD.reporter._replace(mission=mission(max_tool_calls=1)))
     assert [governed(service, "", once).answer.permits for _ in range(2)] == [True, False]
     assert not concluded(service, "", once).is_finding
+
+
+def limited(**changes: object) -> Actor:
+    """Return an assistant whose reporter is changed."""
+    return LEAD._replace(reporter=LEAD.reporter._replace(**changes))  # type: ignore[arg-type]
+
+
+def told(**members: str) -> str:
+    """Return what is told of a source."""
+    return json.dumps({"app": "claude-code", "id": "s1", **members})
+
+
+def ended_and_begun(service: Service, actor: Actor, times: int = 1) -> None:
+    for _ in range(times):
+        service.run(Finish(actor))
+        service.run(Begin(actor.reporter))
+
+
+def test_ends_and_starts_never_give_back_calls(service: Service) -> None:
+    permitted = 0
+    for number in range(2 * MISSION.max_tool_calls):
+        permitted += governed(service, f"toolu_{number}").answer.permits
+        ended_and_begun(service, LEAD)
+    assert permitted == MISSION.max_tool_calls
+    answer = governed(service, "toolu_last").answer
+    assert answer.receipt.claims.internal_denial_code == "tool_calls_exhausted"
+
+
+def test_calls_that_subagents_have_used_are_not_given_back_either(service: Service) -> None:
+    permitted = 0
+    for number in range(2 * MISSION.max_tool_calls):
+        permitted += governed(service, f"toolu_{number}", AGENT).answer.permits
+        service.run(Finish(AGENT))
+        ended_and_begun(service, LEAD)
+    assert permitted == MISSION.max_tool_calls
+
+
+def test_ends_and_starts_never_give_back_time(service: Service) -> None:
+    for number in range(4):
+        assert governed(service, f"toolu_{number}").answer.permits
+        service.clock.pass_s(MISSION.max_duration_s // 4)
+        ended_and_begun(service, LEAD)
+    answer = governed(service, "toolu_last").answer
+    assert answer.receipt.claims.internal_denial_code == "duration_exceeded"
+
+
+def test_the_last_fraction_of_a_second_is_not_rounded_up_by_starts(service: Service) -> None:
+    governed(service, "toolu_1")
+    service.clock.pass_s(MISSION.max_duration_s - 1)
+    for _ in range(10):
+        service.clock.pass_s(0.3)
+        ended_and_begun(service, LEAD)
+    assert not governed(service, "toolu_2").answer.permits
+
+
+@pytest.mark.parametrize("when", ["while it runs", "after its end"])
+def test_what_was_revoked_stays_so_over_ends_starts_and_generations(service: Service, when: str) -> None:
+    lead = governed(service, "toolu_1").session_id
+    if when == "after its end":
+        service.run(Finish(LEAD))
+        service.run(RevokePassport(lead))
+    else:
+        service.run(RevokeSession(lead))
+    for actor in (LEAD, limited(generation=1)):
+        service.run(Finish(actor))
+        service.run(Begin(actor.reporter))
+        assert not governed(service, f"toolu_{actor.reporter.generation + 2}", actor).answer.permits
+        assert not governed(service, "toolu_a", actor._replace(agent="a1")).answer.permits
+
+
+def test_a_session_that_the_kill_switch_has_not_closed_yet_cannot_be_ended_and_continued(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    first_step = next(KillSwitch(on=True).steps(service.governor.means))
+    assert isinstance(first_step, Commit)
+    service.ledger.run(first_step.work, alone=True)
+    service.run(Finish(LEAD))
+    assert service.session(lead).state == "active"
+
+
+@pytest.mark.parametrize("state", ["active", "used up", "expired", "ended"])
+def test_a_new_generation_gives_fresh_limits(service: Service, state: str) -> None:
+    first = governed(service, "toolu_0").session_id
+    if state == "used up":
+        for number in range(MISSION.max_tool_calls):
+            governed(service, f"toolu_{number}")
+    elif state == "expired":
+        service.clock.pass_s(MISSION.max_duration_s + 1)
+        governed(service, "toolu_1")
+    elif state == "ended":
+        service.run(Finish(LEAD))
+    renewed = limited(generation=1, told=told(generation="1"))
+    session_id, answer = governed(service, "toolu_n", renewed)
+    assert answer.permits
+    assert session_id != first
+    assert service.session(first).state != "active"
+    assert service.session(session_id).limit == MISSION.max_tool_calls
+    # The generation before is not taken up again.
+    service.governor.means.sources.clear()
+    assert governed(service, "toolu_m", LEAD).session_id == session_id
+
+
+def test_an_outcome_that_comes_after_a_new_generation_belongs_to_its_decision(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    outcome = concluded(service, "toolu_1", limited(generation=1))
+    assert (outcome.session_id, outcome.is_finding) == (lead, False)
+
+
+def test_later_sessions_work_in_the_folder_of_the_first(service: Service) -> None:
+    asked = list[str | None]()
+
+    def placed(folder: str | None) -> Mission:
+        asked.append(folder)
+        return structs.replace(MISSION, cwd=folder, resource_scope=(folder,) if folder else ())
+
+    actor = limited(placed=placed, mission=placed("/work/project"))
+    assert governed(service, "toolu_1", actor, read("/work/project/a")).answer.permits
+    for generation in (0, 1):
+        moved = limited(placed=placed, mission=placed("/work"), generation=generation)
+        ended_and_begun(service, moved, 2)
+        assert governed(service, f"toolu_{generation}x", moved, read("/work/project/a")).answer.permits
+        assert not governed(service, f"toolu_{generation}y", moved, read("/work/other")).answer.permits
+    assert set(asked) == {"/work/project", "/work"}
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_session_is_bound_to_the_secret_of_its_first_event(service: Service, remembered: bool) -> None:
+    own = limited(secret="own", told=told(secret="own"))
+    lead = governed(service, "toolu_1", own).session_id
+    if not remembered:
+        service.governor.means.sources.clear()
+    before = service.session(lead)
+    for other in (LEAD, limited(secret="other", told=told(secret="other"))):
+        for act in (
+            lambda other=other: governed(service, "toolu_2", other),
+            lambda other=other: governed(service, "toolu_2", other._replace(agent="a1")),
+            lambda other=other: concluded(service, "toolu_1", other),
+            lambda other=other: service.run(Begin(other.reporter)),
+            lambda other=other: service.run(Finish(other)),
+        ):
+            with pytest.raises(HookSecretWrong):
+                act()
+    assert service.session(lead) == before
+    service.run(Finish(own))
+    with pytest.raises(HookSecretWrong):
+        service.run(Begin(LEAD.reporter))
+    assert governed(service, "toolu_3", own).answer.permits
+
+
+def test_a_session_that_began_without_a_secret_goes_on_and_is_bound_when_it_is_continued(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    own = limited(secret="own", told=told(secret="own"))
+    assert governed(service, "toolu_2", own).session_id == lead
+    ended_and_begun(service, own)
+    with pytest.raises(HookSecretWrong):
+        governed(service, "toolu_3")
+    assert governed(service, "toolu_3", own).answer.permits

@@ -14,7 +14,16 @@ from remit.errors import HubTokenRequired, TooManyTries
 from remit.http.openapi import describe
 from remit.http.routes import Ask, Plain, Route
 from remit.http.tokens import MAX_TRIES, Access, Shown
-from remit.hub.doors import COOKIE, COOKIE_S, HUB_CUSTOMS, HUB_SECURITY, HubDoors, hook_token
+from remit.hub.doors import (
+    COOKIE,
+    COOKIE_S,
+    HUB_CUSTOMS,
+    HUB_SECURITY,
+    HubDoors,
+    hook_token,
+    proof_key,
+    shared_hook_token,
+)
 from tests.http.asking import World
 
 TOKEN, OTHER = "the-token-of-the-hub", "another-token"
@@ -68,8 +77,10 @@ def sealed(expiry: object, token: str = TOKEN) -> str:
         (Shown(cookie=sealed(NOW + 1)), {"view"}), (Shown(query=sealed(NOW + 1)), set()),
         (Shown(sealed(NOW + 1)), set()),
         (Shown(OTHER, TOKEN), {"page"}), (Shown(OTHER, "", sealed(NOW + 1)), {"view"}),
-        (Shown(TOKEN, OTHER, OTHER), {*OURS}), (Shown(hook_token(TOKEN)), {"hook"}),
-        (Shown(hook_token(OTHER)), set()), (Shown(query=hook_token(TOKEN), cookie=hook_token(TOKEN)), set()),
+        (Shown(TOKEN, OTHER, OTHER), {*OURS}), (Shown(hook_token(TOKEN, "p"), subject="p"), {"hook"}),
+        (Shown(hook_token(OTHER, "p"), subject="p"), set()), (Shown(hook_token(TOKEN, "p"), subject="q"), set()),
+        (Shown(hook_token(TOKEN, "p")), set()), (Shown(shared_hook_token(TOKEN), subject="p"), set()),
+        (Shown(query=hook_token(TOKEN, "p"), cookie=hook_token(TOKEN, "p"), subject="p"), set()),
     ],
 )  # fmt: skip
 def test_each_door_looks_at_its_own(shown: Shown, opens: set[Access]) -> None:
@@ -243,7 +254,25 @@ def test_every_way_in_is_described_and_no_other() -> None:
 
 def test_a_token_of_hooks_ends_with_the_token_that_it_was_made_by() -> None:
     hub = Hub()
-    assert hub.refusal("hook", Shown(hook_token(TOKEN))) == ""
+    old, new = (Shown(hook_token(token, "p"), subject="p") for token in (TOKEN, OTHER))
+    assert hub.refusal("hook", old) == ""
     hub.doors.renew(OTHER)
-    assert hub.refusal("hook", Shown(hook_token(TOKEN))) == "hub_auth_required"
-    assert hub.refusal("hook", Shown(hook_token(OTHER))) == ""
+    assert hub.refusal("hook", old) == "hub_auth_required"
+    assert hub.refusal("hook", new) == ""
+
+
+def test_the_token_that_the_first_release_gave_to_all_hooks_opens_only_what_it_wrote() -> None:
+    doors = HubDoors(TOKEN, clock=Clock(), wall=Clock(), takes_shared=lambda name: name == "old")
+    doors.check("hook", Shown(shared_hook_token(TOKEN), subject="old"), "a")
+    doors.check("hook", Shown(hook_token(TOKEN, "old"), subject="old"), "a")
+    for shown in (Shown(shared_hook_token(TOKEN), subject="new"), Shown(shared_hook_token(OTHER), subject="old")):
+        with pytest.raises(HubTokenRequired):
+            doors.check("hook", shown, "a")
+
+
+def test_the_proof_of_the_hub_is_for_one_protection_one_request_and_one_answer() -> None:
+    prove = Hub().doors.prove
+    right = hmac.digest(proof_key(TOKEN, "p").encode(), b"nonce\n{}", "sha256").hex()
+    assert prove("p", b"nonce", b"{}") == right
+    assert len({right, prove("q", b"nonce", b"{}"), prove("p", b"other", b"{}"), prove("p", b"nonce", b"{1}")}) == 4
+    assert proof_key(TOKEN, "p") != hook_token(TOKEN, "p")

@@ -87,6 +87,11 @@ class Govern:
         for turn in range(_MAX_TURNS):
             if not child:
                 delegated = yield from _delegated(means, self.actor, lead, turn, self.envelope)
+                if delegated is None:
+                    # The lead was continued with no call left, so there is none to set aside: its own rules refuse.
+                    refused = yield from Continue(self.actor.reporter).steps(means)
+                    answer = yield from decided(means, self._in(refused.session.id))
+                    return Governed(refused.session.id, answer)  # type: ignore[arg-type]  # nothing counts as over
                 if isinstance(delegated, SignedReceipt):
                     session = yield Aside(partial(means.reader.session, lead))
                     return Governed(lead, Answer(delegated, None, repeated=False, session=session))
@@ -112,8 +117,11 @@ def _request_of(agent: str, turn: int) -> str:
     return f"agent:{name}" if turn == 0 else f"agent:{name}#{turn + 1}"
 
 
-def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> Steps[str | SignedReceipt]:
-    """Return the session of a subagent; none if that is over; or the receipt that says why there cannot be one."""
+def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> Steps[str | SignedReceipt | None]:
+    """Return the session of a subagent; an empty text if that is over; or the receipt that says why there is none.
+
+    None says that the lead has no call at all.
+    """
     request = _request_of(actor.agent, turn)
     known = yield Commit(lambda transaction: transaction.delegation(lead, request))
     if known is not None:
@@ -124,6 +132,8 @@ def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) 
     if looked.session.state in _OVER:
         lead = (yield from Continue(actor.reporter).steps(means)).session.id
         looked = yield from Look(lead).steps(means)
+    if not looked.passport.mission.max_tool_calls:
+        return None
     mission = _narrowed(looked.passport.mission, looked.session, actor)
     try:
         delegated = yield from Delegate(lead, mission, request, envelope=envelope).steps(means)

@@ -1,14 +1,21 @@
 """The desk of hooks, over the wire: every answer is 200, in the assistant's own words, and what is not sure denies."""
 
+import hmac
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
+from remit.adapters.protection.records import Protections
 from remit.cli import main
-from tests.adapters.hooks.scenes import PROTECTION, Scene, deny_reason, protection, staged
+from remit.hub.doors import hook_token, proof_key, shared_hook_token
+from remit.ledger.home import open_home
+from tests.adapters.hooks.scenes import PROTECTION, Scene, deny_reason, protection, secret_of, staged
+from tests.hub.service import running
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +175,8 @@ def test_the_token_of_the_hub_does_not_open_hooks(scene: Scene) -> None:
 
 @pytest.mark.parametrize("path", ["claude-code/prot-000000000000", f"codex/{PROTECTION}", f"nobody/{PROTECTION}"])
 def test_a_protection_that_is_not_known_denies(scene: Scene, path: str) -> None:
-    shown = {"authorization": f"Bearer {scene.token}", "x_service_hub_token": None}
+    token = hook_token(scene.hub.token, path.partition("/")[2])
+    shown = {"authorization": f"Bearer {token}", "x_service_hub_token": None}
     answer = scene.hub.post(f"/v1/hooks/{path}", scene.payload("PreToolUse"), **shown)
     assert (answer.status, answer.headers["x-remit-hook"]) == (200, "1")
     assert b"knows no protection" in answer.body
@@ -184,13 +192,120 @@ def test_a_profile_can_have_permitted_calls_allowed_outright(tmp_path: Path) -> 
         assert (given["hookEventName"], given["permissionDecision"]) == ("PreToolUse", "allow")
 
 
-def test_a_session_that_ends_is_followed_by_a_new_one_and_limits_hold_within_one(tmp_path: Path) -> None:
-    with staged(tmp_path, protection(tmp_path / "project", mission={"max_tool_calls": 2})) as scene:
+def test_a_session_that_ends_is_continued_with_what_was_left(tmp_path: Path) -> None:
+    with staged(tmp_path, protection(tmp_path / "project", mission={"max_tool_calls": 3})) as scene:
         assert [read(scene), read(scene)] == [{}, {}]
-        assert "max_tool_calls" in deny_reason(read(scene))
-        scene.told("SessionEnd", reason="other")
+        for _ in range(2):
+            scene.told("SessionEnd", reason="other")
+            scene.told("SessionStart", source="resume")
         assert read(scene) == {}
-        assert len({receipt["grant_id"] for receipt in scene.receipts()}) == 2
+        scene.told("SessionEnd", reason="other")
+        reason = deny_reason(read(scene))
+        assert "max_tool_calls" in reason
+        assert "start a new session of Claude Code, or run `remit protect claude-code` again" in reason
+        assert read(scene, session_id="another") == {}
+        assert len({receipt["grant_id"] for receipt in scene.receipts()}) == 4
+
+
+def test_protecting_again_gives_fresh_limits_and_no_event_of_a_hook_does(tmp_path: Path) -> None:
+    kept = protection(tmp_path / "project", mission={"max_tool_calls": 1})
+    with staged(tmp_path, kept) as scene:
+        assert read(scene) == {}
+        assert "max_tool_calls" in deny_reason(read(scene))
+        with open_home(scene.hub.home) as home:
+            Protections(home).put(structs.replace(kept, generation=2))
+        assert read(scene) == {}
+        assert "max_tool_calls" in deny_reason(read(scene))
+
+
+def test_a_session_stays_in_its_first_folder_whatever_starts_and_ends_are_reported(tmp_path: Path) -> None:
+    other, secret = tmp_path / "other", tmp_path / "other" / "key"
+    other.mkdir()
+    secret.write_text("private")
+    with staged(tmp_path, protection(None)) as scene:
+        scene.told("SessionStart", source="startup")
+        for cwd in ("/**", "/", str(other), f"{other}/..", "/*", "**", f"{tmp_path}/*", f"{tmp_path}/[o]ther"):
+            scene.told("SessionEnd", reason="other")
+            scene.told("SessionStart", source="startup", cwd=cwd)
+            assert "outside" in deny_reason(scene.asked("Read", {"file_path": str(secret)}))
+            assert "outside" in deny_reason(scene.asked("Bash", {"command": f"rm -rf {other}"}))
+            assert read(scene) == {}
+
+
+@pytest.mark.parametrize("name", ["a*", "a[1]", "**", "a:b", "host://x", "x?", "[*]", "äö"])
+def test_the_name_of_the_start_folder_is_a_literal(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "odd" / name
+    folder.mkdir(parents=True)
+    for other in ("ab", "a1", "x", "xx"):
+        (tmp_path / "odd" / other).mkdir(exist_ok=True)
+    with staged(tmp_path, protection(None)) as scene:
+        told = scene.told("SessionStart", source="startup", cwd=str(folder))
+        assert f"In scope: {folder}." in str(told)
+        inside = {"file_path": str(folder / "app.py"), "content": ""}
+        here = {"cwd": str(folder)}
+        assert scene.asked("Write", inside, **here) == {}
+        assert scene.asked("Write", inside, agent_id="a1", agent_type="Explore", **here) == {}
+        assert scene.asked("Bash", {"command": "rm -r build"}, **here) == {}
+        for other in ("ab", "a1", "x/y"):
+            assert "outside" in deny_reason(scene.asked("Read", {"file_path": str(tmp_path / "odd" / other)}))
+
+
+@pytest.mark.parametrize(
+    "cwd", ["/etc", "/usr/bin", "/tmp", "/nowhere/at/all", "/**", "a", "/etc/passwd", "/x\n", "/" + "x" * 3000]
+)
+def test_a_folder_that_is_none_to_work_in_is_refused_with_the_reason(cwd: str, tmp_path: Path) -> None:
+    with staged(tmp_path, protection(None)) as scene:
+        told = str(scene.told("SessionStart", source="startup", cwd=cwd))
+        assert "In scope: nothing, because" in told
+        reason = deny_reason(read(scene))
+        assert reason.partition("has none: ")[2].partition(". ")[0] in told
+
+
+def test_an_event_of_a_session_that_does_not_show_its_secret_changes_nothing(tmp_path: Path) -> None:
+    with staged(tmp_path, protection(tmp_path / "project")) as scene:
+        assert read(scene) == {}
+        before = len(scene.receipts())
+        for secret in (None, "0" * 64, "x", secret_of(scene.session).upper()):
+            for event in ("SessionStart", "SessionEnd", "PreToolUse", "PostToolUse", "SubagentStop"):
+                call = {"tool_name": "Read", "tool_input": {}, "tool_use_id": "t", "agent_id": "a"}
+                answer = scene.post(scene.payload(event, **call), x_remit_session=secret)
+                assert b"secret of its session" in answer.body
+        # One finding for all of them, in the chain of Remit's own checks.
+        found = scene.receipts()[before:]
+        assert [(one["tool"], one["internal_denial_code"]) for one in found] == [("remit.hooks", "enforcement_gap")]
+        assert read(scene) == {}
+
+
+def test_a_session_is_bound_to_its_secret_over_restarts_of_the_hub(tmp_path: Path) -> None:
+    with staged(tmp_path) as scene:
+        assert read(scene) == {}
+        scene.told("SessionEnd", reason="other")
+    with running(tmp_path / "home") as hub:
+        again = replace(scene, hub=hub)
+        answer = again.post(again.payload("SessionStart", source="resume"), x_remit_session="0" * 64)
+        assert b"secret of its session" in answer.body
+        assert read(again) == {}
+
+
+def test_hooks_of_the_first_release_show_one_token_and_no_secret(tmp_path: Path) -> None:
+    with staged(tmp_path, protection(tmp_path / "project", form="http", generation=0)) as scene:
+        token = f"Bearer {shared_hook_token(scene.hub.token)}"
+        call = scene.payload("PreToolUse", tool_name="Read", tool_input={"file_path": "a"}, tool_use_id="t")
+        assert scene.post(call, authorization=token, x_remit_session=None).json == {}
+        assert scene.post(call, x_remit_session=None).json == {}
+
+
+def test_the_token_of_another_protection_and_the_shared_one_open_nothing(scene: Scene) -> None:
+    for token in (hook_token(scene.hub.token, "prot-000000000000"), shared_hook_token(scene.hub.token)):
+        answer = scene.post(scene.payload("SessionEnd"), authorization=f"Bearer {token}")
+        assert b"token of its protection" in answer.body
+
+
+def test_an_answer_is_proved_to_whoever_asks_for_it(scene: Scene) -> None:
+    key = proof_key(scene.hub.token, PROTECTION).encode()
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        answer = scene.post(scene.payload("SessionEnd"), x_remit_nonce="n", **headers)
+        assert answer.headers["x-remit-hook"] == hmac.digest(key, b"n\n" + answer.body, "sha256").hex()
 
 
 def test_a_protection_for_everywhere_takes_the_folder_that_the_assistant_starts_in(tmp_path: Path) -> None:
@@ -221,7 +336,7 @@ def test_a_protection_for_everywhere_is_not_for_a_folder_that_holds_everything(t
         for folder in ("/", str(Path.home()), str(Path.home().parent), "relative", ""):
             session = {"session_id": f"session in {folder}"}
             scene.told("SessionStart", source="startup", cwd=folder, **session)
-            assert "holds everything" in deny_reason(read(scene, **session))
+            assert "this session has none" in deny_reason(read(scene, **session))
 
 
 def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> None:

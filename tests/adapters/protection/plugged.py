@@ -1,5 +1,6 @@
 """The plugin of opencode, loaded by a JavaScript engine, before a Hub that answers as a test says."""
 
+import hmac
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -19,15 +21,16 @@ from tests.adapters.protection.places import wire
 __all__ = ["ANSWERS", "TOKEN", "drive", "hub_that", "install"]
 
 TOKEN: Final = "secret-of-hooks"
+PROOF: Final = "secret-of-the-hub"
 DRIVER: Final = Path(__file__).with_name("plugin_driver.mjs")
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-def _says(status: int, body: bytes, *, mark: bool = True, length: int | None = None) -> Answer:
+def _says(status: int, body: bytes, *, mark: str = "", length: int | None = None) -> Answer:
     def answer(asked: BaseHTTPRequestHandler) -> None:
         asked.send_response(status)
-        if mark:
-            asked.send_header("x-remit-hook", "1")
+        proof = hmac.digest(PROOF.encode(), f"{asked.headers['x-remit-nonce']}\n".encode() + body, "sha256").hex()
+        asked.send_header("x-remit-hook", mark or proof)
         asked.send_header("location", "/elsewhere")
         asked.send_header("content-length", str(len(body) if length is None else length))
         asked.send_header("connection", "close")
@@ -45,7 +48,7 @@ ANSWERS: Final[Mapping[str, Answer]] = {
     "no object": _says(200, b"null"),
     "no json": _says(200, b"permit"),
     "nothing": _says(200, b""),
-    "no mark of the hub": _says(200, PERMIT, mark=False),
+    "no mark of the hub": _says(200, PERMIT, mark="1"),
     "an error": _says(500, PERMIT),
     "a redirection": _says(302, PERMIT),
     "less than it promised": _says(200, PERMIT, length=len(PERMIT) + 1),

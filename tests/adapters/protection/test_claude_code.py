@@ -1,8 +1,7 @@
-"""The plan for Claude Code: which form for which version, where it is written, and what would keep it from working."""
+"""The plan for Claude Code: what is written where, and what would keep it from working."""
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,25 +50,21 @@ def hooks_of(plan: Plan) -> dict[str, dict[str, Any]]:
     return {name: group["hooks"][0] for name, group in groups_of(plan).items()}
 
 
-@pytest.mark.parametrize("version", ["2.1.295", NEW, "3.0.0"])
-def test_versions_that_can_block_on_failure_are_asked_over_http(version: str, tmp_path: Path) -> None:
-    plan = planned(tmp_path, version=version)
+@pytest.mark.parametrize("level", LEVELS[:3])
+@pytest.mark.parametrize("version", [NEW, "2.1.294", OLD, "1.0.128", ""])
+def test_every_version_gets_a_command_that_blocks_by_itself(version: str, level: Level, tmp_path: Path) -> None:
+    plan = planned(tmp_path, level, version=version)
     hooks = hooks_of(plan)
-    assert (plan.form, set(hooks)) == ("http", EVENTS)
-    assert {name for name, hook in hooks.items() if hook["type"] == "command"} == {"SessionStart"}
-    asking = hooks["PreToolUse"]
-    assert (asking["url"], asking["onFailure"]) == (wire().url, "block")
-    assert asking["headers"] == {"Authorization": "Bearer secret-of-hooks"}
-
-
-@pytest.mark.parametrize("version", ["2.1.294", OLD, "1.0.128", ""])
-def test_older_and_unknown_versions_get_a_command_that_blocks_by_itself(version: str, tmp_path: Path) -> None:
-    plan = planned(tmp_path, version=version)
-    hooks = hooks_of(plan)
-    assert (plan.form, {hook["type"] for hook in hooks.values()}) == ("command", {"command"})
+    assert (plan.form, set(hooks)) == ("command", EVENTS)
+    assert {hook["type"] for hook in hooks.values()} == {"command"}
     assert hooks["PreToolUse"]["command"].endswith("exit 2; }")
-    assert "secret" not in json.dumps(hooks)
+    assert hooks["PreToolUse"]["onFailure"] == "block"
     assert bool(plan.warnings) == (version in ("", "1.0.128"))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_file_that_claude_code_can_read_holds_a_token(level: Level, tmp_path: Path) -> None:
+    assert "secret-of" not in str(planned(tmp_path, level).changes)
 
 
 def test_every_tool_is_matched(tmp_path: Path) -> None:
@@ -86,18 +81,20 @@ def test_our_command_gives_up_before_claude_code_does(tmp_path: Path) -> None:
     assert int(str(wire().content()["deadline_s"])) < hook["timeout"]
 
 
-def test_shared_settings_hold_no_secret_and_no_path_of_this_machine(tmp_path: Path) -> None:
-    hooks = hooks_of(planned(tmp_path, "project"))
-    assert set(hooks) == EVENTS - {"SessionStart"}
-    assert hooks["PreToolUse"]["headers"] == {"Authorization": "Bearer $REMIT_HOOK_TOKEN"}
-    assert hooks["PreToolUse"]["allowedEnvVars"] == ["REMIT_HOOK_TOKEN"]
-    text = json.dumps(hooks)
-    assert "secret" not in text
+def test_shared_settings_name_no_path_of_this_machine(tmp_path: Path) -> None:
+    text = json.dumps(hooks_of(planned(tmp_path, "project")))
+    assert ID in text
     assert "/home/" not in text
-    for version in (OLD, ""):
-        with pytest.raises(FieldInvalid) as refused:
-            planned(tmp_path, "project", version)
-        assert (refused.value.code, refused.value.place) == ("field_invalid", "--settings")
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize("name", ["PATH", "HOME", "REMIT_HOME"])
+def test_no_layer_may_say_where_the_command_of_shared_settings_is_found(name: str, tmp_path: Path) -> None:
+    written(tmp_path, "user/.claude/settings.json", env={name: "/elsewhere"})
+    with pytest.raises(FieldInvalid) as refused:
+        planned(tmp_path, "project")
+    assert refused.value.place.split()[-1] == "env"
+    assert planned(tmp_path, "local").changes
 
 
 @pytest.mark.parametrize(
@@ -121,14 +118,15 @@ def test_another_folder_of_settings_counts_where_one_is_named(tmp_path: Path) ->
 
 def test_managed_settings_are_files_of_ours_that_shut_out_all_other_hooks(tmp_path: Path) -> None:
     plan = planned(tmp_path, "managed", folder=None)
-    script, wired, settings = plan.changes
+    script, settings = plan.changes
     assert all(isinstance(change, Whole) and change.mode == 0o644 and ID in change.text for change in plan.changes)
     assert isinstance(settings, Whole)
     said = json.loads(settings.text)
     assert (said["allowManagedHooksOnly"], set(said["hooks"])) == (True, EVENTS)
     assert said[SKILLS] is True
     command = said["hooks"]["SessionStart"][0]["hooks"][0]["command"]
-    assert {script.path, wired.path} < set(shlex.split(command.split("||")[0]))
+    # The wire file, in which the token is, stays in the home.
+    assert {script.path, wire().path} < set(shlex.split(command.split("||")[0]))
     assert settings.path == str(tmp_path / "machine" / "managed-settings.d" / "remit.json")
 
 
@@ -158,7 +156,7 @@ def test_hooks_are_not_written_where_any_layer_turns_them_off(path: str, tmp_pat
     with pytest.raises(FieldInvalid) as refused:
         planned(tmp_path)
     assert (refused.value.code, refused.value.place) == ("field_invalid", "/".join(Path(path).parts[-2:]))
-    assert planned(tmp_path, "managed").form == "http"
+    assert planned(tmp_path, "managed").form == "command"
 
 
 def test_a_stronger_layer_can_turn_them_on_again(tmp_path: Path) -> None:
@@ -172,12 +170,7 @@ def test_only_managed_hooks_run_where_the_machine_says_so(tmp_path: Path) -> Non
     with pytest.raises(FieldInvalid) as refused:
         planned(tmp_path)
     assert refused.value.code == "field_invalid"
-    assert planned(tmp_path, "managed").form == "http"
-
-
-def test_a_list_of_addresses_is_warned_of(tmp_path: Path) -> None:
-    written(tmp_path, "user/.claude/settings.json", allowedHttpHookUrls=[])
-    assert len(planned(tmp_path).warnings) == 1
+    assert planned(tmp_path, "managed").form == "command"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -196,9 +189,6 @@ def test_a_layer_that_is_not_understood_may_turn_hooks_off_and_is_refused(
 @pytest.mark.parametrize(
     "name",
     [
-        "HTTP_PROXY",
-        "https_proxy",
-        "ALL_PROXY",
         "CLAUDE_CODE_SIMPLE",
         "CLAUDE_CODE_SAFE_MODE",
         "LD_PRELOAD",
@@ -207,7 +197,7 @@ def test_a_layer_that_is_not_understood_may_turn_hooks_off_and_is_refused(
     ],
 )
 def test_no_layer_may_set_variables_that_lead_past_hooks(name: str, path: str, tmp_path: Path) -> None:
-    written(tmp_path, path, env={"PATH": "/bin", name: "1"})
+    written(tmp_path, path, env={"LANG": "C", name: "1"})
     for level in LEVELS:
         with pytest.raises(FieldInvalid) as refused:
             planned(tmp_path, level)
@@ -223,64 +213,15 @@ def members_of(plan: Plan) -> dict[tuple[str, ...], Any]:
     return {member.where: member.value for member in change.members}
 
 
-@pytest.mark.parametrize(
-    ("own", "around", "hosts"),
-    [
-        (None, "", "127.0.0.1,localhost"),
-        (None, "corp.example, .lan", "corp.example,.lan,127.0.0.1,localhost"),
-        ("a.example", "b.example", "a.example,b.example,127.0.0.1,localhost"),
-        ("localhost", "localhost", "localhost,127.0.0.1"),
-        ("*", "", "*"),
-    ],
-)
-def test_the_hub_is_asked_past_every_proxy_and_others_stay_left_out_too(
-    own: str | None, around: str, hosts: str, tmp_path: Path
-) -> None:
-    written(tmp_path, "project/.claude/settings.local.json", **({"env": {"NO_PROXY": own}} if own else {}))
-    members = members_of(planned(tmp_path, unproxied=around))
-    assert (members["env", "NO_PROXY"], members["env", "no_proxy"]) == (hosts, hosts)
-    # Who looks at it later, from another environment, would write the same.
-    written(tmp_path, "project/.claude/settings.local.json", env={"NO_PROXY": hosts, "no_proxy": hosts})
-    assert members_of(planned(tmp_path)) == members
-
-
-def test_where_the_hub_has_another_name_that_is_left_out_too(tmp_path: Path) -> None:
-    elsewhere = replace(wire(), url=f"http://[::1]:8765/v1/hooks/claude-code/{ID}")
-    place = Place("user", None, str(tmp_path / "user"), managed=str(tmp_path / "machine"), version=NEW)
-    members = members_of(ClaudeCode().plan(place, elsewhere))
-    assert members["env", "NO_PROXY"] == "127.0.0.1,localhost,[::1]"
-
-
-def test_only_hooks_over_http_need_to_go_past_proxies_and_shared_settings_name_no_hosts(tmp_path: Path) -> None:
-    for plan in (planned(tmp_path, version=OLD), planned(tmp_path, "project")):
-        assert not any(where[0] == "env" for where in members_of(plan))
-    settings = planned(tmp_path, "managed").changes[-1]
-    assert isinstance(settings, Whole)
-    assert json.loads(settings.text)["env"]["no_proxy"] == "127.0.0.1,localhost"
-
-
-def test_a_stronger_layer_that_sends_hooks_to_a_proxy_again_is_warned_of(tmp_path: Path) -> None:
-    written(tmp_path, "machine/managed-settings.json", env={"NO_PROXY": "corp.example"})
-    assert len(planned(tmp_path).warnings) == 1
-    written(tmp_path, "machine/managed-settings.json", env={"NO_PROXY": "127.0.0.1 localhost"})
-    assert planned(tmp_path).warnings == ()
+def test_a_proxy_in_settings_is_no_obstacle_to_a_command(tmp_path: Path) -> None:
+    written(tmp_path, "user/.claude/settings.json", env={"HTTP_PROXY": "http://proxy.example", "NO_PROXY": "x"})
+    for level in LEVELS:
+        assert planned(tmp_path, level).warnings == ()
 
 
 def test_hooks_that_a_repository_turns_off_later_stay_on(tmp_path: Path) -> None:
     said = {level: members_of(planned(tmp_path, level)).get(("disableAllHooks",)) for level in LEVELS[:3]}
     assert said == {"local": False, "project": None, "user": None}
-
-
-@pytest.mark.parametrize(
-    ("level", "version", "is_secret"),
-    [("local", NEW, True), ("user", NEW, True), ("project", NEW, False), ("local", OLD, False)],
-)
-def test_a_file_with_a_token_in_it_is_for_its_owner_alone(
-    level: Level, version: str, is_secret: bool, tmp_path: Path
-) -> None:
-    change = planned(tmp_path, level, version).changes[0]
-    assert isinstance(change, Added)
-    assert (change.is_secret, "secret-of-hooks" in str(change.entries)) == (is_secret, is_secret)
 
 
 def test_what_a_folder_may_overrule_is_told_where_settings_are_of_a_user(tmp_path: Path) -> None:

@@ -71,14 +71,14 @@ def test_managed_hooks_need_no_trust_and_cannot_be_turned_off(codex: Drawing) ->
     settings = tomllib.loads(written["machine/requirements.toml"])
     assert settings["features"] == {"unified_exec_tty": False, "hooks": True}
     assert set(settings["hooks"]) == EVENTS
-    beside = f"machine/remit/{ID}.wire.json"
-    assert f"{codex.root}/{beside}" in settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
-    assert json.loads(written[beside])["token"] == codex.wire.token
+    command = settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
+    assert f"{codex.root}/machine/remit/hook.py" in command
+    assert codex.wire.path in command
     assert plan.settle is None
 
 
 def test_nothing_that_codex_reads_shows_the_token(codex: Drawing) -> None:
-    for level in ("local", "user"):
+    for level in ("local", "user", "managed"):
         assert codex.wire.token not in str(codex.plan(level))
 
 

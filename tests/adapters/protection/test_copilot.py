@@ -8,7 +8,6 @@ import pytest
 from remit.adapters.protection.plan import Level
 from remit.adapters.protection.plans.copilot import Copilot
 from remit.errors import FieldInvalid, JsonDuplicateMember
-from tests.adapters.protection.places import ID
 from tests.adapters.protection.planning import Drawing
 
 EVENTS = {
@@ -53,10 +52,11 @@ def test_its_patience_is_longer_than_that_of_the_command(copilot: Drawing) -> No
     assert json.loads(text)["hooks"]["preToolUse"][0]["timeoutSec"] > float(str(copilot.wire.content()["deadline_s"]))
 
 
-def test_managed_hooks_have_their_wire_beside_them_but_not_among_the_hooks(copilot: Drawing) -> None:
+def test_managed_hooks_have_their_script_beside_them_and_their_token_in_the_home(copilot: Drawing) -> None:
     written = copilot.written(copilot.plan("managed"))
-    assert json.loads(written[f"machine/remit/{ID}.wire.json"])["url"] == copilot.wire.url
-    assert f"{copilot.root}/machine/remit/{ID}.wire.json" in written["machine/policy.d/remit.json"]
+    assert set(written) == {"machine/remit/hook.py", "machine/policy.d/remit.json"}
+    assert copilot.wire.path in written["machine/policy.d/remit.json"]
+    assert copilot.wire.token not in str(written)
 
 
 def test_the_folder_of_its_settings_can_be_named(copilot: Drawing) -> None:

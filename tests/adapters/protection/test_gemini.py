@@ -8,7 +8,6 @@ import pytest
 from remit.adapters.protection.plan import Level
 from remit.adapters.protection.plans.gemini import Gemini
 from remit.errors import FieldInvalid, JsonSyntax
-from tests.adapters.protection.places import ID
 from tests.adapters.protection.planning import Drawing
 
 
@@ -44,10 +43,11 @@ def test_no_hook_has_a_name_by_which_settings_could_turn_it_off(gemini: Drawing)
     assert '"name"' not in str(gemini.written(gemini.plan("local")))
 
 
-def test_managed_hooks_have_their_wire_beside_them(gemini: Drawing) -> None:
+def test_managed_hooks_have_their_script_beside_them_and_their_token_in_the_home(gemini: Drawing) -> None:
     written = gemini.written(gemini.plan("managed"))
-    assert json.loads(written[f"machine/remit/{ID}.wire.json"])["url"] == gemini.wire.url
-    assert f"{gemini.root}/machine/remit/{ID}.wire.json" in written["machine/settings.json"]
+    assert set(written) == {"machine/remit/hook.py", "machine/settings.json"}
+    assert gemini.wire.path in written["machine/settings.json"]
+    assert gemini.wire.token not in str(written)
 
 
 def test_the_home_of_its_settings_can_be_named(gemini: Drawing) -> None:

@@ -1,10 +1,11 @@
 """Ids of protections: one for one place, and that of shared settings for all who share them."""
 
+import json
 from pathlib import Path
 
 from remit.adapters.protection.naming import adopted_id, protection_id
 from remit.adapters.protection.plan import Place
-from tests.adapters.protection.places import ID, added, entry, plan_of
+from tests.adapters.protection.places import ID, added, entry, plan_of, wire
 
 
 def test_the_same_place_has_the_same_id_and_no_other_has() -> None:
@@ -19,8 +20,11 @@ def test_the_same_place_has_the_same_id_and_no_other_has() -> None:
 def test_shared_settings_name_an_id_for_all(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     plan = plan_of(added(file, entry()))
-    assert adopted_id("claude-code", plan) is None
+    assert adopted_id(plan) is None
+    file.write_text(json.dumps([wire().shared_command()] * 2))
+    assert adopted_id(plan) == ID
+    # As the first release wrote it.
     file.write_text(f'["http://127.0.0.1:8765/v1/hooks/claude-code/{ID}"]' * 2)
-    assert (adopted_id("claude-code", plan), adopted_id("codex", plan)) == (ID, None)
-    file.write_text(f'["/v1/hooks/claude-code/{ID}", "/v1/hooks/claude-code/prot-ffffffffffff"]')
-    assert adopted_id("claude-code", plan) is None
+    assert adopted_id(plan) == ID
+    file.write_text(json.dumps([wire().shared_command(), wire("prot-ffffffffffff").shared_command()]))
+    assert adopted_id(plan) is None

@@ -1,5 +1,6 @@
 """The wire of hooks: a shell command that blocks whatever goes wrong, and a token that shows itself to nobody."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +16,7 @@ def ended(command: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_token_is_in_no_command_and_in_no_text_of_the_wire() -> None:
-    assert "secret" not in wire().command() + repr(wire())
+    assert "secret" not in wire().command() + wire().shared_command() + repr(wire())
     assert wire().content()["token"] == "secret-of-hooks"
 
 
@@ -40,7 +41,22 @@ def test_a_script_that_is_gone_blocks() -> None:
     assert (result.returncode, bool(result.stderr)) == (2, True)
 
 
-def test_a_wire_can_lie_elsewhere() -> None:
-    moved = wire().moved("/etc/x")
-    assert (moved.path, moved.script) == ("/etc/x/prot-0123456789ab.wire.json", "/etc/x/hook.py")
+def test_the_script_can_lie_elsewhere_and_the_wire_stays_in_the_home() -> None:
+    moved = wire().with_script_in("/etc/x")
+    assert (moved.path, moved.script) == (wire().path, "/etc/x/hook.py")
     assert moved.content() == wire().content()
+
+
+@pytest.mark.parametrize("named", ["HOME", "REMIT_HOME"])
+def test_the_command_of_shared_settings_runs_the_script_of_whoever_runs_it(named: str, tmp_path: Path) -> None:
+    home = tmp_path / "it's $(here)"
+    folder = home / ("protections" if named == "REMIT_HOME" else ".remit/protections")
+    folder.mkdir(parents=True)
+    line = wire().shared_command()
+    assert "/home/of remit" not in line
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nowhere", named: str(home)}
+    gone = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment, check=False, input=b"{}")
+    assert gone.returncode == 2
+    (folder / "hook.py").write_text("import sys; print(sys.argv[1:])")
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment, check=False, input=b"{}")
+    assert (done.returncode, done.stdout) == (0, b"['prot-0123456789ab']\n")

@@ -143,8 +143,7 @@ class _Plain:
 
     strict = False
     object_hook = object_pairs_hook = None
-    parse_float = float
-    parse_int = parse_constant = str
+    parse_float = parse_int = parse_constant = bool
 
 
 def _session_of(said: bytes, assistant: str) -> str:
