@@ -27,6 +27,8 @@ GROWN = {
     "coverage_gap": "policy_denied",
     "enforcement_gap": "policy_denied",
     "rate_limited": "insufficient_evidence",
+    "protection_tampered": "revoked",
+    "coverage_unproven": "insufficient_evidence",
 }
 
 

@@ -58,6 +58,7 @@ def test_a_tool_that_is_not_allowed_comes_before_its_scope() -> None:
         ("session_revoked", "revoked"),
         ("session_ended", "revoked"),
         ("kill_switch", "revoked"),
+        ("protection_tampered", "revoked"),
         ("chain_broken", "chain_invalid"),
         ("duration_exceeded", "budget_exhausted"),
     ],

@@ -3,7 +3,8 @@
 Hooks report starts and ends, and anyone who has their token can report more of them. So these only ever narrow what the
 assistant may do. A session that follows one that was ended has the calls and the time that were left to it, and works
 in the same folder. One that is used up, expired or revoked stays so. Fresh limits need a person, who runs `remit
-protect` again, which raises the generation of the protection; what was revoked stays revoked even then.
+protect` again, which raises the generation of the protection. That also releases a session that was ended because its
+settings were tampered with; what a person has revoked stays revoked even then.
 
 A session is bound to the secret that its first event has shown, if it has shown one. Events that show another, or none,
 raise `HookSecretWrong` and change nothing.
@@ -43,10 +44,12 @@ class _Last(NamedTuple):
     secret: str
     # The session or its passport was revoked, possibly after the session was ended.
     revoked: bool
+    # The session was ended because the settings that protect the assistant were tampered with.
+    tampered: bool
 
     def is_outdated(self, reporter: Reporter) -> bool:
         """Tell whether a person has protected the assistant again since, or has restored an older ledger."""
-        renewed = self.generation < reporter.generation and not self.revoked
+        renewed = self.generation < reporter.generation and (self.tampered or not self.revoked)
         return renewed or self.session.cause == RESTORED
 
     def check_secret(self, reporter: Reporter) -> None:
@@ -151,4 +154,5 @@ def _last(transaction: Transaction, key: str) -> _Last | None:
         int(generation) if generation.isascii() and generation.isdigit() else 0,
         secret if isinstance(secret, str) else "",
         revoked=session.state == "revoked" or transaction.revoked(session.id),
+        tampered=session.cause == MOVES["tamper"].code and not transaction.revoked(session.id),
     )

@@ -40,6 +40,7 @@ MOVES: Final[Mapping[str, Move]] = {
     "revoke_passport": Move("revoked", "passport_revoked"),
     "revoke_session": Move("revoked", "session_revoked"),
     "kill": Move("revoked", "kill_switch"),
+    "tamper": Move("revoked", "protection_tampered"),
 }
 
 

@@ -41,19 +41,23 @@ _STANDING: Final = {
     "session_revoked": "the session has been revoked",
     "session_ended": "the session has ended",
     "kill_switch": "the kill switch is on",
+    "protection_tampered": "the settings that put this assistant under Remit were tampered with",
     "chain_broken": "the receipt chain of this session is broken",
     "duration_exceeded": "the session has lasted as long as the passport allows",
     "denied_but_run": "an outcome was reported for a call that had been denied",
     "run_unasked": "an outcome was reported for a call that nobody had asked about",
     "coverage_gap": "calls were made that no receipt shows",
+    "coverage_unproven": "nothing but the transcript says that calls without a receipt did not run",
     "enforcement_gap": "what puts calls to Remit is not in force",
     "rate_limited": "too many calls came after the end of the session, and were not evaluated",
 }
 _NEW_SESSION: Final = "Start a new session with a new passport."
 _STANDING_ADVICE: Final = {
+    "protection_tampered": "Find out what changed the settings, then run `remit protect` for the assistant again.",
     "denied_but_run": "No passport helps here: find out how the call could run although it was denied.",
     "run_unasked": "No passport helps here: find out how the call could run without asking.",
     "coverage_gap": "No passport helps here: find out how the calls could run without a receipt.",
+    "coverage_unproven": "No passport helps here: look at the calls that the report names.",
     "enforcement_gap": "No passport helps here: put the assistant under protection again.",
 }
 

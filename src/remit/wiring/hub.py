@@ -85,7 +85,14 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         )
         place = Place(options.home, url, partial(_check, options), verification.state)
         desk = Desk(service.governor, watch, place)
-        hooks = HookDesk(service.governor, watch, service.protections, options.user_home, doors.prove)
+        hooks = HookDesk(
+            service.governor,
+            watch,
+            service.protections,
+            options.user_home,
+            doors.prove,
+            is_tampered=vigil.is_tampered,
+        )
         application = Application(
             _routes(
                 service,

@@ -6,6 +6,7 @@ names of variables that matter; those of other users are not read.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -14,7 +15,17 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.adapters.diagnosis.variables import PROXIES, TURNING_OFF, telling_variables
 
-__all__ = ["OPTIONS", "Effect", "Process", "Suspect", "running_processes", "suspects"]
+__all__ = [
+    "OPTIONS",
+    "Effect",
+    "Process",
+    "Suspect",
+    "ancestors",
+    "assistants_among",
+    "process_of",
+    "running_processes",
+    "suspects",
+]
 
 # bypassing: hooks that are not managed do not run; misleading: what they ask may not reach the Hub; unasking: nobody is
 # asked but they; steering: settings count that were not looked at.
@@ -41,6 +52,17 @@ _MAX_BYTES: Final = 256 * 1024
 _PATIENCE_S: Final = 10
 # An interpreter, an option of it and the script.
 _FIRST_WORDS: Final = 3
+_INTERPRETERS: Final = re.compile(r"(node|nodejs|bun|deno|sh|bash|dash|python[0-9.]*)")
+# The packages that programs of assistants are installed from.
+_PACKAGES: Final[Mapping[str, str]] = {
+    "claude": "@anthropic-ai/claude-code",
+    "codex": "@openai/codex",
+    "copilot": "@github/copilot",
+    "gemini": "@google/gemini-cli",
+    "opencode": "opencode-ai",
+}
+_DELETED: Final = " (deleted)"
+_STATUS: Final = re.compile(r"^(PPid|State):\s*(\S+)", re.MULTILINE)
 
 
 class Process(NamedTuple):
@@ -51,6 +73,8 @@ class Process(NamedTuple):
     folder: str = ""
     # The names of variables that matter, as they are set there.
     variables: tuple[str, ...] = ()
+    # Whose it is; None where that cannot be told.
+    uid: int | None = None
 
 
 class Suspect(NamedTuple):
@@ -115,6 +139,65 @@ def _within(place: str, folder: str | None) -> bool:
     return folder is None or not place or PurePath(place).is_relative_to(folder)
 
 
+def assistants_among(program: str, processes: Sequence[Process], folder: str | None) -> list[Process]:
+    """Return the processes of this user that run a program of an assistant, in a folder or beneath it; None is any.
+
+    This is stricter than what `suspects` looks for: what cannot be told does not count.
+    """
+    return [
+        process
+        for process in processes
+        if process.uid == os.geteuid()
+        and _runs(program, process.words)
+        and (folder is None or _is_within(process.folder, folder))
+    ]
+
+
+def _runs(program: str, words: Sequence[str]) -> bool:
+    """Tell whether a command line is that of a program: by its own name, or as the script of an interpreter."""
+    if not words:
+        return False
+    named = [words[0]]
+    if _INTERPRETERS.fullmatch(PurePath(words[0]).name):
+        named += [word for word in words[1:] if not word.startswith("-")][:1]
+    return any(_is_program(program, word) for word in named)
+
+
+def _is_program(program: str, word: str) -> bool:
+    name = PurePath(word).name.removesuffix(".exe").removesuffix(".js")
+    return name == program or f"/node_modules/{_PACKAGES.get(program, program)}/" in word
+
+
+def _is_within(place: str, folder: str) -> bool:
+    real = os.path.realpath(folder)
+    return bool(place) and PurePath(place.removesuffix(_DELETED)).is_relative_to(real)
+
+
+def ancestors(pid: int) -> frozenset[int]:
+    """Return a process and those that it descends from, as far as the system tells."""
+    found = list[int]()
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        pid = _parent_of(pid)
+    return frozenset(found)
+
+
+def _parent_of(pid: int) -> int:
+    if _PROC.joinpath("self", "status").exists():
+        told = dict(_STATUS.findall(_told(_PROC / str(pid) / "status").decode("utf-8", "replace")))
+        return int(told.get("PPid", "0"))
+    return next((int(words[1]) for words in _ps("pid=,ppid=") if words[0] == str(pid)), 0)
+
+
+def process_of(pid: int) -> Process | None:
+    """Return the process of this number, or None if there is none, or one that has ended and was not waited for."""
+    if not _PROC.joinpath("self", "cmdline").exists():
+        return next((one for one in _from_ps() if one.pid == pid), None)
+    entry = _PROC / str(pid)
+    told = dict(_STATUS.findall(_told(entry / "status").decode("utf-8", "replace")))
+    return None if told.get("State", "Z") in "ZX" else _process_in(entry)
+
+
 def running_processes() -> list[Process]:
     """Return the processes that the system shows to this user."""
     return [*_from_proc()] if _PROC.joinpath("self", "cmdline").exists() else [*_from_ps()]
@@ -122,11 +205,14 @@ def running_processes() -> list[Process]:
 
 def _from_proc() -> Iterator[Process]:
     for entry in _PROC.iterdir():
-        if not entry.name.isdecimal():
-            continue
-        line = _told(entry / "cmdline")
-        words = tuple(line.decode("utf-8", "replace").rstrip("\0").split("\0")) if line else ()
-        yield Process(int(entry.name), words, _folder_of(entry), _variables_of(entry))
+        if entry.name.isdecimal():
+            yield _process_in(entry)
+
+
+def _process_in(entry: Path) -> Process:
+    line = _told(entry / "cmdline")
+    words = tuple(line.decode("utf-8", "replace").rstrip("\0").split("\0")) if line else ()
+    return Process(int(entry.name), words, _folder_of(entry), _variables_of(entry), _owner_of(entry))
 
 
 def _told(path: Path) -> bytes:
@@ -138,11 +224,14 @@ def _told(path: Path) -> bytes:
 
 
 def _variables_of(entry: Path) -> tuple[str, ...]:
+    return telling_variables(_told(entry / "environ")) if _owner_of(entry) == os.geteuid() else ()
+
+
+def _owner_of(entry: Path) -> int | None:
     try:
-        is_ours = entry.stat().st_uid == os.geteuid()
+        return entry.stat().st_uid
     except OSError:
-        return ()
-    return telling_variables(_told(entry / "environ")) if is_ours else ()
+        return None
 
 
 def _folder_of(entry: Path) -> str:
@@ -154,13 +243,18 @@ def _folder_of(entry: Path) -> str:
 
 def _from_ps() -> Iterator[Process]:
     """Ask ps, which tells words without saying where each ends: an option is still one of them."""
+    for number, uid, *words in _ps("pid=,uid=,command="):
+        if number.isdecimal() and uid.isdecimal() and words:
+            yield Process(int(number), tuple(words), uid=int(uid))
+
+
+def _ps(columns: str) -> Iterator[list[str]]:
     try:
-        told = subprocess.run(
-            ["/bin/ps", "-axww", "-o", "pid=,command="], capture_output=True, timeout=_PATIENCE_S, check=True
+        told = subprocess.run(  # noqa: S603 - no word of it comes from outside
+            ["/bin/ps", "-axww", "-o", columns], capture_output=True, timeout=_PATIENCE_S, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return
     for line in told.decode("utf-8", "replace").splitlines():
-        number, *words = line.split()
-        if number.isdecimal() and words:
-            yield Process(int(number), tuple(words))
+        if len(words := line.split()) > 1:
+            yield words

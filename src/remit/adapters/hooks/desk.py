@@ -46,6 +46,7 @@ from remit.governor.outcomes import outcome_of
 from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
 from remit.http.headers import Sent
+from remit.governor.tampering import EndReporter
 from remit.http.routes import Ask, Plain
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
@@ -115,9 +116,20 @@ class HookDesk:
     """What the route of hooks leads to."""
 
     def __init__(
-        self, governor: Governor, watcher: Watcher, protections: Shelf, user_home: str | None, prove: Prove
+        self,
+        governor: Governor,
+        watcher: Watcher,
+        protections: Shelf,
+        user_home: str | None,
+        prove: Prove,
+        *,
+        is_tampered: Callable[[Protection], bool] = lambda _: False,
     ) -> None:
-        """Decide with `governor`; no folder that holds `user_home` is one that an assistant is let into as a whole."""
+        """Decide with `governor`; no folder that holds `user_home` is one that an assistant is let into as a whole.
+
+        While a protection `is_tampered`, its sessions are ended, and every call is denied with a receipt.
+        """
+        self._is_tampered = is_tampered
         self._governor = governor
         self._user_home = user_home
         self._watcher = watcher
@@ -142,6 +154,8 @@ class HookDesk:
     async def _answer(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
         dialect, notice, actor = event.dialect, event.notice, event.actor
         told = ""
+        if notice.kind in ("call", "session_started") and self._is_tampered(event.protection):
+            await self._governor.arun(EndReporter(actor.reporter))
         match notice.kind:
             case "call":
                 return await self._decide(ask, event)

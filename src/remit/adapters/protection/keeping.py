@@ -1,39 +1,45 @@
-"""Keeping what protects assistants in force while they run: what is ours in their files is put back when it goes.
+"""Keeping the settings that protect assistants in force while the Hub runs: what is ours is put back when it goes.
 
-Keeps these invariants: nothing is written but under the lock of all protections, by a record that is read anew under
-it, so protecting and undoing are never fought; nothing is written that was not seen in force before, nor where a path
-leads elsewhere by now; and a file that is broken again and again is put back a few times a minute, and no more.
-Tells what it found as values; who looks when, and who signs it, is for `vigil.py`.
+Keeps these invariants: nothing is written for a protection that is being changed or undone by a person; nothing is
+written that was not seen in force before; a file is put back as often as it is changed, whatever was done to it. A
+protection counts as tampered with once a file cannot be put back, or protections' files were put back too often, until
+everything has been in place for a while. Findings are returned as values; who signs them, and what then happens to
+sessions and processes, is for `vigil.py`.
 """
 
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.adapters.protection.files import look, replace
-from remit.adapters.protection.parts import Part, is_legible, missing_in, part_of, put_in
+from remit.adapters.protection.parts import Part, is_legible, merge, missing_in, part_of
 from remit.adapters.protection.records import Protection, Protections, Written
-from remit.errors import RemitError, StateCorrupt
+from remit.adapters.protection.restoring import MAX_READ, Displaced, Location, NotRestored, locate, restore
+from remit.errors import LedgerInUse, RemitError
 
-__all__ = ["REPAIRS", "WINDOW_S", "Gap", "Keeper"]
+__all__ = ["REPAIRS", "WINDOW_S", "Gap", "Keeper", "Tampering"]
 
-# So many times within the window a file is put back; what is not put back is told once within it.
+# Once the files of a protection were put back so many times within the window, it counts as tampered with.
 REPAIRS: Final = 5
 WINDOW_S: Final = 60.0
 # Times of files are coarse: for so long after a change, another may not show.
 _UNSETTLED_S: Final = 2.0
 _RENEWED_S: Final = 1.0
+# How soon to try again what could not be put back, and to look again at what keeps hooks from running.
+_RETRY_S: Final = 1.0
+# Whoever protects or undoes holds the lock. Undoing takes a moment; protecting writes the record before any file.
+_LOCK_PATIENCE_S: Final = 1.0
 _SETTINGS: Final = (".json", ".toml")
-_MAX_BYTES: Final = 256 * 1024
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_ODD_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _UNKNOWN: Final = "all that Remit has written"
 _NEVER_SEEN: Final = "it has not been seen as it was written since the Hub was started"
-_TOO_OFTEN: Final = "it was put back too often already, and is broken again and again"
 _FOLDER_GONE: Final = "the folder that is protected is gone"
-_LEADS_AWAY: Final = "its path leads to another place than before"
 
 
 class Gap(NamedTuple):
@@ -45,6 +51,18 @@ class Gap(NamedTuple):
     put_back: bool
     # Why it was not put back.
     why: str = ""
+    # What stood in its place, in words, and where that was kept.
+    displaced: tuple[str, ...] = ()
+
+
+class Tampering(NamedTuple):
+    """A protection that could not be kept in force; `in_force` says whether everything is in place by now."""
+
+    protection: Protection
+    why: str
+    # When something was last not in place.
+    at: float
+    in_force: bool
 
 
 @dataclass(slots=True)
@@ -54,15 +72,16 @@ class _Kept:
     protection: Protection
     written: Written
     part: Part | None = None
-    # Where its path led, and its mode, when all of it was last in place.
-    real: str = ""
-    mode: int | None = None
+    # Where it was when all of it was last in place.
+    location: Location | None = None
     seen: tuple[int, ...] | None = None
     settled: float = 0.0
     # When to look again although it seems the same.
     again: float | None = None
     illegible: bool = False
-    repairs: list[float] = field(default_factory=list)
+    in_force: bool = True
+    # Since when the lock of all protections has been waited for.
+    waiting: float | None = None
     told: Gap | None = None
     told_at: float = -WINDOW_S
 
@@ -73,11 +92,20 @@ class _Around:
 
     seen: tuple[tuple[int, ...], ...] | None = None
     obstacle: str = ""
+    since: float = 0.0
+    told_at: float = -WINDOW_S
+
+
+@dataclass(slots=True)
+class _Repairs:
+    """When files of a protection were put back within the window, and when that was last told beyond the limit."""
+
+    at: list[float] = field(default_factory=list)
     told_at: float = -WINDOW_S
 
 
 class Keeper:
-    """Looks after the files of all protections of a home. For one thread."""
+    """Looks after the files of all protections of a home. For one thread, but for `tampered`."""
 
     def __init__(
         self,
@@ -95,17 +123,25 @@ class Keeper:
         self._renewed: float | None = None
         self._files: dict[tuple[str, str], _Kept] = {}
         self._around: dict[str, _Around] = {}
-        self._known: list[Protection] = []
+        self._repairs: dict[str, _Repairs] = {}
+        self._known: dict[str, Protection] = {}
+        self._tampered: Mapping[str, Tampering] = {}
 
     def look(self, now: float) -> list[Gap]:
         """Return what was not in force, put back where that can be."""
-        return [gap for gap in self._looks(now) if gap is not None]
+        found = [gap for gap in self._looks(now) if gap is not None]
+        self._review(now)
+        return found
+
+    def tampered(self) -> Mapping[str, Tampering]:
+        """Return the protections that count as tampered with, by their ids. For any thread."""
+        return self._tampered
 
     def _looks(self, now: float) -> Iterator[Gap | None]:
         yield self._safely(lambda: self._renew(now))
         for kept in list(self._files.values()):
             yield self._safely(lambda kept=kept: self._look_at(kept, now))  # type: ignore[misc]
-        for protection in self._known:
+        for protection in self._known.values():
             yield self._safely(lambda one=protection: self._look_around(one, now))  # type: ignore[misc]
 
     def _safely(self, act: Callable[[], Gap | None]) -> Gap | None:
@@ -116,19 +152,46 @@ class Keeper:
             return None
 
     def _renew(self, now: float) -> None:
-        """Read the records, now and then: under the lock they are read anew before anything is written."""
+        """Read the records, now and then: they are read anew before anything is written."""
         if self._renewed is not None and now - self._renewed < _RENEWED_S:
             return
         self._renewed = now
-        self._known = self._protections.all()
+        before, self._known = self._known, {one.id: one for one in self._protections.all()}
         files = dict[tuple[str, str], _Kept]()
-        for protection in self._known:
+        for protection in self._known.values():
             for written in protection.files:
                 key = (protection.id, written.path)
                 known = self._files.get(key)
                 files[key] = known if known and known.written == written else _Kept(protection, written)
+                files[key].protection = protection
         self._files = files
-        self._around = {one.id: self._around.get(one.id) or _Around() for one in self._known}
+        self._around = {name: self._around.get(name) or _Around() for name in self._known}
+        self._repairs = {name: self._repairs.get(name) or _Repairs() for name in self._known}
+        # Whoever protects again begins anew.
+        changed = {name for name in self._tampered if before.get(name) != self._known.get(name)}
+        self._tampered = {name: one for name, one in self._tampered.items() if name not in changed}
+
+    def _mark(self, protection: Protection, why: str, now: float) -> None:
+        """Note that a protection could not be kept in force."""
+        known = self._tampered.get(protection.id)
+        noted = known._replace(at=now) if known else Tampering(protection, why, now, in_force=False)
+        self._tampered = {**self._tampered, protection.id: noted}
+
+    def _review(self, now: float) -> None:
+        """Let go of protections that have been in force for the whole window."""
+        reviewed = dict[str, Tampering]()
+        for name, one in self._tampered.items():
+            in_force = self._is_in_force(name)
+            at = one.at if in_force else now
+            if now - at < WINDOW_S:
+                reviewed[name] = one._replace(in_force=in_force, at=at)
+        if reviewed != self._tampered:
+            self._tampered = reviewed
+
+    def _is_in_force(self, name: str) -> bool:
+        around = self._around.get(name)
+        ours = (kept.in_force for (protection, _), kept in self._files.items() if protection == name)
+        return all(ours) and not (around and around.obstacle)
 
     def _look_at(self, kept: _Kept, now: float) -> Gap | None:
         seen = _seen(kept.written.path)
@@ -139,7 +202,7 @@ class Keeper:
             kept.seen, kept.settled = seen, now + _UNSETTLED_S
         kept.again = None
         data = _data(kept.written.path)
-        if self._in_force(kept, data):
+        if self._finds_in_force(kept, data):
             return None
         # Whoever writes a file in two steps gets until the next look.
         was, kept.illegible = kept.illegible, not is_legible(kept.written.kind, data)
@@ -148,70 +211,106 @@ class Keeper:
             return None
         return self._mended(kept, now)
 
-    def _in_force(self, kept: _Kept, data: bytes | None) -> bool:
+    def _finds_in_force(self, kept: _Kept, data: bytes | None) -> bool:
         """Tell whether all of ours is in a file, and remember it as it is then."""
-        path = kept.written.path
+        path, folder = kept.written.path, kept.protection.folder
         if kept.part is None:
             kept.part = part_of(kept.written, kept.protection.id, data)
-            kept.real = os.path.realpath(path)
-            kept.mode = kept.seen[-1] if kept.seen else None
-        if kept.part is None or missing_in(kept.part, data):
+            kept.location = locate(path, folder) if kept.part else None
+        kept.in_force = kept.part is not None and not missing_in(kept.part, data)
+        if kept.part is None or not kept.in_force:
             return False
-        if data is not None and os.path.realpath(path) == kept.real:
-            kept.part = kept.part._replace(data=data)
-            kept.mode = kept.seen[-1] if kept.seen else kept.mode
-        kept.illegible, kept.told = False, None
+        location = locate(path, folder)
+        # What is elsewhere now is in force, and still not what is put back later.
+        if data is not None and location and kept.location and location.real == kept.location.real:
+            kept.part, kept.location = kept.part._replace(data=data), location
+        kept.illegible, kept.told, kept.waiting = False, None, None
         return True
 
     def _mended(self, kept: _Kept, now: float) -> Gap | None:
         """Put back what is missing, if the record still asks for it; return what there is to tell."""
-        with self._protections.locked():
+        with ExitStack() as held:
+            if not self._may_write(kept, now, held):
+                kept.again = now
+                return None
             current = self._protections.get(kept.protection.id)
             if current is None or kept.written not in current.files:
                 self._renewed = None
                 return None
             data = _data(kept.written.path)
-            if self._in_force(kept, data):
+            if self._finds_in_force(kept, data):
                 return None
             missing = missing_in(kept.part, data) if kept.part else (_UNKNOWN,)
-            try:
-                why = self._hindrance(kept, now) or self._put_back(kept)
-            except StateCorrupt:
-                kept.again = now
-                return None
-            except RemitError as error:
-                why = f"it may not be changed ({error.code})"
-        gap = Gap(kept.protection, kept.written.path, missing, put_back=not why, why=why)
-        return self._told(kept, gap, now)
+            displaced, why = self._put_back(kept)
+        kept.waiting = None
+        gap = Gap(kept.protection, kept.written.path, missing, put_back=not why, why=why, displaced=tuple(displaced))
+        return self._restored(kept, gap, now) if gap.put_back else self._not_restored(kept, gap, now)
 
-    def _hindrance(self, kept: _Kept, now: float) -> str:
-        """Return why a file is not to be put back."""
-        kept.repairs = [at for at in kept.repairs if now - at < WINDOW_S]
-        folder = kept.protection.folder
-        if kept.part is None:
-            return _NEVER_SEEN
+    def _may_write(self, kept: _Kept, now: float, held: ExitStack) -> bool:
+        """Take the lock of all protections; whoever holds on to it does not keep us from writing for long."""
+        try:
+            held.enter_context(self._protections.locked(wait=False))
+        except LedgerInUse:
+            kept.waiting = now if kept.waiting is None else kept.waiting
+            return now - kept.waiting >= _LOCK_PATIENCE_S
+        return True
+
+    def _put_back(self, kept: _Kept) -> tuple[list[str], str]:
+        """Write the file with all of ours in it; return what had to make way, and why it was not written, if so."""
+        folder, part = kept.protection.folder, kept.part
+        if part is None or kept.location is None:
+            return [], _NEVER_SEEN
         if folder is not None and not Path(folder).is_dir():
-            return _FOLDER_GONE
-        return _TOO_OFTEN if len(kept.repairs) >= REPAIRS else ""
+            return [], _FOLDER_GONE
 
-    def _put_back(self, kept: _Kept) -> str:
-        """Write the file with all of ours in it, no more open to others than it was; return why not, if so."""
-        found = look(kept.written.path)
-        if kept.part is None or found.real != kept.real:
-            return _LEADS_AWAY
-        if found.mode is not None and kept.mode is not None:
-            found = found._replace(mode=found.mode & kept.mode | stat.S_IRUSR | stat.S_IWUSR)
-        data = found.data if len(found.data or b"") <= _MAX_BYTES else None
-        replace(found, put_in(kept.part, data), mode=kept.mode)
-        return ""
+        def content(data: bytes | None) -> bytes:
+            return _merged(part, data) or part.data
 
-    def _told(self, kept: _Kept, gap: Gap, now: float) -> Gap | None:
-        """Return what is to be told: all that was put back, and the rest once, and at most once within the window."""
-        if gap.put_back:
-            kept.repairs.append(now)
-            kept.seen, kept.told = None, None
+        try:
+            displaced = restore(kept.location, content)
+        except NotRestored as error:
+            return [], str(error)
+        return [told for one in displaced if (told := self._kept_aside(kept, part, one))], ""
+
+    def _kept_aside(self, kept: _Kept, part: Part, displaced: Displaced) -> str:
+        """Keep what had to make way and is not in the file any more, and return where; nothing if it still is."""
+        if displaced.moved_to:
+            return f"{displaced.what}, now named {displaced.moved_to}"
+        if displaced.data is None:
+            return displaced.what
+        if not displaced.data.strip() or _merged(part, displaced.data) is not None:
+            return ""
+        file = _ODD_CHARACTERS.sub("_", Path(kept.written.path).name)[-100:]
+        try:
+            path = self._protections.set_aside(
+                f"{time.time_ns():020d}-{kept.protection.id}-{file}", displaced.data[:MAX_READ]
+            )
+        except RemitError as error:
+            return f"{displaced.what}, which could not be kept ({error.code})"
+        return f"{displaced.what}, kept as {path}"
+
+    def _restored(self, kept: _Kept, gap: Gap, now: float) -> Gap | None:
+        """Count a repair; return what is to be told of it: the first ones in the window, then one."""
+        repairs = self._repairs[kept.protection.id]
+        repairs.at = [*(at for at in repairs.at if now - at < WINDOW_S), now]
+        kept.seen, kept.told, kept.in_force = None, None, True
+        if len(repairs.at) >= REPAIRS:
+            why = f"it had to be put back {len(repairs.at)} times within {WINDOW_S:.0f} seconds"
+            self._mark(kept.protection, why, now)
+        elif kept.protection.id in self._tampered:
+            self._mark(kept.protection, "", now)
+        if len(repairs.at) <= REPAIRS:
             return gap
-        kept.again = now + WINDOW_S if not kept.repairs else kept.repairs[0] + WINDOW_S
+        repairs.at = repairs.at[-2 * REPAIRS :]
+        if now - repairs.told_at < WINDOW_S:
+            return None
+        repairs.told_at = now
+        return gap
+
+    def _not_restored(self, kept: _Kept, gap: Gap, now: float) -> Gap | None:
+        """Note that a file is not in force; return what is to be told: each reason once, and one a window."""
+        kept.again = now + _RETRY_S
+        self._mark(kept.protection, f"{gap.path} could not be put back: {gap.why}", now)
         if gap == kept.told or now - kept.told_at < WINDOW_S:
             return None
         kept.told, kept.told_at = gap, now
@@ -220,6 +319,12 @@ class Keeper:
     def _look_around(self, protection: Protection, now: float) -> Gap | None:
         """Return what keeps the hooks of a protection from running although its own files are in order."""
         around = self._around[protection.id]
+        if around.obstacle and now - around.since >= _RETRY_S:
+            around.since = now
+            # A file that is just being written is no obstacle: it has to be one a moment later still.
+            around.obstacle = self._obstacle(protection)
+            if around.obstacle:
+                self._mark(protection, around.obstacle, now)
         seen = tuple(_seen(path) for path in protection.guards if path.startswith("/") and path.endswith(_SETTINGS))
         if seen == around.seen or now - around.told_at < WINDOW_S:
             return None
@@ -227,9 +332,13 @@ class Keeper:
         before, around.obstacle = around.obstacle, self._obstacle(protection)
         if around.obstacle in ("", before):
             return None
-        around.told_at = now
+        around.since = around.told_at = now
         where = protection.folder or protection.assistant
         return Gap(protection, where, ("that hooks run",), put_back=False, why=around.obstacle)
+
+
+def _merged(part: Part, data: bytes | None) -> bytes | None:
+    return merge(part, data) if data is not None and len(data) <= MAX_READ else None
 
 
 def _seen(path: str) -> tuple[int, ...]:
@@ -252,9 +361,9 @@ def _data(path: str) -> bytes | None:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
         with open(fd, "rb", closefd=False) as file:
-            data = file.read(_MAX_BYTES + 1)
+            data = file.read(MAX_READ + 1)
     except OSError:
         return None
     finally:
         os.close(fd)
-    return data if len(data) <= _MAX_BYTES else None
+    return data if len(data) <= MAX_READ else None

@@ -23,7 +23,7 @@ from remit.adapters.protection.tomltext import add_block
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["Part", "as_written", "is_legible", "missing_in", "part_of", "put_in"]
+__all__ = ["Part", "as_written", "is_legible", "merge", "missing_in", "part_of", "put_in"]
 
 # What turns hooks off where it stands, in settings of any assistant, and the value that does.
 _SWITCHES: Final = (Member(("disableAllHooks",), value=True), Member(("hooksConfig", "enabled"), value=False))
@@ -74,7 +74,7 @@ def as_written(written: Written, mark: str, data: bytes | None) -> bytes | None:
 def is_legible(kind: FileKind, data: bytes | None) -> bool:
     """Tell whether a file is there and can be read as what it is; an empty one is as good as gone."""
     try:
-        return bool(data) and (kind == "whole" or isinstance(_READ[kind](data or b""), dict))
+        return not _is_blank(data) and (kind == "whole" or isinstance(_READ[kind](data or b""), dict))
     except InputError:
         return False
 
@@ -93,12 +93,22 @@ def missing_in(part: Part, data: bytes | None) -> tuple[str, ...]:
 
 def put_in(part: Part, data: bytes | None) -> bytes:
     """Return the file with all of ours in it: beside what others have written, or as it last was if that cannot be."""
-    if data and part.kind != "whole":
+    merged = merge(part, data)
+    return part.data if merged is None else merged
+
+
+def merge(part: Part, data: bytes | None) -> bytes | None:
+    """Return a file of others with all of ours in it; None if it cannot take that, or says nothing."""
+    if data is not None and not _is_blank(data) and part.kind != "whole":
         with suppress(InputError):
             merged = _with_blocks(part, data) if part.kind == "toml" else _with_members(part, data)
             if not missing_in(part, merged):
                 return merged
-    return part.data
+    return None
+
+
+def _is_blank(data: bytes | None) -> bool:
+    return not (data or b"").strip(b" \t\r\n\0")
 
 
 def _json_part(written: Written, mark: str, data: bytes) -> Part:

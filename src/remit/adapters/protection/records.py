@@ -27,6 +27,7 @@ __all__ = [
     "SCRIPT_NAME",
     "SECRETS",
     "FileKind",
+    "OnTamper",
     "Protection",
     "ProtectionId",
     "Protections",
@@ -41,6 +42,8 @@ SCRIPT_NAME: Final = "hook.py"
 SECRETS: Final = "sessions"
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
 ANY_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
+# What to do when the settings of a protection cannot be kept in force: end its sessions, or stop the assistant too.
+OnTamper: TypeAlias = Literal["end", "stop"]
 ProtectionId: TypeAlias = Annotated[str, matching(ANY_ID.pattern)]
 _Path: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _LOCK: Final = "protections.lock"
@@ -49,6 +52,8 @@ _WIRE: Final = ".wire.json"
 # Several files as they were before, none larger than 1 MiB, in base64.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_WIRE: Final = 64 * 1024
+_ASIDE: Final = "set-aside"
+_MOST_ASIDE: Final = 20
 _SETTLED_NS: Final = 2_000_000_000
 _MOMENT_S: Final = 0.05
 
@@ -104,6 +109,7 @@ class Protection(Claims, frozen=True, kw_only=True):
     # How often a person has protected the assistant there; 0 where the first release did, which did not count.
     # Sessions that run get fresh limits with the next one.
     generation: int = 0
+    on_tamper: OnTamper = "end"
 
 
 @final
@@ -198,9 +204,17 @@ class Protections:
         self._known.pop(name, None)
         self._look_at = 0.0
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the lock of all protections, among processes."""
-        return self._made().locked(_LOCK)
+    def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
+        """Hold the lock of all protections, among processes; without `wait`, `LedgerInUse` says that others hold it."""
+        return self._made().locked(_LOCK, wait=wait)
+
+    def set_aside(self, name: str, data: bytes) -> str:
+        """Keep a copy of a file that had to make way, and return its path; the oldest copies go."""
+        with self._home.folder(_ASIDE) as folder:
+            folder.replace(name, data)
+            for old in folder.names()[:-_MOST_ASIDE]:
+                folder.remove(old)
+            return f"{folder.path}/{name}"
 
     def put_script(self, text: bytes) -> None:
         """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""

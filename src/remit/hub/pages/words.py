@@ -51,6 +51,7 @@ FINDINGS: Final[Mapping[str, Mark]] = {
     "run_unasked": Mark("BYPASSED", "!", "broken"),
     "coverage_gap": Mark("GAP FOUND", "!", "broken"),
     "enforcement_gap": Mark("GAP FOUND", "!", "broken"),
+    "coverage_unproven": Mark("NOT PROVEN", "?", "unknown"),
 }
 # Receipts of ours that decide on no call: an outcome, a delegation, a change of state.
 RECORDED: Final = Mark("RECORDED", "·", "plain")
@@ -65,6 +66,7 @@ STATES: Final[Mapping[str, Mark]] = {
     "chain_broken": Mark("Quarantined", "!", "broken"),
     "duration_exceeded": Mark("Expired", "○", "plain"),
     "kill_switch": Mark("Stopped", "✕", "deny"),
+    "protection_tampered": Mark("Tampered with", "!", "broken"),
     "passport_revoked": Mark("Revoked", "✕", "deny"),
     "session_revoked": Mark("Revoked", "✕", "deny"),
     "session_ended": Mark("Ended", "■", "plain"),
@@ -121,6 +123,10 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "Calls without a receipt",
         "The agent's own record of a session names calls that no receipt shows: something went past Remit.",
     ),
+    "coverage_unproven": Meaning(
+        "Calls not proven",
+        "Only the agent's own record says that calls without a receipt did not run, which proves nothing.",
+    ),
     "enforcement_gap": Meaning(
         "Protection not in force",
         "A check found that the agent would not ask Remit, or would go on without its answer.",
@@ -134,6 +140,10 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "session_revoked": Meaning("Session revoked", "The session was taken back while it ran."),
     "session_ended": Meaning("Session ended", "The session had ended, and a call came after its end."),
     "kill_switch": Meaning("Kill switch", "The kill switch was on, or had stopped this session for good."),
+    "protection_tampered": Meaning(
+        "Protection tampered with",
+        "The settings that put this agent under Remit were changed and could not be kept in force: its sessions ended.",
+    ),
     "chain_broken": Meaning(
         "Broken chain", "The receipts of this session do not form one whole chain any more, so it takes no calls."
     ),

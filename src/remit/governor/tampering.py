@@ -1,0 +1,80 @@
+"""Ending the sessions of a protection whose enforcement was tampered with.
+
+A session that is ended here is revoked with the cause `protection_tampered`. No hook event starts another one for the
+same assistant session: its calls are denied, each with a receipt. Only `remit protect`, run by a person, lets the
+assistant session begin again. When sessions are to be ended is decided by the settings monitor of the Hub.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from remit.governor.assistants import Begin
+from remit.governor.closing import finish
+from remit.governor.lifecycle import MAX_CLOSED, close, looked_at
+from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.sessions import found
+from remit.governor.sources import Reporter
+from remit.governor.states import MOVES
+from remit.ledger.port import Reader, Transaction
+from remit.ledger.records import Session
+
+__all__ = ["TAMPERED", "EndReporter", "EndTampered"]
+
+# The cause of sessions that were ended here.
+TAMPERED: Final = MOVES["tamper"].code
+_HOOKS: Final = "hook:"
+_decode: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+@dataclass(frozen=True)
+class EndTampered:
+    """End every active session that reports under a protection, with its delegates; returns their ids."""
+
+    protection: str
+
+    def steps(self, means: Means) -> Steps[tuple[str, ...]]:
+        """Find the active sessions of the protection, and close them in batches."""
+        active: list[str] = yield Commit(lambda transaction: list(transaction.active_sessions()), alone=True)
+        ours: list[str] = yield Aside(lambda: [one for one in active if _reports_under(means.reader, one, self)])
+        for start in range(0, len(ours), MAX_CLOSED):
+            batch = ours[start : start + MAX_CLOSED]
+            yield from _close_all(means, batch)
+        return tuple(ours)
+
+
+@dataclass(frozen=True)
+class EndReporter:
+    """End the session of one assistant session; one that has none yet gets one, so that denials have receipts."""
+
+    reporter: Reporter
+
+    def steps(self, means: Means) -> Steps[str]:
+        """Return the session, which is not active any more."""
+        name = yield from Begin(self.reporter).steps(means)
+        yield from _close_all(means, [name])
+        return name
+
+
+def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool:
+    source = reader.source_of(session_id)
+    if source is None or not source.key.startswith(_HOOKS):
+        return False
+    try:
+        return _decode(source.told).get("protection") == wanted.protection
+    except msgspec.DecodeError:
+        return False
+
+
+def _close_all(means: Means, names: list[str]) -> Steps[None]:
+    """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
+
+    def work(transaction: Transaction) -> list[Session]:
+        now = means.clock.now()
+        sessions = [looked_at(means, transaction, found(transaction, name), now) for name in names]
+        return [close(means, transaction, session, MOVES["tamper"], now) for session in sessions]
+
+    closed: list[Session] = yield Commit(work, alone=True)
+    for session in closed:
+        yield from finish(means, session)
