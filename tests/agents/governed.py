@@ -66,7 +66,7 @@ class Governed:
         """Protect the assistant by a profile, and return what was said; it must succeed."""
         file = self.place.root / "REMIT.md"
         file.write_text(profile, encoding="utf-8")
-        given = ("--profile", str(file), "--program", str(program_of(self.assistant)), *options)
+        given = ("--profile", str(file), "--program", str(program_of(self.assistant)), "--yes", *options)
         return self.told("protect", self.assistant.name, *given)
 
     def hurry(self) -> None:

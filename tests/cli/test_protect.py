@@ -2,7 +2,10 @@
 
 import json
 import os
+import pty
 import subprocess
+import sys
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +16,14 @@ import remit
 from remit.adapters.protection.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
 from remit.cli.protect_reach import steering
+from remit.governor.assistants import Begin
+from remit.governor.sessions import Look
+from remit.governor.sources import Reporter
+from remit.governor.tampering import EndTampered
 from remit.ledger.home import open_home
+from remit.wiring import build_service
 from tests.cli.running import piped, run
+from tests.governor.world import mission
 from tests.hub.service import Hub, running
 from tests.ports import spare_port
 
@@ -37,7 +46,7 @@ class Desk(NamedTuple):
 
     def protect(self, *arguments: str) -> Result:
         """Run the command without starting a Hub."""
-        return run(self.home, "protect", "claude-code", "--no-start", *arguments)
+        return run(self.home, "protect", "claude-code", "--no-start", "--yes", *arguments)
 
     def told(self, *arguments: str) -> dict[str, Any]:
         """Return what it says to a program."""
@@ -351,3 +360,75 @@ def test_the_hub_is_started_where_it_does_not_run(desk: Desk) -> None:
     finally:
         stopped = run(desk.home, "hub", "--stop", "--json")
     assert json.loads(stopped.stdout)["stopped"] == [f"http://127.0.0.1:{port}"]
+
+
+@pytest.mark.parametrize("level", ["user", "managed"])
+def test_settings_that_cover_more_than_a_folder_need_a_yes(desk: Desk, level: str, tmp_path: Path) -> None:
+    machine = ("--managed-dir", str(tmp_path / "machine")) if level == "managed" else ()
+    words = ("protect", "claude-code", "--no-start", "--settings", level, *machine)
+    refused = run(desk.home, *words)
+    assert (refused.exit_code, f"--settings {level} --yes" in refused.stderr) == (USAGE, True)
+    assert (desk.home.exists(), (tmp_path / "machine").exists()) == (False, False)
+    told = run(desk.home, *words, "--json")
+    assert (told.exit_code, json.loads(told.stdout)["error_code"]) == (USAGE, "field_invalid")
+    assert run(desk.home, *words, "--yes").exit_code == DONE
+
+
+@pytest.mark.parametrize("level", ["local", "project"])
+def test_settings_of_one_folder_need_no_yes(desk: Desk, level: str) -> None:
+    assert run(desk.home, "protect", "claude-code", "--no-start", "--settings", level).exit_code == DONE
+
+
+def test_copilot_whose_settings_are_for_every_folder_needs_a_yes(desk: Desk) -> None:
+    refused = run(desk.home, "protect", "copilot", "--no-start")
+    assert (refused.exit_code, "remit protect copilot --settings user --yes" in refused.stderr) == (USAGE, True)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", DONE), ("n", NO), ("", NO)])
+def test_a_person_at_a_terminal_is_asked(desk: Desk, answer: str, code: int) -> None:
+    ours, theirs = pty.openpty()
+    words = ["protect", "claude-code", "--no-start", "--settings", "user", "--home", str(desk.home)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "remit", *words], stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+    ) as asked_for:
+        os.write(ours, f"{answer}\n".encode())
+        os.close(theirs)
+        said = b""
+        with suppress(OSError):  # how a terminal ends
+            while piece := os.read(ours, 4096):
+                said += piece
+    os.close(ours)
+    assert (asked_for.returncode, b"every folder" in said, bool(desk.home.exists() and desk.kept())) == (
+        code,
+        True,
+        code == DONE,
+    )
+
+
+def test_what_to_do_upon_tampering_is_kept_and_told(desk: Desk) -> None:
+    assert [desk.told()["on_tamper"], desk.told("--on-tamper", "stop")["on_tamper"]] == ["end", "stop"]
+    with open_home(desk.home) as home:
+        assert [one.on_tamper for one in Protections(home).all()] == ["stop"]
+    assert desk.told()["on_tamper"] == "end"
+
+
+def test_protecting_again_lets_sessions_begin_anew_that_were_ended_for_tampering(desk: Desk) -> None:
+    name = desk.told()["protection"]
+
+    def begun() -> tuple[str, str]:
+        """Return the session of an assistant session, and its state, as the next event of a hook finds it."""
+        with open_home(desk.home) as home:
+            (kept,) = Protections(home).all()
+        told = json.dumps({"app": "claude-code", "id": "s1", "protection": name, "generation": str(kept.generation)})
+        reporter = Reporter("hook:s1", told, mission(), generation=kept.generation)
+        with closing(build_service(desk.home)) as service:
+            session_id = service.governor.run(Begin(reporter))
+            return session_id, service.governor.run(Look(session_id)).session.state
+
+    first = begun()
+    with closing(build_service(desk.home)) as service:
+        assert service.governor.run(EndTampered(name)) == (first[0],)
+    assert begun() == (first[0], "revoked")
+    desk.told()
+    assert begun()[0] != first[0]
+    assert begun()[1] == "active"

@@ -14,7 +14,7 @@ from remit.adapters.protection.installing import install, intact, uninstall
 from remit.adapters.protection.naming import adopted_id, protection_id
 from remit.adapters.protection.plan import Level, Place, Plan, Planner, Wire
 from remit.adapters.protection.plans.table import PLANNERS
-from remit.adapters.protection.records import Protection, Protections
+from remit.adapters.protection.records import OnTamper, Protection, Protections
 from remit.claims.mission import Mission
 from remit.claims.shapes import encode
 from remit.cli.assistants import check_folder, path_of_program, version_of_program, wire_of
@@ -23,7 +23,7 @@ from remit.cli.hub import hub_options
 from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
 from remit.cli.profiles import PROFILE_FILE, Chosen, choose_profile, folder_of
-from remit.cli.protect_reach import end_sessions, steering
+from remit.cli.protect_reach import check_agreed, end_sessions, steering
 from remit.cli.protect_shown import Shown, show_protected, show_undone
 from remit.cli.render import note
 from remit.cli.resources import real_path, real_scope
@@ -37,6 +37,7 @@ from remit.profiles.compiling import compile_profile, remarks_on
 
 __all__ = ["protect"]
 
+_ON_TAMPER: Final[tuple[OnTamper, ...]] = ("end", "stop")
 _LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
 
 
@@ -45,6 +46,7 @@ class _Asked(NamedTuple):
 
     planner: Planner
     place: Place
+    on_tamper: OnTamper = "end"
 
 
 class _Done(NamedTuple):
@@ -68,6 +70,14 @@ class _Hub(NamedTuple):
 @click.option("--profile", metavar="FILE", help=f"What it may do. Without it: {PROFILE_FILE} there, else a template.")
 @click.option("--scope", metavar="DIR", help="The folder that it works in. Without it: the current one.")
 @click.option("--settings", "level", type=click.Choice(_LEVELS), help="Where its hooks are written.")
+@click.option(
+    "--on-tamper",
+    type=click.Choice(_ON_TAMPER),
+    default="end",
+    show_default=True,
+    help="If its settings cannot be kept in force: end its sessions, or stop its processes too.",
+)
+@click.option("--yes", is_flag=True, help="Agree to settings that cover more than one folder.")
 @click.option("--undo", is_flag=True, help="Take out what was written, and give back what was there before.")
 @click.option("--program", "--claude", "program", metavar="PATH", help="The assistant's program, if not in PATH.")
 @click.option("--no-start", is_flag=True, help="Do not start the Hub. Until it runs, the assistant runs nothing.")
@@ -79,6 +89,8 @@ def protect(
     profile: str | None,
     scope: str | None,
     level: Level | None,
+    on_tamper: OnTamper,
+    yes: bool,
     undo: bool,
     program: str | None,
     no_start: bool,
@@ -90,7 +102,10 @@ def protect(
 
     What it may do is kept in the home, where it cannot change it; run the command again after a change of the profile.
     local: your own settings in a folder; project: those that are shared there; user: in all your folders; managed: for
-    everyone on this machine, and nobody but root can turn it off.
+    everyone on this machine, and nobody but root can turn it off. The last two ask first, or need --yes.
+
+    While the Hub runs, it puts the settings back whatever is done to them. Where it cannot, or has to again and again,
+    the sessions of the assistant end, and only this command lets them begin again.
 
     \b
     Example:
@@ -98,10 +113,11 @@ def protect(
       remit protect claude-code
     """  # noqa: D301 - the mark of the library for lines that stay as they are
     with reported(as_json=as_json):
-        asked = _asked(PLANNERS[assistant], level, scope, managed)
+        asked = _asked(PLANNERS[assistant], level, scope, managed)._replace(on_tamper=on_tamper)
     if undo:
         return _undo(asked, home, as_json=as_json)
     with reported(as_json=as_json):
+        check_agreed(asked.planner, asked.place, yes=yes, as_json=as_json)
         asked = _checked(asked, scope, program)
         chosen = choose_profile(profile, asked.place.folder)
         mission = _mission(asked, chosen)
@@ -206,6 +222,7 @@ def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
             version=asked.place.version,
             guards=_guards(asked, chosen, plan, wire),
             generation=_next_generation(known),
+            on_tamper=asked.on_tamper,
         )
         adopted = wire.protection != own.protection
         kept = install(protections, protection, plan, wire.content(), adopted=adopted)

@@ -8,16 +8,43 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import click
+
 import remit
 from remit.adapters.diagnosis.evidence import governed_sessions
+from remit.adapters.protection.plan import Level, Place, Planner
 from remit.adapters.protection.records import Protection
+from remit.cli.errors import NO
+from remit.cli.render import note
 from remit.cli.service import opened_service
+from remit.errors import FieldInvalid
 from remit.governor.sessions import End
 
-__all__ = ["end_sessions", "steering"]
+__all__ = ["check_agreed", "end_sessions", "steering"]
 
+# Settings that cover more than the folder they were asked for in.
+_WIDE: Final[dict[Level, str]] = {
+    "user": "these settings hold in every folder that you work in, not only in this one",
+    "managed": "these settings hold for everyone on this machine, in every folder",
+}
 # What git runs or follows without being told to by its command line.
 _OF_GIT: Final = (".git/config", ".git/hooks", ".git/info")
+
+
+def check_agreed(planner: Planner, place: Place, *, yes: bool, as_json: bool) -> None:
+    """Raise unless a person has agreed to settings that cover more than one folder; at a terminal, ask."""
+    wide = _WIDE.get(place.level)
+    if wide is None or yes:
+        return
+    if not as_json and sys.stdin.isatty() and sys.stderr.isatty():
+        note(f"{planner.title}: {wide}")
+        if click.confirm("remit: protect all of that?", err=True):
+            return
+        note("nothing was changed")
+        raise SystemExit(NO)
+    refused = FieldInvalid(f"{planner.title}: {wide}", place="--settings")
+    refused.add_note(f"To agree: remit protect {planner.name} --settings {place.level} --yes")
+    raise refused
 
 
 def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from remit.adapters.protection.installing import Undone
 from remit.adapters.protection.plan import Level, Plan
-from remit.adapters.protection.records import Protection
+from remit.adapters.protection.records import OnTamper, Protection
 from remit.claims.mission import EVERYTHING
 from remit.cli.render import Screen, note, show_data, show_facts, shown
 
@@ -24,6 +24,10 @@ _WHERE: Final[dict[Level, str]] = {
     "project": "shared with everyone who works in this folder",
     "user": "yours, in every folder",
     "managed": "for everyone on this machine",
+}
+_TAMPERING: Final[dict[OnTamper, str]] = {
+    "end": "if settings cannot be kept in force, its sessions end",
+    "stop": "if settings cannot be kept in force, its sessions end and its processes are stopped",
 }
 
 
@@ -77,6 +81,7 @@ def _facts(told: Shown) -> dict[str, str]:
         "mode": f"{protection.mode}: {asks[protection.mode]}",
         "passport": f"each session gets its own: at most {mission['max_tool_calls']} calls in {hours}",
         "settings": ", ".join(one.path for one in protection.files) + f" ({_WHERE[protection.level]})",
+        "tampering": _TAMPERING[protection.on_tamper],
         "hub": protection.hub_url + ("" if told.hub_runs else " (not running: remit up --background)"),
     }
 
@@ -124,6 +129,7 @@ def _document(told: Shown) -> dict[str, object]:
         "mode": protection.mode,
         "profile": protection.profile,
         "mission": protection.mission,
+        "on_tamper": protection.on_tamper,
         "ended_sessions": told.ended,
         "settings": [one.path for one in protection.files],
         "guards": list(protection.guards),

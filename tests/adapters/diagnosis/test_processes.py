@@ -1,11 +1,20 @@
 """Which processes of an assistant matter."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from remit.adapters.diagnosis.processes import Process, running_processes, suspects
+from remit.adapters.diagnosis.processes import (
+    Process,
+    ancestors,
+    assistants_among,
+    process_of,
+    running_processes,
+    suspects,
+)
 
 FOLDER = "/work/project"
 
@@ -104,3 +113,64 @@ def test_of_the_variables_of_a_process_only_names_that_matter_are_kept() -> None
         child.communicate(b"\n")
     assert sorted(process.variables) == ["CLAUDE_CODE_SAFE_MODE", "https_proxy"]
     assert "s3cret" not in repr(process)
+
+
+def among(*words: str, folder: str = FOLDER, uid: int | None = os.geteuid(), within: str | None = FOLDER) -> bool:
+    return bool(assistants_among("claude", [Process(7, words, folder, uid=uid)], within))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("claude",),
+        ("/usr/local/bin/claude", "-p", "x"),
+        ("claude.exe",),
+        ("node", "--no-warnings", "/opt/bin/claude.js"),
+        ("/usr/bin/node", "/opt/node_modules/@anthropic-ai/claude-code/cli.js"),
+        ("/bin/sh", "/opt/bin/claude"),
+        ("python3.12", "/opt/bin/claude"),
+    ],
+)
+def test_a_process_that_runs_the_program_is_one_of_the_assistant(words: tuple[str, ...]) -> None:
+    assert among(*words)
+
+
+@pytest.mark.parametrize("words", [(), ("vim", "claude"), ("less", "/opt/bin/claude"), ("node", "x.js", "claude")])
+def test_a_process_that_only_names_the_program_is_not_one_of_the_assistant(words: tuple[str, ...]) -> None:
+    assert not among(*words)
+
+
+@pytest.mark.parametrize(
+    ("folder", "within", "found"),
+    [
+        (f"{FOLDER}/sub", FOLDER, True),
+        (f"{FOLDER} (deleted)", FOLDER, True),
+        ("/work/project2", FOLDER, False),
+        ("", FOLDER, False),
+        ("", None, True),
+        ("/elsewhere", None, True),
+    ],
+)
+def test_a_process_counts_only_where_its_folder_is_known_to_be_covered(
+    folder: str, within: str | None, found: bool
+) -> None:
+    assert among("claude", folder=folder, within=within) == found
+
+
+@pytest.mark.parametrize("uid", [None, os.geteuid() + 1])
+def test_a_process_of_another_user_is_not_one_of_the_assistant(uid: int | None) -> None:
+    assert not among("claude", uid=uid, within=None)
+
+
+def test_a_process_descends_from_those_that_started_it() -> None:
+    assert {os.getpid(), os.getppid()} <= ancestors(os.getpid())
+
+
+def test_a_process_that_has_ended_is_none_any_more(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as child:
+        found = process_of(child.pid)
+        assert found is not None
+        assert (found.folder, found.uid) == (str(tmp_path), os.geteuid())
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_of(child.pid) is None

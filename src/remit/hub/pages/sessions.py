@@ -149,7 +149,7 @@ def _source_in_words(told: Mapping[str, str]) -> str:
 
 def _state(session: Session, switches: Switches) -> Mark:
     refusal = session.cause or (standing_of(session, switches).refusal if session.state == "active" else "")
-    if session.state == "active" or refusal == "kill_switch":
+    if session.state == "active" or refusal in ("kill_switch", "protection_tampered"):
         return STATES.get(refusal or "active", STATES["revoked"])
     return STATES[session.state]
 
