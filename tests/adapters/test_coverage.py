@@ -34,7 +34,9 @@ def decided(name: str = "c1", **changes: Any) -> Decided:
     return Decided(name, f"rcpt:{name}", "s", "Bash", "", permitted=True)._replace(**changes)
 
 
-PERMITTED, DENIED = decided(), decided(permitted=False)
+PERMITTED, DENIED = decided(), decided(permitted=False, arguments="0" * 64)
+# As our hook refuses it, with the receipt that says so.
+REFUSED = call("refused_by_hook", hook_tool="Bash", hook_arguments="0" * 64, by_words=True, receipts=("rcpt:c1",))
 
 
 @pytest.mark.parametrize(
@@ -45,9 +47,8 @@ PERMITTED, DENIED = decided(), decided(permitted=False)
         ("pending", PERMITTED, {"receipted": 1}),
         ("not_run", PERMITTED, {"receipted": 1}),
         ("ran", PERMITTED._replace(bound=True), {"receipted": 1, "run": 1, "bound": 1}),
-        ("refused_by_hook", DENIED, {"receipted": 1, "refused": 1}),
+        ("not_run", DENIED, {"receipted": 1, "refused": 1}),
         ("pending", DENIED, {"receipted": 1, "refused": 1}),
-        ("refused_by_hook", None, {"not_run": 1}),
         ("not_run", None, {"not_run": 1}),
     ],
 )
@@ -55,6 +56,36 @@ def test_what_is_covered(outcome: Outcome, decision: Decided | None, found: dict
     coverage = compare([call(outcome)], [decision] if decision else [])
     assert coverage == Coverage(calls=1, **found)  # type: ignore[arg-type]
     assert coverage.is_full
+
+
+def test_a_refusal_that_names_its_receipt_is_covered() -> None:
+    coverage = compare([REFUSED], [DENIED])
+    assert (coverage, coverage.is_full) == (Coverage(calls=1, receipted=1, refused=1), True)
+
+
+@pytest.mark.parametrize(
+    ("refused", "decision"),
+    [
+        (REFUSED, None),
+        (REFUSED._replace(outcome="not_run"), None),
+        (REFUSED._replace(receipts=()), DENIED),
+        (REFUSED._replace(receipts=("rcpt:another",)), DENIED),
+        (REFUSED._replace(hook_tool="Read"), DENIED),
+        (REFUSED._replace(hook_arguments="1" * 64), DENIED),
+    ],
+    ids=["no receipt", "not run", "unnamed", "another", "other tool", "other arguments"],
+)
+def test_a_text_alone_proves_no_refusal(refused: Call, decision: Decided | None) -> None:
+    coverage = compare([refused], [decision] if decision else [])
+    assert (coverage.unproven, coverage.is_full, coverage.has_gaps) == ((refused,), False, False)
+    assert report_of(coverage)["unproven"] == [
+        {"call": "c1", "tool": "Bash", "session": "s", "agent": "", "at": refused.at, "outcome": refused.outcome}
+    ]
+
+
+def test_a_text_from_before_the_protection_is_only_counted() -> None:
+    coverage = compare([REFUSED], [], {"s": "2027-01-01T00:00:00Z"})
+    assert (coverage.before, coverage.is_full) == (1, True)
 
 
 @pytest.mark.parametrize("outcome", ["ran", "failed", "pending"])

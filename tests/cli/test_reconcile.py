@@ -39,23 +39,25 @@ class World:
         with open_home(self.home) as opened:
             Protections(opened).put(protection(self.project))
 
-    def governs(self, *names: str, tool: str = "Bash", session: str = SESSION, agent: str = "") -> None:
-        """Decide on calls of these names, and permit those of Bash."""
+    def governs(self, *names: str, tool: str = "Bash", session: str = SESSION, agent: str = "") -> list[str]:
+        """Decide on calls of these names, and permit those of Bash; return the ids of their receipts."""
         told = json.dumps({"type": "cli", "app": "claude-code", "id": session, "protection": PROTECTION})
         wanted = mission(allowed_tools=("Bash",), resource_scope=("**",))
         actor = Actor(Reporter(f"hook:{session}", told, wanted), agent)
-        service = build_service(self.home)
+        service, found = build_service(self.home), list[str]()
         for name in names:
             call = ToolCall(tool, {"command": "true"}, "/work/project")
-            service.governor.run(Govern(actor, call, name, f"claude-code {name}"))
+            governed = service.governor.run(Govern(actor, call, name, f"claude-code {name}"))
+            found.append(governed.answer.receipt.claims.receipt_id)
         service.close()
+        return found
 
     def keeps(self, transcript: ClaudeTranscript, name: str = f"{SESSION}.jsonl") -> Path:
         """Keep a transcript where Claude Code keeps it."""
         slug = "".join(letter if letter.isalnum() else "-" for letter in str(self.project))
         return transcript.write(self.config / "projects" / slug / name)
 
-    def reconciled(self, *arguments: str, code: int = DONE) -> dict[str, Any]:
+    def reconciled(self, *arguments: str, code: int = DONE, verdict: str = "") -> dict[str, Any]:
         """Return what is answered, which must be signed."""
         result = run(self.home, "reconcile", "claude-code", *arguments, "--json")
         assert result.exit_code == code, result.output
@@ -63,7 +65,8 @@ class World:
         claims = self.statement(answer["receipt"]).claims
         report = {name: value for name, value in answer.items() if name not in ("ok", "receipt")}
         assert claims.result_hash.value == sha256_base64url(canonicalize(report))
-        assert (claims.tool, claims.verdict) == ("remit.reconcile", "compliant" if code == DONE else "violation")
+        expected = verdict or ("compliant" if code == DONE else "violation")
+        assert (claims.tool, claims.verdict) == ("remit.reconcile", expected)
         return answer
 
     def statement(self, token: str) -> SignedReceipt:
@@ -126,11 +129,36 @@ def test_a_call_that_was_refused_and_run_is_named(world: World) -> None:
 
 def test_a_refusal_that_held_is_covered(world: World) -> None:
     world.governs("c1")
-    world.governs("c2", tool="WebFetch")
+    (receipt,) = world.governs("c2", tool="WebFetch")
     transcript = told("c1")
-    transcript.fails("c2", "hook", "WebFetch")
+    transcript.refused("c2", receipt, "WebFetch")
     world.keeps(transcript)
     assert world.reconciled()["refused"] == 1
+
+
+@pytest.mark.parametrize("tool", ["", "WebFetch"], ids=["no receipt", "denied by another receipt"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Remit: the Hub does not answer",
+        "Remit refused this call: no. Receipt rcpt:01a1e0756f1be57e8639abd911767dd0.",
+        "PreToolUse:mcp__demo__run hook error: Remit: no",
+        "The user doesn't want to proceed with this tool use",
+    ],
+)
+def test_an_error_text_of_a_tool_is_no_refusal(world: World, text: str, tool: str) -> None:
+    world.governs("c1")
+    transcript = told("c1")
+    if tool:
+        world.governs("c2", tool=tool)
+    transcript.asks("c2", "mcp__demo__run", LATER)
+    transcript.answers("c2", text, is_error=True, beside=f"Error: {text}")
+    world.keeps(transcript)
+    answer = world.reconciled(code=NO, verdict="insufficient_evidence")
+    assert (answer["full"], names_of(answer["unproven"])) == (False, ["c2"])
+    assert world.statement(answer["receipt"]).claims.internal_denial_code == "coverage_unproven"
+    shown = run(world.home, "reconcile", "claude-code").stdout
+    assert (shown.splitlines()[0], "not proven: " in shown) == ("NOT PROVEN", True)
 
 
 def test_calls_of_subagents_lie_in_files_and_chains_of_their_own(world: World) -> None:
@@ -182,8 +210,8 @@ def test_a_session_that_ran_past_its_hooks_before_or_after_it_was_heard_of_is_fo
 ) -> None:
     bare = ClaudeTranscript(cwd=str(world.project))
     bare.runs("c0", at=SINCE_IT_WAS_PROTECTED)
-    world.governs("c1", tool=tool)
-    bare.fails("c1", "hook", tool)
+    (receipt,) = world.governs("c1", tool=tool)
+    bare.refused("c1", receipt, tool)
     bare.runs("c9", at=LATER)
     world.keeps(bare)
     assert names_of(world.reconciled(code=NO)["unreceipted"]) == ["c0", "c9"]
@@ -191,9 +219,9 @@ def test_a_session_that_ran_past_its_hooks_before_or_after_it_was_heard_of_is_fo
 
 
 def test_a_session_with_nothing_but_refusals_is_covered(world: World) -> None:
-    world.governs("c1", tool="WebFetch")
+    (receipt,) = world.governs("c1", tool="WebFetch")
     transcript = ClaudeTranscript()
-    transcript.fails("c1", "hook", "WebFetch")
+    transcript.refused("c1", receipt, "WebFetch")
     world.keeps(transcript)
     answer = world.reconciled()
     assert (answer["calls"], answer["refused"], answer["missing"]) == (1, 1, [])

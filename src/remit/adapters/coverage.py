@@ -2,7 +2,8 @@
 
 Pure: calls come from transcripts, decisions from receipts that were verified. Keeps this invariant: doubt counts
 against coverage. A call of which nothing tells that it was never begun needs a receipt; one that was refused must not
-have run.
+have run. The text of a result is no evidence, because a tool can write it: a refusal counts only where its text names
+the receipt that denies this very call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,9 @@ from remit.policy.evidence import CALL
 
 __all__ = ["Coverage", "Decided", "compare", "decided_in", "in_words", "report_of"]
 
-_Standing: TypeAlias = Literal["permitted", "refused", "refused_but_run", "unreceipted", "not_run", "before"]
+_Standing: TypeAlias = Literal[
+    "permitted", "refused", "refused_but_run", "unreceipted", "unproven", "not_run", "before"
+]
 # Receipts that speak of a call and are no decision on it.
 _FINDINGS: Final = ("run_unasked", "denied_but_run")
 _BEGUN: Final[tuple[Outcome, ...]] = ("ran", "failed")
@@ -36,6 +39,8 @@ class Decided(NamedTuple):
     at: str
     permitted: bool
     mode: str = ""
+    # SHA-256 of the arguments, in hexadecimal.
+    arguments: str = ""
     # Whether what became of the call was recorded too.
     bound: bool = False
 
@@ -50,19 +55,26 @@ class Coverage(NamedTuple):
     # Of those: run, and of these with the result bound to the decision.
     run: int = 0
     bound: int = 0
-    # Without a receipt, and never begun.
+    # Without a receipt, and never begun, as the assistant's own marks say.
     not_run: int = 0
     # Older than the protection.
     before: int = 0
     unreceipted: tuple[Call, ...] = ()
     refused_but_run: tuple[Call, ...] = ()
+    # Not run, by the words of their result alone.
+    unproven: tuple[Call, ...] = ()
     # Decisions on calls that the transcripts of their session do not tell of.
     permitted_not_seen: tuple[Decided, ...] = ()
 
     @property
     def is_full(self) -> bool:
-        """Tell whether every call that was begun was permitted before, by a receipt."""
-        return not self.unreceipted and not self.refused_but_run
+        """Tell whether every call that was begun was permitted before, by a receipt, and no other may have been."""
+        return not self.has_gaps and not self.unproven
+
+    @property
+    def has_gaps(self) -> bool:
+        """Tell whether a call was begun, for all that is known, without a receipt that permitted it."""
+        return bool(self.unreceipted or self.refused_but_run)
 
 
 def decided_in(chain: Iterable[SignedReceipt], assistant: str, session: str) -> list[Decided]:
@@ -84,7 +96,16 @@ def _decided(claims: Receipt, assistant: str, session: str) -> Iterator[Decided]
         modes = [part.removeprefix(_PERMISSION_MODE) for part in rest if part.startswith(_PERMISSION_MODE)]
         permitted = claims.verdict == "compliant"
         mode = modes[-1] if modes else ""
-        yield Decided(call_id, claims.receipt_id, session, claims.tool, claims.timestamp, permitted, mode)
+        yield Decided(
+            call_id,
+            claims.receipt_id,
+            session,
+            claims.tool,
+            claims.timestamp,
+            permitted,
+            mode,
+            arguments=claims.arguments_hash,
+        )
 
 
 def compare(calls: Iterable[Call], decisions: Iterable[Decided], since: Mapping[str, str] | None = None) -> Coverage:
@@ -110,6 +131,7 @@ def compare(calls: Iterable[Call], decisions: Iterable[Decided], since: Mapping[
         before=len(found["before"]),
         unreceipted=tuple(found["unreceipted"]),
         refused_but_run=tuple(found["refused_but_run"]),
+        unproven=tuple(found["unproven"]),
         permitted_not_seen=tuple(
             one for one in known.values() if one.permitted and one.session in sessions and one.call_id not in once
         ),
@@ -130,11 +152,24 @@ def _standing(call: Call, decision: Decided | None, since: str) -> _Standing:
     if decision is not None:
         if decision.permitted:
             return "permitted"
-        return "refused_but_run" if call.outcome in _BEGUN else "refused"
-    if call.outcome in _NEVER_BEGUN:
+        if call.outcome in _BEGUN:
+            return "refused_but_run"
+        return "refused" if not call.by_words or _names(call, decision) else "unproven"
+    if call.outcome in _NEVER_BEGUN and not call.by_words:
         return "not_run"
     # Both are written alike, in UTC, so that their order is that of the letters; one may leave out parts of a second.
-    return "before" if call.at and call.at[:_SECOND] < since[:_SECOND] else "unreceipted"
+    if call.at and call.at[:_SECOND] < since[:_SECOND]:
+        return "before"
+    return "unproven" if call.outcome in _NEVER_BEGUN else "unreceipted"
+
+
+def _names(call: Call, denial: Decided) -> bool:
+    """Tell whether the text of a refusal names a denial, and that is one of this call."""
+    return (
+        denial.receipt_id in call.receipts
+        and call.hook_tool in ("", denial.tool)
+        and call.hook_arguments in ("", denial.arguments)
+    )
 
 
 def report_of(coverage: Coverage) -> dict[str, JSON]:
@@ -143,6 +178,7 @@ def report_of(coverage: Coverage) -> dict[str, JSON]:
     return counts | {
         "unreceipted": [_call_members(call) for call in coverage.unreceipted],
         "refused_but_run": [_call_members(call) for call in coverage.refused_but_run],
+        "unproven": [_call_members(call) for call in coverage.unproven],
         "permitted_not_seen": [
             {"call": one.call_id, "tool": one.tool, "receipt_id": one.receipt_id} for one in coverage.permitted_not_seen
         ],
@@ -165,6 +201,7 @@ def in_words(coverage: Coverage) -> str:
     return (
         f"{coverage.calls} calls: {coverage.receipted} receipted ({coverage.bound} of {coverage.run} results bound), "
         f"{len(coverage.unreceipted)} without a receipt, {len(coverage.refused_but_run)} refused and run, "
+        f"{len(coverage.unproven)} not run by the transcript's own word, "
         f"{coverage.not_run} never begun, {coverage.before} before the protection; "
         f"{len(coverage.permitted_not_seen)} receipts without a call in the transcript"
     )

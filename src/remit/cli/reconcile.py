@@ -32,9 +32,11 @@ _ASSISTANTS: Final = sorted({*READERS, *UNREADABLE})
 # What is in question, and what to do about it.
 _UNRECEIPTED: Final = "no receipt"
 _RUN: Final = "refused, and run"
+_UNPROVEN: Final = "not proven"
 _ADVICE: Final = {
     _UNRECEIPTED: "Look whether it ran past its hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
     _RUN: "Look at what it did: the assistant did not keep to the refusal. Stop it: remit kill-switch on",
+    _UNPROVEN: "Only the words of its result say that it did not run, and a tool can write those. Look at what it did.",
     "transcript gone": "It was removed, or never kept: nothing tells what this session has called.",
     "chain broken": "Keep the ledger as it is, and look at: remit ledger check",
 }
@@ -49,7 +51,7 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
     """Hold the transcripts of ASSISTANT against the ledger: every call that it has made needs a receipt.
 
     Without TRANSCRIPTS, those of the sessions that the ledger knows, and all in protected folders. What was found is
-    signed. Exit code 0 if every call is covered, 1 if not.
+    signed. Exit code 0 if every call is covered, 1 if not, or if nothing but a transcript says that one did not run.
 
     Example: remit reconcile claude-code
     """
@@ -121,7 +123,8 @@ def _found(
 def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     if as_json:
         return show_data({"ok": found.is_full, **found.report(), "receipt": receipt.token})
-    mark, style = ("FULL COVERAGE", "green") if found.is_full else ("GAPS", "red")
+    mark, style = ("FULL COVERAGE", "green") if found.is_full else ("NOT PROVEN", "yellow")
+    mark, style = ("GAPS", "red") if found.has_gaps else (mark, style)
     show_facts(_facts(found) | {"signed": receipt.claims.receipt_id}, mark=mark, style=style)
     screen = Screen(highlight=False)
     for line in _questions(found):
@@ -141,6 +144,7 @@ def _facts(found: Reconciled) -> dict[str, str]:
     further = {
         "no receipt": len(coverage.unreceipted),
         "run anyway": len(coverage.refused_but_run),
+        "not proven": len(coverage.unproven),
         "never begun": coverage.not_run,
         "earlier": coverage.before,
         "not seen": len(coverage.permitted_not_seen),
@@ -153,6 +157,7 @@ def _facts(found: Reconciled) -> dict[str, str]:
 
 
 _MEANS: Final = {
+    "not proven": " not run, by the transcript's own word",
     "never begun": " without a receipt, and not run",
     "earlier": " from before the protection",
     "not seen": " permitted calls that no transcript tells of",
@@ -168,6 +173,7 @@ def _questions(found: Reconciled) -> Iterator[str]:
     kinds = {
         _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
         _RUN: [*map(_line, found.coverage.refused_but_run)],
+        _UNPROVEN: [*map(_line, found.coverage.unproven)],
         "transcript gone": [shown(name) for name in found.missing],
         "chain broken": list(found.broken),
     }

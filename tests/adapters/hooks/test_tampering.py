@@ -139,7 +139,7 @@ def test_tampering_again_and_again_ends_the_session_and_nothing_the_assistant_sa
     other = Scene(scene.hub, scene.folder, session="another")
     other.told("SessionStart", source="startup")
     assert code_of(other, read(other)) == "protection_tampered"
-    assert "Tampered with" in scene.hub.get("/sessions").body.decode()
+    assert "Tampered with" in scene.hub.get("/dashboard/sessions").body.decode()
 
 
 def test_settings_that_cannot_be_put_back_end_the_session_until_a_person_protects_again(scene: Scene) -> None:

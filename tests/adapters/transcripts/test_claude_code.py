@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.transcripts.call import Call
+from remit.adapters.transcripts.call import Call, digest_of
 from remit.adapters.transcripts.claude_code import ClaudeCode
 from tests.adapters.transcripts.written import AT, SESSION, ClaudeTranscript
 
@@ -22,7 +22,9 @@ def test_a_call_is_told_with_its_tool_its_session_and_its_time(tmp_path: Path) -
     transcript = ClaudeTranscript()
     transcript.runs("toolu_1", "mcp__demo__echo")
     expected = Call("toolu_1", "mcp__demo__echo", SESSION, "", AT, "ran", "/work/project")
-    assert read(transcript, tmp_path) == {"toolu_1": expected}
+    found = read(transcript, tmp_path)["toolu_1"]
+    assert found[:7] == expected[:7]
+    assert (found.hook_tool, found.hook_arguments) == ("mcp__demo__echo", digest_of({"command": "true"}))
 
 
 def test_a_call_of_a_subagent_names_it(tmp_path: Path) -> None:
@@ -60,6 +62,35 @@ def test_an_error_says_whether_the_call_was_begun(tmp_path: Path, how: str, outc
     transcript = ClaudeTranscript()
     transcript.fails("toolu_1", how)
     assert read(transcript, tmp_path)["toolu_1"].outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("how", "by_words"),
+    [
+        ("hook", True),
+        ("hook, older", True),
+        ("hook without Hub", True),
+        ("hook, managed", True),
+        ("not granted", True),
+        ("rejected", True),
+        ("denied by rule", True),
+        ("no such tool", False),
+        ("invalid", False),
+    ],
+)
+def test_what_a_tool_could_have_written_itself_is_words_alone(tmp_path: Path, how: str, by_words: bool) -> None:
+    transcript = ClaudeTranscript()
+    transcript.fails("toolu_1", how)
+    assert read(transcript, tmp_path)["toolu_1"].by_words == by_words
+
+
+def test_the_receipt_that_a_refusal_names_is_told(tmp_path: Path) -> None:
+    transcript = ClaudeTranscript()
+    transcript.refused("toolu_1", "rcpt:0123456789abcdef")
+    transcript.runs("toolu_2")
+    transcript.answers("toolu_3", "rcpt:0123456789abcdef")
+    found = read(transcript, tmp_path)
+    assert [found[f"toolu_{number}"].receipts for number in (1, 2, 3)] == [("rcpt:0123456789abcdef",), (), ()]
 
 
 def test_words_of_a_refusal_within_an_answer_are_only_words(tmp_path: Path) -> None:

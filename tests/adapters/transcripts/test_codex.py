@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.adapters.transcripts.call import digest_of
 from remit.adapters.transcripts.codex import Codex
 from tests.adapters.transcripts.written import SESSION, codex_lines
 
@@ -38,6 +39,26 @@ def read(tmp_path: Path, *items: dict[str, str]) -> dict[str, str]:
 )
 def test_an_output_says_whether_the_call_was_begun(tmp_path: Path, text: str, outcome: str) -> None:
     assert read(tmp_path, call("call_1"), output("call_1", text)) == {"call_1": outcome}
+
+
+def test_a_refusal_is_told_with_its_receipt_and_with_what_the_hook_was_told(tmp_path: Path) -> None:
+    path = tmp_path / f"rollout-2026-11-15T18-10-55-{SESSION}.jsonl"
+    text = "Command blocked by PreToolUse hook: Remit refused this call. Receipt rcpt:0123456789abcdef. Command: x"
+    patch = {"type": "custom_tool_call", "call_id": "call_2", "name": "apply_patch", "input": "*** Begin Patch"}
+    shell = call("call_1") | {"arguments": '{"cmd": "true"}'}
+    done = output("call_2", "x", "custom_tool_call_output")
+    path.write_bytes(codex_lines(shell, output("call_1", text), patch, done))
+    first, second = READER.read(path).calls
+    assert (first.by_words, first.receipts) == (True, ("rcpt:0123456789abcdef",))
+    assert (first.hook_tool, first.hook_arguments) == ("Bash", digest_of({"command": "true"}))
+    assert (second.hook_tool, second.hook_arguments) == ("apply_patch", digest_of({"command": "*** Begin Patch"}))
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[]", '{"cmd": 7}', "{}"])
+def test_arguments_that_cannot_be_told_are_not_guessed(tmp_path: Path, arguments: str) -> None:
+    path = tmp_path / f"rollout-2026-11-15T18-10-55-{SESSION}.jsonl"
+    path.write_bytes(codex_lines(call("call_1") | {"arguments": arguments}))
+    assert [one.hook_arguments for one in READER.read(path).calls] == [""]
 
 
 def test_a_patch_is_a_call_too(tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ class ClaudeTranscript:
         self.asks(name, tool)
         self.answers(name, text, is_error=True, beside=beside)
 
+    def refused(self, name: str, receipt: str, tool: str = "Bash") -> None:
+        """A call is asked for, and refused by our hook, with a receipt."""
+        self.asks(name, tool)
+        text = f"PreToolUse:{tool} hook error: Remit refused this call: no. Receipt {receipt}."
+        self.answers(name, text, is_error=True, beside=f"Error: {text}")
+
     def write(self, path: Path) -> Path:
         """Write it down."""
         path.parent.mkdir(parents=True, exist_ok=True)

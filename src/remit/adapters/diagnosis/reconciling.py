@@ -16,6 +16,7 @@ __all__ = ["RECONCILE", "Reconciled", "hold_against"]
 
 RECONCILE: Final = "remit.reconcile"
 _GAP: Final = "coverage_gap"
+_UNPROVEN: Final = "coverage_unproven"
 
 
 class Reconciled(NamedTuple):
@@ -42,7 +43,12 @@ class Reconciled(NamedTuple):
     @property
     def is_full(self) -> bool:
         """Tell whether all that was begun is covered, and nothing was left out."""
-        return self.coverage.is_full and not (self.missing or self.broken or self.unread or self.cut)
+        return self.coverage.is_full and not self.has_gaps
+
+    @property
+    def has_gaps(self) -> bool:
+        """Tell whether a call is not covered, or something could not be looked at."""
+        return bool(self.coverage.has_gaps or self.missing or self.broken or self.unread or self.cut)
 
     def report(self) -> dict[str, JSON]:
         """Return all of it as JSON."""
@@ -61,8 +67,12 @@ class Reconciled(NamedTuple):
 
     def statement(self) -> Declare:
         """Return what is to be signed of it."""
-        reason = "every call that was begun has a receipt" if self.is_full else "not every call is covered by a receipt"
-        code = "" if self.is_full else _GAP
+        code, reason = "", "every call that was begun has a receipt"
+        if self.has_gaps:
+            code, reason = _GAP, "not every call is covered by a receipt"
+        elif not self.is_full:
+            code = _UNPROVEN
+            reason = "that calls without a receipt of their own refusal did not run is the transcript's word alone"
         return Declare(RECONCILE, self.assistant, self.report(), code, reason, in_words(self.coverage))
 
 
@@ -75,7 +85,7 @@ def hold_against(
     calls = [call for one in selected.transcripts for call in one.calls]
     held = held_of(reader, first, assistant, keyring)
     coverage = compare(calls, held.decisions, selected.since)
-    if coverage.unreceipted and rest:
+    if (coverage.unreceipted or coverage.unproven) and rest:
         # A session that goes on under another name repeats calls whose receipts lie in the one before.
         further = held_of(reader, rest, assistant, keyring)
         coverage = compare(calls, [*further.decisions, *held.decisions], selected.since)

@@ -45,8 +45,8 @@ from remit.governor.leads import GENERATION, SECRET
 from remit.governor.outcomes import outcome_of
 from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
-from remit.http.headers import Sent
 from remit.governor.tampering import EndReporter
+from remit.http.headers import Sent
 from remit.http.routes import Ask, Plain
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest

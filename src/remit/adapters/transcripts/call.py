@@ -4,14 +4,20 @@ A transcript is the assistant's own word, on a disk that its agent may write to.
 receipts, which do.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["MAX_TEXT", "Call", "Outcome", "Tally", "Transcript", "plain"]
+from remit.claims.canonical import canonicalize, sha256_hex
+from remit.errors import RemitError
+
+__all__ = ["MAX_TEXT", "Call", "Outcome", "Result", "Tally", "Transcript", "digest_of", "plain", "receipts_in"]
 
 # ran: it has answered; failed: it was begun and has failed; pending: nothing is told of its end.
 Outcome: TypeAlias = Literal["ran", "failed", "refused_by_hook", "not_run", "pending"]
 MAX_TEXT: Final = 256
+_RECEIPT: Final = re.compile(r"\brcpt:[0-9A-Za-z_-]{8,64}")
+_MAX_RECEIPTS: Final = 8
 # What says most of what became of a call comes first.
 _TELLING: Final[Mapping[Outcome, int]] = {"ran": 0, "failed": 1, "refused_by_hook": 2, "not_run": 3, "pending": 4}
 
@@ -28,6 +34,25 @@ class Call(NamedTuple):
     at: str = ""
     outcome: Outcome = "pending"
     cwd: str = ""
+    # The tool, and the SHA-256 of the arguments, as a hook is told them; empty where the transcript does not say that.
+    hook_tool: str = ""
+    hook_arguments: str = ""
+    # Whether nothing but the text of the result says that it did not run: a tool may write such a text itself.
+    by_words: bool = False
+    # The receipts that the text of a refusal names.
+    receipts: tuple[str, ...] = ()
+
+    def settled(self, result: "Result") -> "Call":
+        """Return the call with its result."""
+        return self._replace(outcome=result.outcome, by_words=result.by_words, receipts=result.receipts)
+
+
+class Result(NamedTuple):
+    """What the result of a call says about it."""
+
+    outcome: Outcome
+    by_words: bool = False
+    receipts: tuple[str, ...] = ()
 
 
 class Transcript(NamedTuple):
@@ -55,7 +80,7 @@ class Tally:
         """Note that a call was asked for."""
         known = self._calls.get(call.id)
         if known is not None:
-            self._calls[call.id] = call._replace(outcome=_telling(known.outcome, call.outcome))
+            self._calls[call.id] = call.settled(_telling(known, call))
         elif self._has_room():
             self._calls[call.id] = call
 
@@ -63,7 +88,7 @@ class Tally:
         """Note what became of a call; one that nothing has asked for counts too."""
         known = self._calls.get(call.id)
         if known is not None:
-            self._calls[call.id] = known._replace(outcome=_telling(known.outcome, call.outcome))
+            self._calls[call.id] = known.settled(_telling(known, call))
         elif self._has_room():
             self._calls[call.id] = call
 
@@ -76,8 +101,23 @@ class Tally:
         return not self.full
 
 
-def _telling(one: Outcome, other: Outcome) -> Outcome:
-    return min(one, other, key=_TELLING.__getitem__)
+def _telling(one: Call, other: Call) -> Result:
+    """Return the result that says most; of two that say the same, the one that rests on words alone."""
+    found = min(one, other, key=lambda call: (_TELLING[call.outcome], not call.by_words))
+    return Result(found.outcome, found.by_words, found.receipts)
+
+
+def receipts_in(text: str) -> tuple[str, ...]:
+    """Return the ids of receipts that a text names."""
+    return tuple(dict.fromkeys(_RECEIPT.findall(text)))[:_MAX_RECEIPTS]
+
+
+def digest_of(arguments: object) -> str:
+    """Return the SHA-256 of arguments as receipts write it; nothing where they have no canonical form."""
+    try:
+        return sha256_hex(canonicalize(arguments)) if isinstance(arguments, dict) else ""
+    except (RemitError, RecursionError, OverflowError, TypeError):
+        return ""
 
 
 def plain(value: object) -> str:

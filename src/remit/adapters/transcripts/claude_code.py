@@ -1,7 +1,8 @@
 """The transcripts of Claude Code: `projects/<folder>/<session>.jsonl`, and files of subagents beneath `<session>/`.
 
-A result says by its words alone whether a call that has not gone well was begun: the table here holds the words that
-Claude Code itself writes before it begins one. All other failures count as begun.
+The table here holds the words that Claude Code writes where a call was not begun. A tool can write the same words as
+its own error, so they are marked as words and nothing more. Where Claude Code has put its own marks around a text,
+which a tool cannot do, the call was not one that it could make. All other failures count as begun.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from remit.adapters.transcripts.call import Call, Outcome, Tally, Transcript, plain
+from remit.adapters.transcripts.call import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.adapters.transcripts.lines import Lines
 
 __all__ = ["ClaudeCode"]
@@ -83,10 +84,11 @@ def _blocks(line: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any]) -> None:
     kind = block.get("type")
     if kind == "tool_use" and line["type"] == "assistant" and plain(block.get("id")):
-        tally.asked(_call(line, plain(block["id"]), plain(block.get("name"))))
+        call = _call(line, plain(block["id"]), plain(block.get("name")))
+        tally.asked(call._replace(hook_tool=call.tool, hook_arguments=digest_of(block.get("input"))))
     elif kind == "tool_result" and line["type"] == "user" and plain(block.get("tool_use_id")):
-        outcome = _outcome(block, line.get("toolUseResult"))
-        tally.settled(_call(line, plain(block["tool_use_id"]), "")._replace(outcome=outcome))
+        result = _result(block, line.get("toolUseResult"))
+        tally.settled(_call(line, plain(block["tool_use_id"]), "").settled(result))
 
 
 def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:
@@ -94,18 +96,19 @@ def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:
     return Call(name, tool, session, agent, at, "pending", cwd)
 
 
-def _outcome(block: Mapping[str, Any], beside: object) -> Outcome:
+def _result(block: Mapping[str, Any], beside: object) -> Result:
     """Return what became of a call; `beside` is the same without what is put around it for the model."""
     if block.get("is_error") is not True:
-        return "ran"
+        return Result("ran")
     text = _text(block.get("content"))
     # A tool may write these marks itself; then they stand in what was said beside it too.
     wrapped = text.startswith(_WRAPPED) and isinstance(beside, str) and _WRAPPED not in beside
     text = text.removeprefix(_WRAPPED) if wrapped else text
     for words, outcome in _BEFORE_IT_BEGAN:
         if words.match(text):
-            return outcome
-    return "not_run" if wrapped else "failed"
+            by_words = not wrapped or outcome == "refused_by_hook"
+            return Result(outcome, by_words, receipts_in(text))
+    return Result("not_run" if wrapped else "failed")
 
 
 def _text(content: object) -> str:

@@ -1,14 +1,16 @@
 """The transcripts of Codex CLI: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`.
 
 Codex asks its hooks about commands, patches and tools of MCP servers. What is only its own planning is left out here.
+That a call was not begun is told by the text of its output alone, which a tool of an MCP server can write as well.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from remit.adapters.transcripts.call import Call, Outcome, Tally, Transcript, plain
+from remit.adapters.transcripts.call import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.adapters.transcripts.lines import Lines
 
 __all__ = ["Codex"]
@@ -17,6 +19,9 @@ _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _ASKED: Final = ("function_call", "custom_tool_call", "local_shell_call")
 _SETTLED: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_PATCH: Final = "apply_patch"
+# Tools that hooks are told of as Bash.
+_SHELLS: Final = ("exec_command", "shell", "local_shell_call")
 _PLANNING: Final = ("update_plan",)
 _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
     (re.compile(r"[A-Za-z ]{1,64} blocked by PreToolUse hook"), "refused_by_hook"),
@@ -72,13 +77,29 @@ def _note(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) 
     if kind in _ASKED and call.tool in _PLANNING:
         planned.add(call.id)
     elif kind in _ASKED:
-        tally.asked(call)
+        tally.asked(_as_hooked(call, item))
     elif kind in _SETTLED:
-        tally.settled(call._replace(tool="", outcome=_outcome(item.get("output"))))
+        tally.settled(call._replace(tool="").settled(_result(item.get("output"))))
 
 
-def _outcome(output: object) -> Outcome:
+def _as_hooked(call: Call, item: Mapping[str, Any]) -> Call:
+    """Return a call with what its hook is told, where that is known."""
+    if call.tool == _PATCH:
+        return call._replace(hook_tool=_PATCH, hook_arguments=digest_of({"command": item.get("input")}))
+    if call.tool not in _SHELLS:
+        return call
+    try:
+        given = json.loads(item.get("arguments") or "")
+    except (TypeError, ValueError, RecursionError):
+        given = None
+    command = given.get("cmd") if isinstance(given, dict) else None
+    arguments = digest_of({"command": command}) if isinstance(command, str) else ""
+    return call._replace(hook_tool="Bash", hook_arguments=arguments)
+
+
+def _result(output: object) -> Result:
     if isinstance(output, dict):
         output = output.get("content")
     text = output if isinstance(output, str) else ""
-    return next((outcome for words, outcome in _BEFORE_IT_BEGAN if words.match(text)), "ran")
+    outcome = next((outcome for words, outcome in _BEFORE_IT_BEGAN if words.match(text)), None)
+    return Result(outcome, by_words=True, receipts=receipts_in(text)) if outcome else Result("ran")
