@@ -118,3 +118,45 @@ def test_hooks_that_go_while_a_session_runs_are_back_before_it_notices(new_world
     assert list(place.outside.iterdir()) == []
     assert list(verdicts(place).values()) == ["compliant", "violation", "violation"]
     assert [receipt.verdict for receipt in receipts(place) if receipt.tool == "remit.keeper"] == ["violation"]
+
+
+# What a permitted `make` does to the settings; `$(OFF)` turns hooks off.
+SWAPS = {
+    "read-only": "printf '$(OFF)' > n && chmod 444 n && mv -f n $(AT)",
+    "second link": "printf '$(OFF)' > n && ln -f n $(AT)",
+    "large": "printf '$(OFF)%1100000s' '' > n && mv -f n $(AT)",
+    "link": "printf '$(OFF)' > n && ln -sf $(CURDIR)/n $(AT)",
+    "not JSON": "printf '{' > n && mv -f n $(AT)",
+    "directory": "rm -f $(AT) && mkdir $(AT)",
+    "folder": "mv .claude away && mkdir .claude && printf '$(OFF)' > $(AT) && chmod 555 .claude",
+}
+
+
+def makefile(world: Governed, lines: str) -> None:
+    off, at = '{"disableAllHooks": true}', ".claude/settings.local.json"
+    text = f"OFF = {off}\nAT = {at}\nall:\n\t{lines}\n"
+    (world.place.project / "Makefile").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("swap", SWAPS.values(), ids=SWAPS.keys())
+def test_a_permitted_command_that_swaps_the_settings_does_not_free_the_session(new_world: Governed, swap: str) -> None:
+    place = new_world.place
+    makefile(new_world, swap)
+    new_world.protect()
+    calls = [bash("make; sleep 6"), bash(f"touch {place.outside}/shell"), write(place.outside / "file")]
+    play(new_world, script=Script([[call] for call in calls]))
+    assert list(place.outside.iterdir()) == []
+    assert list(verdicts(place).values()) == ["compliant", "violation", "violation"]
+    assert [receipt.verdict for receipt in receipts(place) if receipt.tool == "remit.keeper"] == ["violation"]
+
+
+def test_a_permitted_command_that_swaps_the_settings_again_and_again_ends_the_session(new_world: Governed) -> None:
+    place = new_world.place
+    makefile(new_world, f"for i in 1 2 3 4 5 6 7 8; do {SWAPS['read-only']}; sleep 1; done".replace("$i", "$$i"))
+    new_world.protect()
+    calls = [bash("make"), bash("touch inside"), write(place.project / "file"), bash(f"touch {place.outside}/shell")]
+    play(new_world, script=Script([[call] for call in calls]))
+    assert (list(place.outside.iterdir()), (place.project / "inside").exists()) == ([], False)
+    codes = [receipt.internal_denial_code for receipt in receipts(place) if receipt.tool in ("Bash", "Write")]
+    assert [code for code in codes if code] == ["protection_tampered"] * 3
+    assert any("sessions were ended (1)" in receipt.reason for receipt in receipts(place))

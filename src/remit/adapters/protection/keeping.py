@@ -319,6 +319,8 @@ class Keeper:
     def _look_around(self, protection: Protection, now: float) -> Gap | None:
         """Return what keeps the hooks of a protection from running although its own files are in order."""
         around = self._around[protection.id]
+        if not all(kept.in_force for (name, _), kept in self._files.items() if name == protection.id):
+            return None  # this is told already, and one of its own files would seem to be the obstacle
         if around.obstacle and now - around.since >= _RETRY_S:
             around.since = now
             # A file that is just being written is no obstacle: it has to be one a moment later still.
