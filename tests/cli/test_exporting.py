@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
+from remit.cli.exporting import write_parts
 from remit.cli.program import READER_GONE
 from remit.http.record import noted
 from remit.ledger.home import open_home
@@ -184,3 +185,40 @@ def test_a_signal_in_the_middle_leaves_no_file(tmp_path: Path, number: signal.Si
             ended = process.wait(60)
         over.set()
     assert (ended, list(out.iterdir())) == (128 + number, [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+@pytest.mark.parametrize("given", ["link", "folder/evidence.json", "own/evidence.json", "folder/../evidence.json"])
+def test_a_link_of_another_user_is_not_followed(hub: Hub, tmp_path: Path, given: str) -> None:
+    """Whether it is the file itself, a folder on the way to it, or where a link of our own leads."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "evidence.json").write_text("mine", encoding="utf-8")
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "link").symlink_to(victim / "evidence.json")
+    (place / "folder").symlink_to(victim)
+    (place / "own").symlink_to("folder")
+    for name in ("link", "folder"):
+        os.chown(place / name, 65534, 65534, follow_symlinks=False)
+    result = run(hub.home, "status", "--export", str(place / given), "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error_code"]) == (USAGE, "field_invalid")
+    assert "a link that another user owns" in json.loads(result.stdout)["error"]
+    assert [one.name for one in victim.iterdir()] == ["evidence.json"]
+    assert (victim / "evidence.json").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_becomes_a_link_while_evidence_is_written_leads_nowhere_else(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+
+    def parts() -> Iterator[bytes]:
+        yield b"first"
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(elsewhere)
+        yield b"second"
+
+    assert write_parts(str(folder / "evidence.json"), parts()) == 11
+    assert list(elsewhere.iterdir()) == []
+    assert (tmp_path / "moved" / "evidence.json").read_bytes() == b"firstsecond"

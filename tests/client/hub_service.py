@@ -14,6 +14,8 @@ from remit.claims.receipt import SignedReceipt
 from remit.claims.strictjson import parse_object
 from remit.messages.hub import (
     SCHEMA_VERSION,
+    AdapterDetail,
+    AdapterDetails,
     Adapters,
     CheckAnswer,
     ObserveAnswer,
@@ -34,6 +36,8 @@ FORBIDDEN = "https://secret.example/"
 EXPORT = b'{"ok":true,"receipts":[' + b",".join(b'"token-%d"' % number for number in range(50_000)) + b"]}"
 _MOMENT = "2026-01-01T00:00:00Z"
 _KEY = "browser|example"
+
+_UNSEEN = AdapterDetail(available=False, by="nobody")
 
 
 def packed(*parts: bytes) -> Canned:
@@ -160,7 +164,7 @@ def _status() -> StatusAnswer:
         latest_receipt=None,
         public_key_pem="",
         adapters=Adapters(),
-        adapter_details={},
+        adapter_details=AdapterDetails(browser=_UNSEEN, desktop=_UNSEEN, cli=_UNSEEN),
     )
 
 

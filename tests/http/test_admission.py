@@ -16,6 +16,7 @@ class Visitor:
     since: float = 0.0
     is_busy: bool = False
     is_stalled: bool = False
+    is_authenticated: bool = False
     was_cut: bool = field(default=False, init=False)
 
     @property
@@ -123,3 +124,27 @@ def test_whoever_is_not_admitted_leaves_nothing_behind() -> None:
     for name in "bcd":
         assert not admission.admit(Visitor(name))
     assert [*admission._guests] == ["a"]
+
+
+def test_who_has_shown_a_token_stays_while_there_are_others_who_have_not() -> None:
+    admission = Admission(10, 3)
+    known = Visitor(since=0.0, is_authenticated=True)
+    strangers = [Visitor(since=float(number)) for number in range(1, 200)]
+    assert admitted(admission, known, *strangers) == [True] * 200
+    assert (known.was_cut, cut(*strangers[-2:])) == (False, [False, False])
+
+
+def test_of_those_who_have_all_shown_a_token_the_longest_waiting_makes_room() -> None:
+    admission = Admission(10, 2)
+    visitors = [Visitor(since=since, is_authenticated=True) for since in (2.0, 1.0, 3.0)]
+    assert admitted(admission, *visitors) == [True] * 3
+    assert cut(*visitors) == [False, True, False]
+
+
+def test_a_connection_that_has_just_come_is_not_the_first_to_go_among_many() -> None:
+    """It has not been read yet: as many as are taken at once may come before that."""
+    admission = Admission(1024, 1024)
+    admitted(admission, *(Visitor(since=float(number)) for number in range(1024)))
+    hook = Visitor(since=2000.0)
+    assert admitted(admission, hook, *(Visitor(since=2000.0 + number) for number in range(900)))[0]
+    assert not hook.was_cut

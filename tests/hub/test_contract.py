@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,44 @@ def test_status_has_these_members_and_the_latest_receipt_has_the_shape_of_one_in
     assert list(status["latest_receipt"]) == RECEIPT
 
 
-def test_adapter_details_say_what_is_really_there(hub: Hub) -> None:
-    details = hub.told("/v1/status")["adapter_details"]
-    assert [*details] == ["browser", "desktop", "cli"]
-    assert {tuple(each) for each in details.values()} == {("available", "by")}
+DETAILS = ["available", "by", "installed", "last_event", "version"]
+
+
+def test_adapter_details_say_what_was_really_seen(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with running(home) as hub:
+        unseen = hub.told("/v1/status")["adapter_details"]
+        assert {kind: [*detail] for kind, detail in unseen.items()} == dict.fromkeys(
+            ["browser", "desktop", "cli"], DETAILS
+        )
+        assert [(one["available"], one["last_event"], one["version"]) for one in unseen.values()] == [
+            (False, None, None)
+        ] * 3
+        report = event("seen") | {"source": {"type": "browser", "version": "1.2.3"}}
+        answer = hub.told("/v1/events/observe", report)
+        issued = receipt_claims(hub, answer["receipt"]["jwt"])["iat"]
+        details = hub.told("/v1/status")["adapter_details"]
+    with running(home) as hub:
+        assert hub.told("/v1/status")["adapter_details"] == details
+    browser = details.pop("browser")
+    assert (browser["available"], browser["installed"], browser["version"]) == (True, None, "1.2.3")
+    assert datetime.fromisoformat(browser["last_event"]).timestamp() == issued
+    assert {one["available"] for one in details.values()} == {False}
+
+
+def test_an_adapter_that_reports_to_an_old_session_is_seen_among_many_new_ones(hub: Hub) -> None:
+    hub.observe("an old session", "desktop")
+    for number in range(260):
+        hub.start(f"newer {number}", "cli")
+    hub.observe("an old session", "desktop")
+    assert hub.told("/v1/status")["adapter_details"]["desktop"]["available"] is True
+
+
+def test_a_new_version_of_an_adapter_goes_on_in_the_same_session(hub: Hub) -> None:
+    reports = [event("upgraded") | {"source": {"type": "browser", "version": version}} for version in ("1", "2")]
+    first, second = (hub.told("/v1/events/observe", report) for report in reports)
+    assert first["ardur_session_id"] == second["ardur_session_id"]
+    assert hub.told("/v1/status")["adapter_details"]["browser"]["version"] == "2"
 
 
 def test_both_ways_of_writing_the_token_header_open(hub: Hub) -> None:

@@ -287,6 +287,8 @@ def test_sessions_with_a_source_come_in_pages_in_the_order_they_were_started(led
     assert [it for it, _ in reader.sources()] == [reader.session(sessions[number].id) for number in (0, 2, 3)]
     assert reader.sources(after=2, limit=1) == reader.sources()[1:2]
     assert reader.sources(after=5) == reader.sources(limit=0) == []
+    assert reader.latest_sources() == reader.sources()[::-1]
+    assert reader.latest_sources(limit=2) == reader.sources()[:0:-1]
     assert reader.source_count() == 3
 
 

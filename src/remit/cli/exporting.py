@@ -1,7 +1,8 @@
 """Evidence on its way out of a command: to stdout, or to a file.
 
-Keeps this invariant: a file is whole, or it is not there; a link to one is followed, and stays. What is no file, as a
-pipe or a device, is written into, like stdout: what went there cannot be taken back, and the exit code tells.
+Invariants: a file is whole, or it is not there. A link is followed, and stays, if root or the user who runs this owns
+it; a link of another user anywhere on the path is refused. What is no file, such as a pipe or a device, is written
+into, like stdout: what went there cannot be taken back, and the exit code tells.
 """
 
 import errno
@@ -20,7 +21,7 @@ from typing import IO, Final, NoReturn
 from remit.cli.errors import reported
 from remit.cli.output import watched_output
 from remit.cli.render import meter
-from remit.errors import FieldInvalid, LedgerUnavailable, RemitError
+from remit.errors import FieldInvalid, LedgerUnavailable, RemitError, quote
 
 __all__ = ["check_writable", "is_stdout", "print_parts", "write_parts"]
 
@@ -28,6 +29,8 @@ _PLACE: Final = "--export"
 _MODE: Final = 0o600
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _INTO: Final = os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_LINKS: Final = 40
 _SIGNALLED: Final = 128
 # The disk's fault; all others are about what was named.
 _DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG))
@@ -38,6 +41,7 @@ def check_writable(file: str) -> None:
     if not file:
         raise FieldInvalid("must name a file, or - for stdout", place=_PLACE)
     with _explained():
+        _check_links(file)
         mode = _mode_of(file)
     if file.endswith(os.sep) or (mode is not None and stat.S_ISDIR(mode)):
         raise FieldInvalid("is a folder: name a file in it", place=_PLACE)
@@ -62,11 +66,43 @@ def write_parts(file: str, parts: Iterator[bytes]) -> int:
     """Write what comes to a file, and return how many bytes there were. It is opened when the first part is there."""
     coming = chain((next(parts, b""),), parts)
     with _explained():
+        _check_links(file)
         mode = _mode_of(file)
         if mode is None or stat.S_ISREG(mode):
             return _replace(Path(os.path.realpath(file)), coming)
         with os.fdopen(os.open(file, _INTO), "wb") as opened:
             return _copy(coming, opened)
+
+
+def _check_links(file: str) -> None:
+    """Raise if the path goes through a link that neither root nor the user who runs this owns.
+
+    Whoever owns such a link decides where the file is written, and what it replaces.
+    """
+    whole = os.path.join(os.getcwd(), file)  # noqa: PTH109, PTH118 - as text: what `..` means depends on links
+    todo, at, links = _parts_of(whole), "/", 0
+    while todo:
+        part = todo.pop()
+        at = os.path.join(at, part) if part != ".." else os.path.dirname(at)  # noqa: PTH118, PTH120 - as text
+        try:
+            found = os.lstat(at)
+        except FileNotFoundError:
+            return  # nothing beyond it can be a link
+        if not stat.S_ISLNK(found.st_mode):
+            continue
+        if found.st_uid not in (0, os.geteuid()):
+            raise FieldInvalid(f"goes through {quote(at)}, a link that another user owns", place=_PLACE)
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, "too many links")
+        target = os.readlink(at)  # noqa: PTH115 - as text
+        at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120
+        todo += _parts_of(target)
+
+
+def _parts_of(path: str) -> list[str]:
+    """Return the names on a path, the last first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _mode_of(file: str) -> int | None:
@@ -82,7 +118,7 @@ def _explained() -> Iterator[None]:
     """Say why a file cannot be written. A reader that has gone is none of it."""
     try:
         yield
-    except BrokenPipeError:
+    except (BrokenPipeError, RemitError):
         raise
     except ValueError:
         raise FieldInvalid("is not the path of a file", place=_PLACE) from None
@@ -96,18 +132,28 @@ def _refusal(number: int) -> RemitError:
 
 
 def _replace(file: Path, parts: Iterable[bytes]) -> int:
-    unfinished = file.with_name(f".remit-export-{secrets.token_hex(8)}")
-    with _ended_in_order():
+    unfinished = f".remit-export-{secrets.token_hex(8)}"
+    with _ended_in_order(), _opened_folder(file.parent) as folder:
         try:
-            with os.fdopen(os.open(unfinished, _NEW, _MODE), "wb") as opened:
+            with os.fdopen(os.open(unfinished, _NEW, _MODE, dir_fd=folder), "wb") as opened:
                 size = _copy(parts, opened)
                 opened.flush()
                 os.fsync(opened.fileno())
-            unfinished.replace(file)
+            os.replace(unfinished, file.name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with suppress(FileNotFoundError):
-                unfinished.unlink()
+                os.unlink(unfinished, dir_fd=folder)
     return size
+
+
+@contextmanager
+def _opened_folder(folder: Path) -> Iterator[int]:
+    """Hold the folder that was resolved: a link that is put in its place later leads nowhere."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -1,13 +1,19 @@
 """Room for connections: so many in all, and so many of one peer.
 
-Keeps this invariant: whoever only keeps a connection open never keeps another out. Where there is no room, one that
-leaves its answers lying is closed, else the one that has waited longest without having asked for anything; a request
-that was asked in full, by someone who takes the answer, is never cut off.
+Invariants: an idle connection never keeps another out. Where there is no room, a connection is closed whose client does
+not take its answer, else the one that has waited longest among those that have not shown a token yet, else the one that
+has waited longest of all. A request that was asked in full, by a client that takes the answer, is never cut off. Making
+room costs the same however many connections without a token there are.
 """
 
-from typing import Protocol, final
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Final, Protocol, final
 
 __all__ = ["Admission", "Guest"]
+
+# So many connections, the first that came, are compared; a flood of others costs nothing beyond.
+_COMPARED: Final = 64
 
 
 class Guest(Protocol):
@@ -22,6 +28,10 @@ class Guest(Protocol):
     @property
     def is_stalled(self) -> bool:
         """Tell whether an answer was left lying."""
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Tell whether a request on it has shown a token that opened a route."""
 
     @property
     def peer(self) -> str:
@@ -55,7 +65,7 @@ class Admission:
         if len(peers) >= self._most_per_peer:
             room = self._make_room(peers)
         elif sum(map(len, self._guests.values())) >= self._most:
-            room = self._make_room({other: None for guests in self._guests.values() for other in guests})
+            room = self._make_room(chain.from_iterable(self._guests.values()))
         if room:
             self._guests.setdefault(guest.peer, {})[guest] = None
         return room
@@ -67,11 +77,18 @@ class Admission:
         if not peers:
             self._guests.pop(guest.peer, None)
 
-    def _make_room(self, guests: dict[Guest, None]) -> bool:
-        waiting = [guest for guest in guests if not guest.is_busy]
-        if not waiting:
+    def _make_room(self, guests: Iterable[Guest]) -> bool:
+        guests = list(guests)
+        first = (guest for guest in guests if (not guest.is_authenticated or guest.is_stalled) and not guest.is_busy)
+        longest = min(islice(first, _COMPARED), key=_order, default=None)
+        if longest is None:
+            longest = min((guest for guest in guests if not guest.is_busy), key=_order, default=None)
+        if longest is None:
             return False
-        longest = min(waiting, key=lambda guest: (not guest.is_stalled, guest.since))
         self.leave(longest)
         longest.transport.abort()
         return True
+
+
+def _order(guest: Guest) -> tuple[bool, float]:
+    return not guest.is_stalled, guest.since

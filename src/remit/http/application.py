@@ -178,6 +178,9 @@ class Application:
         peer = scope["client"][0] if scope["client"] else ""
         subject = sought.parameters.get(sought.route.subject, "") if sought else ""
         self._doors.check(access, self._customs.shown(sent, query)._replace(subject=subject), peer)
+        outlet: Outlet | None = scope["state"].get("outlet")
+        if access != "open" and outlet is not None:
+            outlet.is_authenticated = True
         self._customs.check_origin(scope["method"], sent)
         if sought is None:
             raise missing

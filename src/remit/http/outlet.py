@@ -18,11 +18,15 @@ class Outlet(asyncio.Transport):
     def __init__(
         self, transport: asyncio.Transport, *, hang_up: Callable[[], None], cut_off: Callable[[], None]
     ) -> None:
-        """Write to `transport`; `hang_up` is called in place of closing it, `cut_off` in place of aborting it."""
+        """Write to `transport`; `hang_up` is called in place of closing it, `cut_off` in place of aborting it.
+
+        `is_authenticated` is set once a request of the connection was authorized.
+        """
         super().__init__()
         self._transport = transport
         self._hang_up = hang_up
         self._cut_off = cut_off
+        self.is_authenticated = False
 
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
         """Send."""

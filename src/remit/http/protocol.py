@@ -90,6 +90,11 @@ class StrictProtocol(HttpToolsProtocol):
         return bool(self._unsent_since) and self.loop.time() - self._unsent_since > self.limits.stalled_s
 
     @property
+    def is_authenticated(self) -> bool:
+        """Tell whether a request on this connection was authorized by a token."""
+        return self._outlet is not None and self._outlet.is_authenticated
+
+    @property
     def _owes(self) -> bool:
         """Tell whether a request was asked in full, and is not answered yet."""
         return self._asked > self._answered

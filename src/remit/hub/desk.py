@@ -19,7 +19,7 @@ from remit.http.routes import Ask, Choice, Streamed
 from remit.hub.answers import considered, observed, public_receipt, signed_receipt, started
 from remit.hub.evidence import report_of, reporter_of
 from remit.hub.reviews import Known, LoadKnown, Shelf
-from remit.hub.standing import Place, evidence, status
+from remit.hub.standing import Place, Sightings, evidence, status
 from remit.ledger.records import Kept
 from remit.messages.hub import (
     SCHEMA_VERSION,
@@ -59,6 +59,7 @@ class Desk:
         self._watcher = watcher
         self._place = place
         self._shelf = Shelf()
+        self._sightings = Sightings()
 
     async def health(self, ask: Ask) -> HealthAnswer:  # noqa: ARG002 - nobody has to say anything to be told this
         """Tell that the Hub is there."""
@@ -66,12 +67,12 @@ class Desk:
 
     async def status(self, ask: Ask) -> StatusAnswer:  # noqa: ARG002
         """Tell how the Hub stands."""
-        return await self._governor.arun(_Status(self._place))
+        return await self._governor.arun(_Status(self._place, self._sightings))
 
     async def export(self, ask: Ask) -> Streamed:  # noqa: ARG002
         """Give everything that the Hub holds; what can be wrong at once is said at once."""
-        await self._governor.arun(_Status(self._place))
-        return Streamed(evidence(self._governor.means, self._place), "application/json")
+        await self._governor.arun(_Status(self._place, self._sightings))
+        return Streamed(evidence(self._governor.means, self._place, self._sightings), "application/json")
 
     async def start(self, ask: Ask) -> StartAnswer:
         """Start a session, or find the one that there is."""
@@ -87,6 +88,7 @@ class Desk:
             # Nobody has sent a token: one that is kept does not verify, and the adapter can do nothing about it.
             raise _damaged() from error
         session_id, answer = reported
+        self._sightings.note(ask.body.source.type, answer.receipt.claims.iat, ask.body.source.version)
         self._watcher.decided(session_id, answer)
         ask.span.decided(session_id, answer.receipt.claims.verdict)
         known = self._shelf.get(session_id)
@@ -160,8 +162,9 @@ class _Status:
     """Read how the Hub stands."""
 
     place: Place
+    sightings: Sightings
 
     def steps(self, means: Means) -> Steps[StatusAnswer]:
         """Read it where that may take its time."""
-        answer: StatusAnswer = yield Aside(lambda: status(means, self.place))
+        answer: StatusAnswer = yield Aside(lambda: status(means, self.place, self.sightings))
         return answer

@@ -7,10 +7,10 @@ its name; what does not need that file goes on.
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
-from msgspec import json, structs, to_builtins
+from msgspec import DecodeError, json, structs, to_builtins
 
 from remit.claims.receipt import SignedReceipt
 from remit.claims.strictjson import JSON
@@ -22,10 +22,21 @@ from remit.governor.verification import VerificationState
 from remit.hub.answers import receipt_answer
 from remit.hub.reviews import load_known, review_of, source_members
 from remit.ledger.records import Session
-from remit.messages.hub import SCHEMA_VERSION, Adapters, BrokenSession, StatusAnswer, VerificationAnswer
+from remit.messages.hub import (
+    SCHEMA_VERSION,
+    AdapterDetail,
+    AdapterDetails,
+    Adapters,
+    BrokenSession,
+    StatusAnswer,
+    VerificationAnswer,
+)
 from remit.version import __version__
 
-__all__ = ["Place", "evidence", "status"]
+__all__ = ["Place", "Seen", "Sightings", "evidence", "status"]
+
+# Of how many sessions, those that were started last, the ledger is asked what was seen.
+_SESSIONS: Final = 256
 
 
 class Place(NamedTuple):
@@ -37,8 +48,46 @@ class Place(NamedTuple):
     verification: VerificationState
 
 
-def status(means: Means, place: Place) -> StatusAnswer:
-    """Return how the Hub stands."""
+class Seen(NamedTuple):
+    """The last that was seen of one type of source: when, in seconds since 1970, and the version it told."""
+
+    at_s: int
+    version: str | None
+
+
+class Sightings:
+    """Which types of sources have reported since the Hub started."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Seen] = {}
+
+    def note(self, kind: str, at_s: int, version: str | None) -> None:
+        """Note that a source of this type has reported."""
+        self._seen[kind] = Seen(at_s, version)
+
+    def all_seen(self, means: Means) -> dict[str, Seen]:
+        """Return the last that was seen by type, also of the sessions that were started last.
+
+        The cost is bounded: an old session that has not reported since the Hub started is not looked for.
+        """
+        found = dict(self._seen)
+        for session, source in means.reader.latest_sources(limit=_SESSIONS):
+            told = _told(source.told)
+            kind, seen = told.get("type", ""), Seen(session.iat, told.get("version"))
+            if session.length and (kind not in found or found[kind].at_s < seen.at_s):
+                found[kind] = seen
+        return found
+
+
+def _told(text: str) -> dict[str, str]:
+    try:
+        return json.decode(text, type=dict[str, str])
+    except DecodeError:
+        return {}  # nothing signs it: what cannot be read is left out
+
+
+def status(means: Means, place: Place, sightings: Sightings) -> StatusAnswer:
+    """Return the status of the Hub."""
     _check(place)
     reader = means.reader
     overview, kid = reader.overview(), reader.switches().kid
@@ -53,7 +102,7 @@ def status(means: Means, place: Place) -> StatusAnswer:
         latest_receipt=None if latest is None else receipt_answer(_verified(means, latest.token)),
         public_key_pem=_public_pem(means, kid),
         adapters=Adapters(),
-        adapter_details=_details(),
+        adapter_details=_details(sightings.all_seen(means)),
         verification=_verification(means, place.verification, overview.sessions),
     )
 
@@ -117,23 +166,34 @@ def _public_pem(means: Means, kid: str) -> str:
     return next((record.public_pem for record in records if record.kid == kid), "")
 
 
-def _details() -> dict[str, Any]:
-    """Return what is really there on this machine."""
-    watches = sys.platform == "darwin"
-    return {
-        "browser": {"available": True, "by": "any extension that is given the token"},
-        "desktop": {"available": watches, "by": "an observer with permission" if watches else "macOS only"},
-        "cli": {"available": True, "by": "any program that is given the token"},
-    }
+def _details(seen: Mapping[str, Seen]) -> AdapterDetails:
+    """Return what was really seen of each adapter. Whether an extension or a program is installed is not detectable."""
+    on_macos = sys.platform == "darwin"
+    by = "an observer with permission" if on_macos else "an observer; ours is for macOS only"
+    return AdapterDetails(
+        browser=_detail(seen.get("browser"), "any extension that is given the token"),
+        desktop=_detail(seen.get("desktop"), by, installed=None if on_macos else False),
+        cli=_detail(seen.get("cli"), "any program that is given the token"),
+    )
 
 
-def evidence(means: Means, place: Place) -> Iterator[bytes]:
+def _detail(seen: Seen | None, by: str, *, installed: bool | None = None) -> AdapterDetail:
+    return AdapterDetail(
+        available=bool(installed) or seen is not None,
+        by=by,
+        installed=installed,
+        last_event=None if seen is None else timestamp(seen.at_s * 1000),
+        version=None if seen is None else seen.version,
+    )
+
+
+def evidence(means: Means, place: Place, sightings: Sightings) -> Iterator[bytes]:
     """Yield everything that the Hub holds, as one JSON document."""
     first: Mapping[str, JSON] = {
         "ok": True,
         "schema_version": SCHEMA_VERSION,
         "exported_at": timestamp(means.clock.now().wall_ms),
-        "status": to_builtins(status(means, place)),
+        "status": to_builtins(status(means, place, sightings)),
     }
     beside = {"session_reviews": partial(_review, means), "latest_receipts": partial(_latest, means)}
     return export(means.reader, first, view=partial(_view, means), beside=beside)

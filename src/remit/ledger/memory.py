@@ -250,6 +250,10 @@ class MemoryStore:
         """Return sessions with their sources in the order they were started."""
         return [it for it in self._sources() if it[0].number > after][:limit]
 
+    def latest_sources(self, *, limit: int = 100) -> list[tuple[Session, Source]]:
+        """Return the sessions with a source that were started last, newest first."""
+        return self._sources()[::-1][:limit]
+
     def _sources(self) -> list[tuple[Session, Source]]:
         told = [(self._shelf.sessions[name], source) for name, source in list(self._shelf.sources.items())]
         return sorted(told, key=lambda it: it[0].number)

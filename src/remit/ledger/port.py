@@ -97,6 +97,9 @@ class Reader(Protocol):
     def sources(self, *, after: int = 0, limit: int = 100) -> list[tuple[Session, Source]]:
         """Return the sessions with a source that were started after the one numbered `after`, oldest first."""
 
+    def latest_sources(self, *, limit: int = 100) -> list[tuple[Session, Source]]:
+        """Return the sessions with a source that were started last, newest first."""
+
     def source_count(self) -> int:
         """Return how many sessions have a source."""
 

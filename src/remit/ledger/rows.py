@@ -232,6 +232,11 @@ class Rows:
         rows = self._all(_SOURCES + "o.session > ? ORDER BY o.session LIMIT ?", after, limit)
         return [(_session(row[:-3]), Source(*row[-3:])) for row in rows]
 
+    def latest_sources(self, *, limit: int = 100) -> list[tuple[Session, Source]]:
+        """Return the sessions with a source that were started last, newest first."""
+        rows = self._all(_SOURCES + "o.session > 0 ORDER BY o.session DESC LIMIT ?", limit)
+        return [(_session(row[:-3]), Source(*row[-3:])) for row in rows]
+
     def source_count(self) -> int:
         """Return how many sessions have a source."""
         row = self._one("SELECT sources FROM ledger")

@@ -21,6 +21,8 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MAX_EXCERPT",
     "SCHEMA_VERSION",
+    "AdapterDetail",
+    "AdapterDetails",
     "Adapters",
     "BrokenSession",
     "CheckAnswer",
@@ -399,6 +401,27 @@ class VerificationAnswer(Answer, frozen=True, kw_only=True):
     broken: Annotated[tuple[BrokenSession, ...], Meta(description="Sessions with a broken chain, 100 at most.")] = ()
 
 
+class AdapterDetail(Answer, frozen=True, kw_only=True):
+    """What was really seen of one kind of adapter."""
+
+    available: Annotated[bool, Meta(description="Whether it is known to be installed, or has reported.")]
+    by: Annotated[str, Meta(description="What reports as this kind of source.")]
+    installed: Annotated[bool | None, Meta(description="Null where the Hub cannot detect it.")] = None
+    last_event: Annotated[
+        DateTime | None,
+        Meta(description="When its last receipt was issued, among those since the Hub started and the last sessions."),
+    ] = None
+    version: Annotated[str | None, Meta(description="As `source.version` has told it.")] = None
+
+
+class AdapterDetails(Answer, frozen=True, kw_only=True):
+    """What was really seen, by the type of source."""
+
+    browser: AdapterDetail
+    desktop: AdapterDetail
+    cli: AdapterDetail
+
+
 class StatusAnswer(Answer, frozen=True, kw_only=True):
     """How the Hub stands."""
 
@@ -413,7 +436,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True):
     latest_receipt: Annotated[ReceiptAnswer | None, Meta(description="The last of all.")]
     public_key_pem: Annotated[str, Meta(description="The key that signs.")]
     adapters: Adapters
-    adapter_details: Annotated[dict[str, Any], Meta(description="What is really there on this machine.")]
+    adapter_details: Annotated[AdapterDetails, Meta(description="What was really seen of each kind of adapter.")]
     verification: Annotated[
         VerificationAnswer | None, Meta(description="Up to where and when the evidence was verified.")
     ] = None

@@ -110,7 +110,9 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             telemetry=telemetry,
             customs=HUB_CUSTOMS,
         )
-        limits = Limits(body_bytes=MAX_BODY_BYTES, stop_s=FINISHING_S)
+        # All peers are this machine: one that floods it must not use up what is meant for one peer.
+        most = Limits().connections
+        limits = Limits(body_bytes=MAX_BODY_BYTES, stop_s=FINISHING_S, connections=most, connections_per_peer=most)
         run_server(
             lambda: Server(
                 application,
