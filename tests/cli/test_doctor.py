@@ -5,6 +5,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -30,6 +31,7 @@ NAMES = [
     "settings",
     "certificate",
     "ledger",
+    "verification",
     "keys",
     "kill switch",
     "clock",
@@ -58,11 +60,21 @@ def checks(place: Path, *arguments: str, code: int = DONE) -> dict[str, dict[str
 def test_a_healthy_home_is_ok_in_a_line_each(place: Path) -> None:
     result = run(place, "doctor")
     assert result.exit_code == DONE
-    shown = lines(result.stdout)
+    shown = [line for line in lines(result.stdout) if not line.startswith(" ")]
     assert [line[9:22].strip() for line in shown] == NAMES
-    assert all(line.startswith("ok ") for line in shown)
+    assert [line for line in shown if not line.startswith("ok ")] == [
+        "warning  verification nothing is verified while neither the Hub nor the proxy runs"
+    ]
     assert "ok       keys         1, signing <kid>" in shown
-    assert {check["state"] for check in checks(place).values()} == {"ok"}
+    assert {name for name, check in checks(place).items() if check["state"] != "ok"} == {"verification"}
+
+
+def test_a_broken_chain_is_a_problem_whether_or_not_a_service_runs(place: Path) -> None:
+    with closing(apsw.Connection(str(place / "ledger.db"))) as ledger:
+        ledger.execute("UPDATE sessions SET broken = 1, cause = 'chain_broken'")
+    found = checks(place, code=STATE)["verification"]
+    assert found["state"] == "problem"
+    assert "is broken" in found["said"]
 
 
 def test_without_a_home_it_says_so_and_makes_none(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ CLAIMS = [
 STATUS = [
     "ok", "schema_version", "version", "home", "verifier_id", "hub_url", "sessions", "session_reviews",
     "latest_receipt", "public_key_pem", "adapters", "adapter_details",
+    "verification",
 ]  # fmt: skip
 EXPORT = [
     "ok", "schema_version", "exported_at", "status", "sessions", "session_reviews", "latest_receipts", "receipts",

@@ -288,9 +288,13 @@ def test_the_response_carries_the_policy_decision_the_receipt_id_and_an_updated_
 
 
 def test_policy_check_has_the_shape_of_observe_and_records_no_receipt(hub: Hub) -> None:
-    before = receipts_in(hub), hub.told("/v1/status")
+    def recorded() -> tuple[object, ...]:
+        status = hub.told("/v1/status")
+        return receipts_in(hub), status["sessions"], status["session_reviews"], status["latest_receipt"]
+
+    before = recorded()
     checked = hub.check("checked", "cli", command="sudo rm -rf /")
-    assert (receipts_in(hub), hub.told("/v1/status")) == before
+    assert recorded() == before
     observed = hub.observe("checked", "cli", command="sudo rm -rf /")
     assert checked["policy"] == observed["policy"]
 
