@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
         names = list(self.model.runs)
         name = names[-1 - number % len(names)]
         if self.model.runs[name].state != "active":
-            self.service.clock.pass_s(0.1)  # calls of a session that is over are limited to ten a second
+            self.service.clock.pass_s(1)  # calls of a session that is over are limited to ten a second
         return name, self.model.runs[name]
 
     def do(self, case: UseCase[_T], fault: str = "") -> _T:
