@@ -154,7 +154,7 @@ def test_settings_that_cannot_be_put_back_end_the_session_until_a_person_protect
         kept = protections.get(PROTECTION)
         assert kept is not None
         with protections.locked():
-            protections.put(structs.replace(kept, confirmed_ms=1, renewed_ms=1))
+            protections.put(structs.replace(kept, generation=kept.generation + 1))
     assert read(scene) == {}
 
 
