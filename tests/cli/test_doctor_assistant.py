@@ -12,7 +12,7 @@ import pytest
 
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Receipt, verify_receipt
-from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
+from remit.cli.errors import DONE, STATE, USAGE
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.wiring import build_service
@@ -65,7 +65,7 @@ class Protected:
         """Return what is found, by name; it must be signed."""
         result = run(self.home, "doctor", "claude-code", "--json")
         assert result.exit_code == code, result.output
-        listed = json.loads(result.stdout)
+        listed = json.loads(result.stdout)["checks"]
         assert all(check["advice"] for check in listed if check["state"] != "ok")
         claims = self.receipt(listed[-1]["said"])
         assert claims.result_hash.value == sha256_base64url(canonicalize(listed[:-1]))
@@ -140,7 +140,7 @@ def test_an_assistant_that_is_not_protected_is_a_problem(protected: Protected, s
 def test_without_the_hub_the_exit_code_says_so_and_a_command_still_blocks(protected: Protected, version: str) -> None:
     with running(protected.home):
         protected.protect(version)
-    found = protected.checks(UNAVAILABLE)
+    found = protected.checks(STATE)
     assert states(found, "hub", "canary", "registration") == ["problem", "warning", "ok"]
     assert ("blocks" in found["canary"]["said"]) == (version == COMMAND)
 
@@ -273,7 +273,7 @@ def test_a_hub_at_another_address_is_a_problem(protected: Protected) -> None:
     with running(protected.home):
         protected.protect()
     with running(protected.home):
-        assert protected.checks(UNAVAILABLE)["hub"]["state"] == "problem"
+        assert protected.checks(STATE)["hub"]["state"] == "problem"
 
 
 def test_a_profile_that_was_changed_since_is_a_warning(protected: Protected, scene: Scene) -> None:

@@ -67,7 +67,7 @@ def test_without_a_browser_it_says_what_to_do(hub: Hub, monkeypatch: pytest.Monk
     monkeypatch.setenv("BROWSER", "/nowhere/browser %s")
     monkeypatch.setenv("PATH", "/nowhere")
     result = piped(hub.home, "open")
-    assert (result.returncode, result.stdout) == (UNAVAILABLE, b"")
+    assert (result.returncode, result.stdout) == (STATE, b"")
     assert b"remit open --print" in result.stderr
 
 

@@ -25,9 +25,9 @@ from remit.errors import (
 from remit.http.record import Running, ServiceName, all_running
 from remit.ledger.home import Home, open_home
 
-__all__ = ["SERVICES", "ask_running", "ask_service"]
+__all__ = ["ask_running", "ask_service"]
 
-SERVICES: Final[tuple[ServiceName, ...]] = ("hub", "proxy")
+_SERVICES: Final[tuple[ServiceName, ...]] = ("hub", "proxy")
 _PROXY: Final = "proxy"
 _HUB: Final = "hub"
 _AUTHORITY: Final = "authority"
@@ -46,7 +46,7 @@ def ask_running(path: Path) -> list[Check]:
             home = held.enter_context(open_home(path, create=False))
         except RemitError:
             return []
-        return [check for service in SERVICES for check in _all_asked(home, service)]
+        return [check for service in _SERVICES for check in _all_asked(home, service)]
 
 
 def _all_asked(home: Home, service: ServiceName) -> list[Check]:

@@ -7,12 +7,12 @@ from msgspec import to_builtins
 
 from remit.claims.attestation import Attestation
 from remit.claims.keys import Keyring
-from remit.cli.errors import DONE, NO
+from remit.cli.errors import DONE, NO, failure
 from remit.cli.hub_reaching import reach_hub, running_hub
 from remit.cli.opening import opened_home, opened_rows
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data, show_facts, waiting
-from remit.errors import SessionNotFound
+from remit.errors import BrokenChain, SessionNotFound
 from remit.ledger.keys import keyring_of
 from remit.messages.proxy import AttestAnswer
 
@@ -58,7 +58,9 @@ def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
 
 def _show(answer: AttestAnswer, *, as_json: bool) -> None:
     if as_json:
-        return show_data({"ok": True, "token": answer.token, "claims": to_builtins(answer.claims)})
+        broken = failure("the chain of the session is broken, and the attestation says so", BrokenChain.code)
+        head = {"ok": True} if answer.claims.chain_verified else broken
+        return show_data(head | {"token": answer.token, "claims": to_builtins(answer.claims)})
     verified = answer.claims.chain_verified
     mark, style = ("CHAIN VERIFIED", "green") if verified else ("CHAIN BROKEN", "red")
     show_facts(_facts(answer.claims), mark=mark, style=style)

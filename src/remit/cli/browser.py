@@ -12,7 +12,7 @@ import click
 from remit.cli.hub_reaching import home_of_hub, running_hub, token_of
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data
-from remit.errors import ServiceUnavailable
+from remit.errors import StateMissing
 from remit.hub.opening import write_opening
 
 __all__ = ["open_dashboard"]
@@ -27,7 +27,8 @@ _STDERR: Final = 2
 def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None:
     """Open the dashboard of the Hub that runs.
 
-    Whoever has the address that --print shows can read everything that the Hub knows.
+    Whoever has the address that --print shows can read everything that the Hub knows. Exit code 78 if there is no
+    browser to open it in.
 
     Example: remit open
     """
@@ -47,7 +48,7 @@ def _browse(url: str) -> None:
     with _stdout_kept():
         opened = webbrowser.open(url)
     if not opened:
-        refused = ServiceUnavailable("no browser could be started")
+        refused = StateMissing("no browser could be started")
         refused.add_note("Open the address in one yourself: remit open --print")
         raise refused
 

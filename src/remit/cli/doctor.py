@@ -7,14 +7,14 @@ import click
 from rich.text import Text
 
 from remit.adapters.protection.plans.table import PLANNERS
-from remit.cli.asking import SERVICES, ask_running, ask_service
+from remit.cli.asking import ask_running, ask_service
 from remit.cli.checkup import Check, check_up
-from remit.cli.errors import DONE, STATE, UNAVAILABLE, advice_for, reported
+from remit.cli.errors import DONE, STATE, advice_for, failure, reported
 from remit.cli.opening import check_there
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, show_data, shown
 from remit.config import home_path
-from remit.errors import RemitError
+from remit.errors import RemitError, StateError
 from remit.governor.statements import Declare
 from remit.wiring import Service, build_service
 
@@ -36,8 +36,8 @@ def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str
     With ASSISTANT, check its protection instead: a call that nobody makes goes through its hooks, and must come back
     refused. The answer is signed into the ledger.
 
-    Exit code 0 if there is no problem, 78 if there is one, 69 if only the Hub or the proxy does not answer: those of
-    the home that are running, or the proxy at URL.
+    Exit code 0 if there is no problem, 78 if there is one. A Hub or a proxy that does not answer is one: those of the
+    home that are running, or the proxy at URL.
 
     Example: remit doctor --url https://127.0.0.1:8443
     """
@@ -50,12 +50,18 @@ def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str
         else:
             checks = list(check_up(path))
             checks += ask_running(path) if url is None else [ask_service(path, url, ca)]
+    problems = [check for check in checks if check.state == "problem"]
     if as_json:
-        show_data([check._asdict() for check in checks])
+        show_data(_outcome(problems) | {"checks": [check._asdict() for check in checks]})
     else:
         _show(checks)
-    problems = {check.name for check in checks if check.state == "problem"}
-    raise SystemExit(DONE if not problems else UNAVAILABLE if problems <= {*SERVICES} else STATE)
+    raise SystemExit(STATE if problems else DONE)
+
+
+def _outcome(problems: list[Check]) -> dict[str, object]:
+    if not problems:
+        return {"ok": True}
+    return failure("; ".join(f"{check.name}: {check.said}" for check in problems), StateError.code)
 
 
 def _of_assistant(path: Path, assistant: str) -> list[Check]:
@@ -72,7 +78,7 @@ def _of_assistant(path: Path, assistant: str) -> list[Check]:
 
 
 def _signed(service: Service, assistant: str, checks: list[Check]) -> Check:
-    """Sign what was found, as the report that `--json` prints without this last check."""
+    """Sign what was found: the `checks` that `--json` prints, without this last one."""
     counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
     bad = counts["problem"] > 0
     statement = Declare(

@@ -53,6 +53,7 @@ __all__ = [
     "USAGE",
     "advice_for",
     "exit_code",
+    "failure",
     "reported",
     "tell",
 ]
@@ -162,10 +163,15 @@ def reported(*, as_json: bool) -> Iterator[None]:
         raise SystemExit(OUR_FAULT) from error
 
 
+def failure(message: str, code: str) -> dict[str, object]:
+    """Return what every JSON document begins with whose command did not come out well; others add their findings."""
+    return {"ok": False, "error": message, "error_code": code}
+
+
 def tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
     """Say what is wrong and what to do, in two lines on stderr, or in one document on stdout."""
     if as_json:
-        click.echo(json.dumps({"ok": False, "error": message, "error_code": code}))
+        click.echo(json.dumps(failure(message, code)))
         return
     with suppress(OSError):  # the exit code says it too
         click.echo(f"remit: {message}", err=True)

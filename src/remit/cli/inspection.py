@@ -14,7 +14,7 @@ from remit.claims.keys import Keyring
 from remit.claims.public import public_view
 from remit.claims.receipt import verify_receipt
 from remit.claims.strictjson import JSON
-from remit.cli.errors import DONE, NO, reported
+from remit.cli.errors import DONE, NO, failure, reported
 from remit.cli.examine import RECEIPT_KIND, Examined, examine
 from remit.cli.given import read_given
 from remit.cli.keyrings import load_keyring
@@ -97,11 +97,11 @@ def _means(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple
 
 
 def _data(examined: Examined) -> dict[str, Any]:
-    head = {"ok": examined.error is None, "kind": examined.kind or None, "verified": examined.error is None}
+    kind = {"kind": examined.kind or None, "verified": examined.error is None}
     said = {"header": examined.peeked.header, "claims": examined.peeked.claims}
     if examined.error is not None:
-        return head | {"error": str(examined.error), "error_code": examined.error.code, "unverified": said}
-    return head | {"kid": examined.kid} | dict(examined.details) | said
+        return failure(str(examined.error), examined.error.code) | kind | {"unverified": said}
+    return {"ok": True} | kind | {"kid": examined.kid} | dict(examined.details) | said
 
 
 def _show(examined: Examined) -> None:

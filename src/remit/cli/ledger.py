@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from remit.claims.strictjson import JSON
-from remit.cli.errors import DONE, NO
+from remit.cli.errors import DONE, NO, failure
 from remit.cli.opening import opened_home, opened_rows
 from remit.cli.options import everywhere
 from remit.cli.render import bar, show_data, show_facts, shown, waiting
-from remit.errors import RemitError
+from remit.errors import EvidenceError, RemitError
 from remit.governor.statements import Declare
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
@@ -170,7 +170,9 @@ def _check_command(*, home: str | None, as_json: bool) -> None:
 
 def _report_data(report: Report) -> dict[str, Any]:
     findings = [finding._asdict() for finding in report.findings]
-    return {"ok": not report.found} | report._asdict() | {"findings": findings}
+    said = f"{report.found:,} findings in the ledger"
+    head = failure(said, EvidenceError.code) if report.found else {"ok": True}
+    return head | report._asdict() | {"findings": findings}
 
 
 def _show_report(report: Report) -> None:

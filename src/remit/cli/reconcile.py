@@ -15,7 +15,7 @@ from remit.adapters.protection.records import Protection, Protections
 from remit.adapters.transcripts.call import Call
 from remit.adapters.transcripts.table import READERS, UNREADABLE, TranscriptReader
 from remit.claims.receipt import SignedReceipt
-from remit.cli.errors import DONE, NO, reported
+from remit.cli.errors import DONE, NO, failure, reported
 from remit.cli.opening import check_there
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, note, show_data, show_facts, shown, waiting
@@ -122,7 +122,9 @@ def _found(
 
 def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     if as_json:
-        return show_data({"ok": found.is_full, **found.report(), "receipt": receipt.token})
+        statement = found.statement()
+        head = failure(statement.reason, statement.code) if statement.code else {"ok": True}
+        return show_data(head | found.report() | {"receipt": receipt.token})
     mark, style = ("FULL COVERAGE", "green") if found.is_full else ("NOT PROVEN", "yellow")
     mark, style = ("GAPS", "red") if found.has_gaps else (mark, style)
     show_facts(_facts(found) | {"signed": receipt.claims.receipt_id}, mark=mark, style=style)
