@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
+from remit.adapters.protection.records import Protections
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.cli.errors import DONE, STATE, USAGE
+from remit.governor.assistants import Begin
+from remit.governor.sources import Reporter
+from remit.governor.tampering import EndTampered
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.wiring import build_service
 from tests.adapters.hooks.scenes import Scene
 from tests.cli.running import run
+from tests.governor.world import mission
 from tests.hub.service import running
 
 NAMES = [
@@ -332,3 +337,21 @@ def test_without_a_home_it_says_so_and_makes_none(tmp_path: Path) -> None:
 
 def test_an_assistant_and_a_proxy_are_not_asked_about_at_once(tmp_path: Path) -> None:
     assert run(tmp_path / "home", "doctor", "claude-code", "--url", "http://127.0.0.1:1").exit_code == USAGE
+
+
+def test_sessions_that_were_ended_for_tampering_are_a_problem_until_it_is_protected_again(
+    protected: Protected, scene: Scene
+) -> None:
+    protected.protect()
+    protected.checks()
+    with open_home(protected.home) as home:
+        (kept,) = Protections(home).all()
+    service = build_service(protected.home)
+    told = json.dumps({"app": "claude-code", "id": "s1", "protection": kept.id})
+    service.governor.run(Begin(Reporter("hook:s1", told, mission())))
+    service.governor.run(EndTampered(kept.id))
+    service.close()
+    found = protected.checks(STATE)["evidence"]
+    assert (found["state"], "tampered" in found["said"]) == ("problem", True)
+    protected.protect()
+    assert protected.checks()["evidence"]["state"] == "ok"

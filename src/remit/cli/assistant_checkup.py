@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import Final, NamedTuple
 
 from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
-from remit.adapters.diagnosis.evidence import governed_sessions, recent, refusal_in
+from remit.adapters.diagnosis.evidence import ended_for_tampering, governed_sessions, recent, refusal_in
 from remit.adapters.diagnosis.others import hooks_of_others
 from remit.adapters.diagnosis.processes import Effect, Suspect, running_processes, suspects
 from remit.adapters.diagnosis.registration import Registered, excepts_hub, registered
@@ -346,6 +346,11 @@ def _evidence(service: Service, planner: Planner, protections: Sequence[Protecti
         return Check(
             "evidence", "problem", said, f"Look at them in the dashboard, then: remit reconcile {planner.name}"
         )
+    tampered = [session.id for one in protections for session in ended_for_tampering(governed, one)]
+    if tampered:
+        said = f"{len(tampered)} sessions were ended because settings were tampered with: {', '.join(tampered[:3])}"
+        advice = f"Look in the dashboard for what was changed, then: remit protect {planner.name}"
+        return Check("evidence", "problem", said, advice)
     if "bypassPermissions" in told.modes:
         return Check("evidence", "warning", "calls were made with permissions bypassed", _UNASKED)
     return Check("evidence", "ok", f"{len(governed):,} sessions, and no call past its hooks", "")

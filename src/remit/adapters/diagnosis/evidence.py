@@ -9,14 +9,26 @@ from typing import Final, NamedTuple
 import msgspec
 
 from remit.adapters.coverage import Decided, decided_in
+from remit.adapters.protection.records import Protection
 from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import BrokenChain, TokenError
+from remit.governor.tampering import TAMPERED
 from remit.ledger.port import Reader
 from remit.ledger.records import Session
 
-__all__ = ["BYPASSES", "Governed", "Held", "Recent", "governed_sessions", "held_of", "recent", "refusal_in"]
+__all__ = [
+    "BYPASSES",
+    "Governed",
+    "Held",
+    "Recent",
+    "ended_for_tampering",
+    "governed_sessions",
+    "held_of",
+    "recent",
+    "refusal_in",
+]
 
 # What is signed when a call was made without being asked for, or although it was refused.
 BYPASSES: Final = ("run_unasked", "denied_but_run")
@@ -73,6 +85,12 @@ def governed_sessions(reader: Reader, assistant: str) -> list[Governed]:
             key = (told["id"], told.get("protection", ""))
             found.setdefault(key, []).extend(_with_children(session, children))
     return [Governed(name, protection, tuple(sessions)) for (name, protection), sessions in found.items()]
+
+
+def ended_for_tampering(governed: Iterable[Governed], protection: Protection) -> list[Session]:
+    """Return the sessions of a protection that were ended for tampering since a person last renewed it."""
+    ours = (session for one in governed if one.protection == protection.id for session in one.sessions)
+    return [one for one in ours if one.cause == TAMPERED and (one.ended_ms or 0) >= protection.renewed_ms]
 
 
 def _all_sessions(reader: Reader) -> Iterator[Session]:
