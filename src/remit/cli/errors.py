@@ -98,7 +98,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     RequestError: "Look at what is there with: remit ledger show",
     AccessError: "Look at what was sent; docs/spec/proxy.md shows every request.",
     TokenRequired: "Take the token from: remit token",
-    HubTokenRequired: "The Hub reads its token from config.json at every request: remit doctor says more.",
+    HubTokenRequired: "The Hub reads its token from config.json: remit doctor says more; or start it anew.",
     ServiceError: "Look whether the service runs: remit doctor",
     HubUnavailable: "Start the Hub with: remit hub; or look at: remit doctor",
     ServiceRefused: "Look at what was sent; docs/api.md shows every request.",
