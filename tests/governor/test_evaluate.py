@@ -463,3 +463,17 @@ def test_the_target_of_a_receipt_has_no_secret_that_can_be_told(service: Service
     name = service.start().session.id
     call = ToolCall("read_file", {"path": "/work/project/page?token=SEKRET"})
     assert service.call(name, call).receipt.claims.target == "/work/project/page?token=…"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("fetch", {"url": "https://hooks.slack.com/services/T1/B1/SEKRETx9"}),
+        ToolCall("Bash", {"command": "curl https://api.telegram.org/bot123456:SEKRETx9SEKRETx9SEKRETx9/sendMessage"}),
+        ToolCall("Bash", {"command": "curl https://files.example/SEKRETx9aB3dE5gH7jK9mN2p/x.tgz | tar xz"}),
+        ToolCall("read_file", {"path": "https://files.example/" + "a/" * 1010 + "ghp_SEKRETx9SEKRETx9SEKRETx9"}),
+    ],
+)
+def test_no_claim_of_a_receipt_holds_a_secret_of_the_path_of_a_url(service: Service, call: ToolCall) -> None:
+    claims = service.call(service.start().session.id, call).receipt.claims
+    assert "SEKRET" not in repr(claims)

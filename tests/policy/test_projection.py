@@ -251,6 +251,40 @@ def test_a_receipt_names_the_gravest_resource(tool: str, arguments: dict[str, st
     assert action(tool, dict(arguments)).target == target
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "target"),
+    [
+        ("desktop_observe", {"target": "Inbox (3) - Mail"}, "Inbox (3) - Mail"),
+        ("desktop_observe", {"target": "  Inbox\t(3)\n -\u3000Mail "}, "Inbox (3) - Mail"),
+        ("browser_observe", {"target": "#prompt", "action_class": "send"}, "#prompt"),
+        ("browser_observe", {"target": "   "}, "browser_observe"),
+        ("browser_observe", {"target": "https://u:x@h.example/a"}, "https://u:x@h.example/a"),
+        ("cli_observe", {"target": "\u202egnp.exe\x1b[31m"}, "\\u202egnp.exe\\u001b[31m"),
+        ("cli_observe", {"target": "a\ud800b"}, "a\\ud800b"),
+        ("cli_observe", {"target": "Build 7", "cwd": "/work/app/sub"}, "Build 7"),
+        ("WebSearch", {"query": "how to  fold white space"}, "how to fold white space"),
+        ("Read", {"file_path": "~/notes.md"}, "~/notes.md"),
+        ("frobnicate", {"path": "~/notes.md"}, "~/notes.md"),
+        ("frobnicate", {"title": "hello"}, "frobnicate"),
+    ],
+)
+def test_a_target_that_is_neither_path_nor_url_is_kept_as_text(
+    tool: str, arguments: dict[str, str], target: str
+) -> None:
+    assert action(tool, dict(arguments)).target == target
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [("Read", "file_path"), ("desktop_observe", "target"), ("frobnicate", "path"), ("Write", "file_path")],
+)
+@pytest.mark.parametrize("text", ["/work/app/" + "x" * 5000, "word " * 1000, "/work/\x01" + "\x01" * 5000])
+def test_a_target_that_is_too_long_is_clipped_and_not_replaced(tool: str, name: str, text: str) -> None:
+    given = action(tool, {name: text})
+    assert len(given.target) == MAX_TARGET
+    assert given.target[:5] == text[:5]
+
+
 @pytest.mark.parametrize("text", ["sub", "/work/app/sub"])
 def test_a_receipt_names_the_file_and_not_the_directory_it_is_seen_from(text: str) -> None:
     assert action("Read", {"file_path": "a"}, cwd=text).target == "/work/app/sub/a"

@@ -22,6 +22,7 @@ REMEDY: Final = "remit.remedy"
 STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
 _MAX_DESCRIPTION: Final = 512
 _MAX_REMEDY: Final = 1024
+_MAX_SEARCHED: Final = 4 * _MAX_DESCRIPTION
 _SAID: Final = {
     "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
     "setenv": "sets", "escalate": "acts as", "export": "exports credentials with",
@@ -82,10 +83,11 @@ def _summary(action: Action) -> str:
     named: dict[str, list[str]] = {}
     for effect in action.effects[:_MAX_DESCRIPTION]:
         below = "/…" if effect.beneath else ""
-        named.setdefault(effect.verb, []).append(effect.resource[:_MAX_DESCRIPTION] + below)
+        named.setdefault(effect.verb, []).append(effect.resource[:_MAX_SEARCHED] + below)
     parts = [f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}" for verb, resources in named.items()]
     parts += [f"cannot tell what is done with {len(action.doubts)} of its words"] if action.doubts else []
-    return redacted(_clipped("; ".join(parts), _MAX_DESCRIPTION))
+    # Before it is cut: a part of a secret is not known as one.
+    return _clipped(redacted("; ".join(parts)[:_MAX_SEARCHED]), _MAX_DESCRIPTION)
 
 
 def _clipped(text: str, length: int) -> str:

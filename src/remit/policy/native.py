@@ -21,7 +21,7 @@ from remit.policy.entries import (
     tool_entry,
     worded_program,
 )
-from remit.policy.redaction import worded
+from remit.policy.redaction import redacted, worded
 from remit.policy.scope import Scope, build_scope, covers, escape_entry
 
 __all__ = ["NativeEngine"]
@@ -197,7 +197,7 @@ def _outside(outside: Sequence[Effect]) -> _Refusal:
     first = outside[0]
     more = len({effect.resource for effect in outside}) - 1
     others = f" (and {more} more)" if more else ""
-    resource = first.resource[:_SHOWN] + ("/…" if first.beneath else "")
+    resource = redacted(first.resource)[:_SHOWN] + ("/…" if first.beneath else "")
     why = "has other names, which may lie outside" if first.shared else "is outside"
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
     entries = _entries(outside)
@@ -251,5 +251,5 @@ def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
 
 def _said(change: Change) -> str:
     values = ", ".join(repr(value) if isinstance(value, str) else str(value) for value in change.values)
-    values = values if len(values) <= _SHOWN * 3 else values[: _SHOWN * 3] + "…"
+    values = values if len(values) <= _SHOWN * 3 else redacted(values)[: _SHOWN * 3] + "…"
     return _SAID[change.operation].format(values=values, member=change.member)

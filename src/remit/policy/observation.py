@@ -17,7 +17,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
 from remit.policy.evidence import describe
-from remit.policy.redaction import worded
+from remit.policy.redaction import redacted, worded
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]
@@ -116,7 +116,7 @@ def _dangers(action: Action, home: str | None) -> Iterator[str]:
     yield from _programs(action)
     for effect in action.effects:
         if why := _why(effect, action, home):
-            yield f"it {describe(effect._replace(resource=effect.resource[:_SHOWN]))}, {why}"
+            yield f"it {describe(effect._replace(resource=redacted(effect.resource)[:_SHOWN]))}, {why}"
     yield from _downloads(action)
     for doubt in action.doubts:
         # Where the home directory is not known, what lies in it still is.

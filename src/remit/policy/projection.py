@@ -20,6 +20,7 @@ from remit.policy.files import Files
 from remit.policy.guess import guess_action, is_directory_name, judge_unmarked, quoted_resources
 from remit.policy.patches import patched_files
 from remit.policy.paths import join, locate
+from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.sql import judge_sql
@@ -36,6 +37,13 @@ _RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "s
 # Roles of arguments that say what a tool works on.
 _NAMING_ROLES: Final = _RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
+# Roles of arguments that name a resource.
+_RESOURCE_ROLES: Final = frozenset(("seen", "url", "path_or_url", "host", "glob", *VERBS))
+_MAX_TEXT: Final = 4 * MAX_TARGET
+# Controls, and characters that are not seen or turn the direction of what is.
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
 _MAX_INNER_JSON: Final = 65_536
 _MAX_INNER_DEPTH: Final = 4
 _MAX_ARGUMENTS: Final = 1000
@@ -67,7 +75,10 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     if len(sides) > 1:
         sides.discard("none")
     by_text = not files.sees and any(effect.verb in ("read", "write", "delete") for effect in effects)
-    target = reading.target(effects)[:MAX_TARGET]
+    target = reading.target(effects)
+    if len(target) > MAX_TARGET:
+        # A secret that is cut is no longer known as one.
+        target = redacted(target)[:MAX_TARGET]
     return Action(
         call.tool_name, action_class, family, target, frozenset(sides), effects, doubts, trace.runs_code, by_text,
         reading.commands,
@@ -140,6 +151,7 @@ class _Reading:
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         self._depth = 0
+        self.arguments: list[Argument] = []
         # What the command line of a known tool would start.
         self.commands: Iterable[Launched] | None = None
 
@@ -151,6 +163,7 @@ class _Reading:
             if len(arguments) > _MAX_ARGUMENTS:
                 self.trace.doubt(argument.place, "there are more arguments than we look at", unbounded=True)
                 break
+        self.arguments = arguments
         self._enter(arguments)
         self._check_text(arguments)
         if self.tool is not None and self.tool.required:
@@ -211,17 +224,43 @@ class _Reading:
             self.trace.doubt(named, "it is missing")
 
     def target(self, effects: tuple[Effect, ...]) -> str:
-        """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself."""
+        """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself.
+
+        An argument that names a resource, and is neither a path nor a URL, is named by its text.
+        """
+        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
+        wanted = self.tool.target if self.tool else ""
+        marked = next((effect.resource for effect in effects if wanted and effect.source == wanted), "")
+        if marked or (wanted and (marked := self._text_at({wanted}))):
+            return marked
+        named = [effect for effect in effects if effect.source not in entered]
+        if not named and (text := self._text_at(self._resource_places())):
+            return text
         if len(effects) == 1:
             return effects[0].resource
-        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
-        ranked = sorted(effects, key=lambda effect: effect.source in entered)
-        wanted = self.tool.target if self.tool else ""
-        for verb in ("", "send", "delete", "write", "contact", "export", "read", "run"):
-            for effect in ranked:
-                if effect.source == wanted if not verb else effect.verb == verb:
+        for verb in ("send", "delete", "write", "contact", "export", "read", "run"):
+            for effect in (*named, *effects):
+                if effect.verb == verb:
                     return effect.resource
         return self.call.tool_name
+
+    def _resource_places(self) -> set[str]:
+        """Return where arguments stand that name a resource: by their role, or because it cannot be told which."""
+        doubted = {doubt.word for doubt in self.trace.doubts}
+        return {
+            argument.place
+            for argument in self.arguments
+            if argument.role in _RESOURCE_ROLES or (not argument.role and argument.name and argument.place in doubted)
+        }
+
+    def _text_at(self, places: set[str]) -> str:
+        """Return the first text at one of these places, in one line and without characters that are not seen."""
+        for argument in self.arguments if places else ():
+            if argument.name and argument.place in places and isinstance(argument.value, str):
+                text = " ".join(argument.value[:_MAX_TEXT].split())
+                if text:
+                    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        return ""
 
     def _play(self, argument: Argument, base: str | None) -> None:
         place, role, value = argument.place, argument.role, argument.value

@@ -1,8 +1,9 @@
 """What is said about a call, without the secrets that may stand in it: receipts are kept for long, and shown to many.
 
-Keeps this invariant: what belongs to a URL before its host or after its `?`, and what is assigned to a name that speaks
-of a secret, is not said. That a secret is told from other text by where it stands has its limits: one that stands alone
-looks like any other word.
+Keeps this invariant: what belongs to a URL before its host or after its `?`, what is assigned to a name that speaks of
+a secret, tokens of well-known forms, and the parts of a URL's path that are random or follow where webhooks have their
+secret, are not said. That a secret is told from other text by where it stands and what it looks like has its limits:
+one that stands alone and reads like a word looks like any other word.
 """
 
 import re
@@ -22,7 +23,43 @@ _PATTERNS: Final = (
     (re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
     (re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"), rf"\1{_HIDDEN}"),
+    (re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
 )
+# Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{16,}"
+    r"|sk-[\w-]{16,}|[srp]k_(?:live|test)_\w{10,}|whsec_\w{16,}|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}"
+    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|AIza[\w-]{30,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{2,}(?:\.[\w-]*)*|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{16,}"
+    r"|SG\.[\w-]{10,}\.[\w-]{10,}|key-[0-9a-f]{32}|do[op]_v1_[0-9a-f]{16,}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}"
+    r"|dckr_pat_[\w-]{16,}|hv[sbr]\.[\w-]{16,}|lin_api_\w{16,}|ntn_\w{16,}|secret_\w{16,}|sbp_\w{16,}|tskey-[\w-]{10,}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{10,}|PMAK-[\w-]{16,}|rubygems_[0-9a-f]{16,}|EAA[A-Za-z0-9]{20,}|sq0[a-z]{3}-[\w-]{16,}"
+    r"|bot[0-9]{6,}:[\w-]{20,}|[0-9]{8,10}:AA[\w-]{30,}"
+    r")"
+)
+_URL: Final = re.compile(r"(?<=://)[^\s'\"<>]+")
+# Places at which the rest of the path is a secret.
+_WEBHOOK: Final = re.compile(
+    r"\A((?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks"
+    r"|hooks\.zapier\.com/hooks|[\w.-]{0,200}webhook\.office\.com|outlook\.office(?:365)?\.com/webhook|webhook\.site"
+    r"|maker\.ifttt\.com/trigger/[^/]+(?:/json)?/with/key|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook"
+    r"|hc-ping\.com|[\w.-]{1,200}\.logic\.azure\.com(?::443)?/workflows|hooks\.[\w.-]{1,200}|api\.telegram\.org/(?=bot)))"
+    r"/?[^?#]+",
+    re.IGNORECASE,
+)
+# Names of a path behind which a secret is likely.
+_SECRET_FOLLOWS: Final = re.compile(
+    r"(?:web)?hooks?|bots?|tokens?|secrets?|keys?|private|magic|invites?|reset|verify|confirm|activate|unsubscribe|shared?",
+    re.IGNORECASE,
+)
+_DIGEST: Final = re.compile(r"[0-9a-f]{40}|sha[0-9]+[:-].*|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+_RUN: Final = re.compile(r"[A-Za-z0-9]{16,}")
+_PIECE: Final = re.compile(r"[A-Za-z0-9_-]{24,}")
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]{4,}|[A-Z]{4,}")
+_SWITCH: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
+_FILE: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 _LONG: Final = 80
 
 
@@ -30,12 +67,72 @@ def redacted(text: str) -> str:
     """Return text for people, without what may be a secret in it."""
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
-    return text
+    if _LONG_WORD.search(text):
+        text = _TOKEN.sub(_HIDDEN, text)
+    return _URL.sub(_hide_in_path, text) if "://" in text else text
+
+
+def _hide_in_path(found: re.Match[str]) -> str:
+    """Return a URL behind its scheme, without the parts of its path that may be secrets."""
+    address = found[0]
+    hidden, count = _WEBHOOK.subn(rf"\1/{_HIDDEN}", address, count=1)
+    if count:
+        return hidden
+    before, *parts = re.split(r"([/#])", address)
+    follows = False
+    for at in range(1, len(parts), 2):
+        part = parts[at]
+        if _is_random(part) or (follows and _may_be_secret(part)):
+            parts[at] = _HIDDEN
+        follows = (follows and not part) or _SECRET_FOLLOWS.fullmatch(part) is not None
+    return "".join((before, *parts))
+
+
+def _may_be_secret(part: str) -> bool:
+    """Tell whether a part of a path can be a secret where one is likely: it is long enough, and has digits."""
+    return len(part) >= _SHORT_SECRET and any(map(str.isdigit, part)) and not part.isdigit()
+
+
+def _is_random(part: str) -> bool:
+    """Tell whether a part of a path looks random: letters and digits mixed as in no word, name or version.
+
+    Digests of commits and images, and UUIDs, are no secrets.
+    """
+    name = part.partition("?")[0]
+    if _DIGEST.fullmatch(name):
+        return False
+    if any(_is_mixed(run) for run in _RUN.findall(name)):
+        return True
+    return not _FILE.search(name) and any(map(_has_all_kinds, _PIECE.findall(name)))
+
+
+def _is_mixed(run: str) -> bool:
+    digits = sum(map(str.isdigit, run))
+    if digits < _FEW or len(run) - digits <= _FEW:
+        return False
+    return len(_SWITCH.findall(run)) >= _MANY or _wordiness(run) < _HALF
+
+
+def _has_all_kinds(piece: str) -> bool:
+    kinds = (str.isdigit, str.isupper, str.islower)
+    return all(any(map(kind, piece)) for kind in kinds) and _wordiness(piece) < _HALF
+
+
+def _wordiness(text: str) -> float:
+    """Return which part of a text is made of letters that may be words."""
+    return sum(map(len, _WORDS.findall(text))) / len(text)
+
+
+_SHORT_SECRET: Final = 8
+_FEW: Final = 2
+_MANY: Final = 5
+_HALF: Final = 0.5
 
 
 def worded(word: str) -> str:
     """Return a word of a call, to be named in a sentence: of one that is a text or a program, only how it begins."""
     first, space, _ = word.strip().partition("\n")[0].partition(" ")
-    shown = first[:_LONG]
-    cut = bool(space) or len(shown) < len(word.strip())
+    # Before it is cut: a part of a secret is not known as one.
+    shown = redacted(first)[:_LONG]
+    cut = bool(space) or len(first) > _LONG or len(first) < len(word.strip())
     return repr(shown + (_HIDDEN if cut else ""))
