@@ -1,6 +1,8 @@
 """`remit inspect`: who vouches for a token, what the ledger knows of it, and what it says if nobody does."""
 
 import json
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,27 @@ def test_changes_of_key_and_bookmarks_are_verified_too(place: Path) -> None:
     assert told(place, change or "")["kind"] == "change of key"
     assert told(place, change or "")["in_ledger"] is True
     assert told(place, bookmark or "")["in_ledger"] is True
+
+
+def test_the_end_of_a_period_is_verified_too(place: Path) -> None:
+    kid = told(place, issued(place))["kid"]
+    run(place, "keys", "distrust", kid, "--from", "now", "--yes")
+    with closing(open_embedded(place)) as embedded:
+        ends = [told(place, record.token) for record in embedded.reader.limits()]
+    assert [(end["kind"], end["key"], end["in_ledger"]) for end in ends] == [("end of a key's period", kid, True)] * 2
+    assert [end.get("distrusted_from") is None for end in ends] == [True, False]
+
+
+def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place: Path) -> None:
+    from remit import Mission, issue_passport
+
+    token = issued(place)
+    with closing(open_embedded(place)) as embedded:
+        key = embedded.keys.signing(embedded.reader.switches().kid)
+    issuer, now = f"remit:{key.kid}", int(time.time())
+    forged = issue_passport(Mission(agent_id="a", mission="b"), key, issuer=issuer, jti="pass:forged:1", now=now).token
+    assert (told(place, token)["registered"], told(place, forged)["registered"]) == (True, False)
+    assert "starts no session with it" in run(place, "inspect", forged).stdout
 
 
 @pytest.mark.parametrize("way", ["-", "file"])

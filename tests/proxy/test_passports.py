@@ -284,7 +284,7 @@ def test_nobody_is_asked_for_a_key(visitor: Visitor, genuine: Genuine, member: s
 
 
 def test_another_passport_of_the_same_id_does_not_get_its_session(visitor: Visitor, genuine: Genuine) -> None:
-    visitor.told("/session/start", {"token": genuine.token()})
+    visitor.told("/session/start", {"token": registered_in(visitor.proxy.home, genuine.token())})
     assert _offer(visitor, genuine.with_claims(allowed_tools=["Read", "Bash"])) == "409 request_conflict"
 
 

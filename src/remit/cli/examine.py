@@ -9,12 +9,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from remit.claims.attestation import verify_attestation
 from remit.claims.bookmark import verify_bookmark
-from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, PASSPORT, RECEIPT, Peeked
+from remit.claims.canonical import sha256_hex
+from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, KEY_LIMIT, PASSPORT, RECEIPT, Peeked
 from remit.claims.keys import Keyring
 from remit.claims.passport import Passport
 from remit.claims.receipt import verify_receipt
 from remit.claims.strictjson import JSON
-from remit.claims.succession import verify_key_change
+from remit.claims.succession import verify_key_change, verify_key_limit
 from remit.cli.given import genuine_passport
 from remit.errors import (
     InputError,
@@ -76,7 +77,19 @@ def _passport(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Det
         return details | {"revoked": None}
     session = rows.session(passport.jti)
     state = session.state if session else "not started"
-    return details | {"revoked": _is_revoked(passport, rows), "session": state}
+    here = _is_registered(passport, rows)
+    return details | {"registered": here, "revoked": _is_revoked(passport, rows), "session": state}
+
+
+def _is_registered(passport: Passport, rows: Rows) -> bool:
+    """Tell whether the home has issued this very token, or started a session with it."""
+    registered, token = rows.registered(passport.jti), passport.token
+    if registered is not None and registered.hash == sha256_hex(token.encode()):
+        return True
+    return any(
+        row is not None and row.passport == token
+        for row in (rows.session(passport.jti), rows.delegation_to(passport.jti))
+    )
 
 
 def _is_revoked(passport: Passport, rows: Rows) -> bool:
@@ -129,6 +142,14 @@ def _key_change(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _D
     return details | {"in_ledger": token in [record.change for record in rows.keys()]}  # noqa: SIM118 - not a dictionary
 
 
+def _key_limit(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    limit = verify_key_limit(token, keyring)
+    details: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
+    if limit.distrusted_from is not None:
+        details["distrusted_from"] = limit.distrusted_from
+    return details if rows is None else details | {"in_ledger": token in [record.token for record in rows.limits()]}
+
+
 def _bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
     head, _ = verify_bookmark(token, keyring)
     session_id = head.lineage.grant_id
@@ -141,5 +162,6 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int],
     RECEIPT.typ: (RECEIPT_KIND, _receipt),
     ATTESTATION.typ: ("attestation", _attestation),
     KEY_CHANGE.typ: ("change of key", _key_change),
+    KEY_LIMIT.typ: ("end of a key's period", _key_limit),
     BOOKMARK.typ: ("bookmark", _bookmark),
 }

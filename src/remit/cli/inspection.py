@@ -127,6 +127,10 @@ def _why(examined: Examined) -> str:
 _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "expires_at": date,
     "expired": lambda yes: "yes, it is not good any more" if yes else "no",
+    "registered": {
+        True: "yes",
+        False: "no: this home has not issued it, and starts no session with it",
+    }.__getitem__,
     "revoked": {
         True: "yes, no call is permitted under it",
         False: "no",
