@@ -37,13 +37,14 @@ def told(place: Path, token: str, *arguments: str, code: int = DONE) -> dict[str
 def test_a_passport_is_verified_and_shown(place: Path) -> None:
     result = run(place, "inspect", issued(place, "--resource-scope", "/srv"))
     assert result.exit_code == DONE
-    assert lines(result.stdout)[:9] == [
+    assert lines(result.stdout)[:10] == [
         "VERIFIED passport",
         "signed by    <kid>",
         "id           <pass>",
         "issuer       <remit>",
         "expires at   <date>",
         "expired      no",
+        "registered   yes",
         "revoked      no",
         "session      not started",
         "it says:",

@@ -229,13 +229,12 @@ def test_a_session_of_the_proxy_is_seen_at_the_hub(hub: Hub) -> None:
     assert hub.attest(session)["claims"]["receipts"] == 1
 
 
-def test_a_session_of_the_hub_is_seen_at_the_proxy(hub: Hub) -> None:
-    session = hub.observe("seen at the proxy")["ardur_session_id"]
+def test_a_session_of_the_hub_is_not_used_at_the_proxy(hub: Hub) -> None:
+    session = hub.observe("refused at the proxy")["ardur_session_id"]
     with proxy_running(hub.home, HTTP) as proxy:
-        claims = proxy.ask("POST", f"/sessions/{session}/attest").json["claims"]
-        assert (claims["session_id"], claims["receipts"], claims["chain_verified"]) == (session, 1, True)
-        assert proxy.ask("POST", "/session/end", {"session_id": session}).status == 200
-    assert hub.observe("seen at the proxy")["ardur_session_id"] != session
+        for path, body in ((f"/sessions/{session}/attest", {}), ("/session/end", {"session_id": session})):
+            assert proxy.ask("POST", path, body).json["error_code"] == "audience_mismatch"
+    assert hub.observe("refused at the proxy")["ardur_session_id"] == session
 
 
 # Events

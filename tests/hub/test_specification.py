@@ -71,16 +71,16 @@ def test_the_hub_accepts_evidence_from_a_browser_a_desktop_and_a_command_line(hu
     assert answer["receipt_id"] == receipt_claims(hub, answer["receipt"]["jwt"])["receipt_id"]
 
 
-def test_it_signs_that_evidence_into_the_same_receipt_chain_as_the_proxy_path(hub: Hub) -> None:
+def test_it_signs_that_evidence_into_a_chain_and_the_proxy_has_no_part_in_it(hub: Hub) -> None:
+    """The passport is for observation: whoever has the Hub's token must not get tool calls permitted by it."""
     started = hub.start("one chain")
     first = hub.observe("one chain")["receipt"]
     with proxy_running(hub.home, HTTP) as proxy:
-        found = proxy.ask("POST", "/session/start", {"token": started["token"]}).json
-        assert (found["session_id"], found["existing"]) == (started["ardur_session_id"], True)
-        call = {"session_id": found["session_id"], "tool_name": "browser_observe", "arguments": {}}
-        second = proxy.ask("POST", "/evaluate", call).json
-    third = hub.observe("one chain")["receipt"]
-    tokens = [first["jwt"], second["receipt"], third["jwt"]]
+        refused = proxy.ask("POST", "/session/start", {"token": started["token"]})
+        assert (refused.status, refused.json["error_code"]) == (403, "audience_mismatch")
+        call = {"session_id": started["ardur_session_id"], "tool_name": "browser_observe", "arguments": {}}
+        assert proxy.ask("POST", "/evaluate", call).json["error_code"] == "audience_mismatch"
+    tokens = [first["jwt"], *(hub.observe("one chain")["receipt"]["jwt"] for _ in range(2))]
     claims = [receipt_claims(hub, token) for token in tokens]
     parents = [None, *(one["receipt_id"] for one in claims[:2])]
     assert [one["parent_receipt_id"] for one in claims] == parents

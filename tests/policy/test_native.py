@@ -207,8 +207,10 @@ def test_a_program_is_named_by_the_path_that_is_written_unless_it_goes_upwards(t
         assert judged("Bash", {"command": text}, under=under, files=SeenFiles(home=None)).permits == permits
 
 
-def test_a_tool_that_is_really_called_like_an_entry_is_named_by_it() -> None:
-    assert judged("frob(x)", {}, under=mission(allowed_tools=("frob(x)",))).permits
+def test_a_tool_that_is_really_called_like_an_entry_is_allowed_by_a_glob_alone() -> None:
+    """The entry itself names a program of `frob`, and who has `frob` can give it to a delegate."""
+    assert judged("frob(x)", {}, under=mission(allowed_tools=("frob(x)",))).code == "tool_not_allowed"
+    assert judged("frob(x)", {}, under=mission(allowed_tools=("frob(x[)]",))).permits
     assert judged("frob(x)", {}, under=mission(forbidden_tools=("frob(x)",))).code == "tool_forbidden"
 
 
