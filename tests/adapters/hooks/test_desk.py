@@ -182,6 +182,10 @@ def test_a_protection_that_is_not_known_denies(scene: Scene, path: str) -> None:
     assert b"knows no protection" in answer.body
 
 
+def test_a_call_that_tells_a_relative_folder_is_denied(scene: Scene) -> None:
+    assert "$.cwd: must be an absolute path" in deny_reason(scene.asked("Read", {"file_path": "a.py"}, cwd="src"))
+
+
 def test_a_page_of_another_origin_cannot_use_hooks(scene: Scene) -> None:
     assert scene.post(scene.payload("PreToolUse"), origin="https://evil.example").status == 403
 

@@ -288,6 +288,8 @@ def _why_unplaced(told: str) -> str:
 
 
 def _call(notice: Notice) -> ToolCall:
+    if notice.cwd is not None and not notice.cwd.startswith("/"):
+        raise FieldInvalid("must be an absolute path: nobody knows where a relative one starts", place="$.cwd")
     return ToolCall(notice.tool, notice.arguments, notice.cwd)
 
 
