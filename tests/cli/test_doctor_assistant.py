@@ -344,8 +344,8 @@ def test_sessions_that_were_ended_for_tampering_are_a_problem_until_it_is_protec
     with open_home(protected.home) as home:
         (kept,) = Protections(home).all()
     service = build_service(protected.home)
-    told = json.dumps({"app": "claude-code", "id": "s1", "protection": kept.id})
-    service.governor.run(Begin(Reporter("hook:s1", told, mission())))
+    told = {"app": "claude-code", "id": "s1", "protection": kept.id, "generation": str(kept.generation)}
+    service.governor.run(Begin(Reporter("hook:s1", json.dumps(told), mission(), generation=kept.generation)))
     service.governor.run(EndTampered(kept.id))
     service.close()
     found = protected.checks(STATE)["evidence"]

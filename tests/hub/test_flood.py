@@ -12,7 +12,8 @@ from remit.hub.doors import hook_token
 from tests.hub.service import Hub, running
 from tests.proxy.service import read_answer
 
-HOOK = "/v1/hooks/claude-code/prot-000000000000"
+PROTECTION = "prot-000000000000"
+HOOK = f"/v1/hooks/claude-code/{PROTECTION}"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 def asked_by_a_hook(hub: Hub) -> int:
     """Return the status of a hook, over a connection of its own."""
-    authorization = f"Bearer {hook_token(hub.token)}"
+    authorization = f"Bearer {hook_token(hub.token, PROTECTION)}"
     answer = hub.ask("POST", HOOK, {"hook_event_name": "PreToolUse"}, certificate=None, authorization=authorization)
     assert answer.headers["x-remit-hook"] == "1"
     return answer.status

@@ -11,6 +11,7 @@ raise `HookSecretWrong` and change nothing.
 """
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -28,7 +29,7 @@ from remit.governor.states import MOVES, account_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
-__all__ = ["GENERATION", "SECRET", "Continue", "last_lead", "lead_of"]
+__all__ = ["GENERATION", "SECRET", "Continue", "generation_of", "last_lead", "lead_of"]
 
 # Members of what is told of a source.
 GENERATION: Final = "generation"
@@ -138,6 +139,12 @@ def _check_switch(transaction: Transaction) -> None:
         raise KillSwitchOn("no session starts until the kill switch is released")
 
 
+def generation_of(told: Mapping[str, object]) -> int:
+    """Return the generation of the protection that a source was told of; 0 for one of the first release."""
+    text = str(told.get(GENERATION, ""))
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 def _last(transaction: Transaction, key: str) -> _Last | None:
     source = transaction.source(key)
     session = None if source is None else transaction.session(source.session_id)
@@ -148,10 +155,10 @@ def _last(transaction: Transaction, key: str) -> _Last | None:
     except msgspec.DecodeError:
         told = None
     members = told if isinstance(told, dict) else {}
-    generation, secret = str(members.get(GENERATION, "")), members.get(SECRET, "")
+    secret = members.get(SECRET, "")
     return _Last(
         session,
-        int(generation) if generation.isascii() and generation.isdigit() else 0,
+        generation_of(members),
         secret if isinstance(secret, str) else "",
         revoked=session.state == "revoked" or transaction.revoked(session.id),
         tampered=session.cause == MOVES["tamper"].code and not transaction.revoked(session.id),

@@ -365,7 +365,7 @@ def test_a_token_that_was_replaced_is_not_put_back(scene: Scene, is_changed_by_o
     old = wire().token
     before = scene.settings.read_bytes()
     assert old.encode() in before
-    (done,) = replace_tokens(scene.protections, lambda _: (old, "the-new-token"))
+    (done,) = replace_tokens(scene.protections, lambda _: {old: "the-new-token"})
     assert (done.changed, done.why) == ((str(scene.settings),), "")
     assert [gap for _ in range(20) for gap in watch.look(after=0.5)] == []
     assert scene.settings.read_bytes() == before.replace(old.encode(), b"the-new-token")

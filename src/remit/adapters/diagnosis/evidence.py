@@ -14,6 +14,7 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import BrokenChain, TokenError
+from remit.governor.leads import generation_of
 from remit.governor.tampering import TAMPERED
 from remit.ledger.port import Reader
 from remit.ledger.records import Session
@@ -45,6 +46,8 @@ class Governed(NamedTuple):
     protection: str
     # That of the assistant itself first, then those of its subagents.
     sessions: tuple[Session, ...]
+    # That of the protection when the last of them was started.
+    generation: int = 0
 
     @property
     def started_ms(self) -> int:
@@ -80,17 +83,19 @@ def governed_sessions(reader: Reader, assistant: str) -> list[Governed]:
         if session.parent is not None:
             children.setdefault(session.parent, []).append(session)
     found = dict[tuple[str, str], list[Session]]()
+    generations = dict[tuple[str, str], int]()
     for session, told in _reported(reader):
         if told.get("app") == assistant and told.get("id"):
             key = (told["id"], told.get("protection", ""))
             found.setdefault(key, []).extend(_with_children(session, children))
-    return [Governed(name, protection, tuple(sessions)) for (name, protection), sessions in found.items()]
+            generations[key] = generation_of(told)
+    return [Governed(*key, tuple(sessions), generations[key]) for key, sessions in found.items()]
 
 
 def ended_for_tampering(governed: Iterable[Governed], protection: Protection) -> list[Session]:
-    """Return the sessions of a protection that were ended for tampering since a person last renewed it."""
-    ours = (session for one in governed if one.protection == protection.id for session in one.sessions)
-    return [one for one in ours if one.cause == TAMPERED and (one.ended_ms or 0) >= protection.renewed_ms]
+    """Return the sessions of a protection that were ended for tampering since a person last protected the assistant."""
+    ours = (one for one in governed if one.protection == protection.id and one.generation >= protection.generation)
+    return [session for one in ours for session in one.sessions if session.cause == TAMPERED]
 
 
 def _all_sessions(reader: Reader) -> Iterator[Session]:
