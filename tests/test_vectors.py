@@ -32,8 +32,8 @@ from remit import (
     verify_session,
     with_successors,
 )
-from remit.claims.canonical import sha256_hex
-from remit.claims.chain import FAULTS
+from remit.claims.canonical import canonicalize_arguments, sha256_hex
+from remit.claims.chain import FAULTS, invocation_digest
 from remit.claims.merkle import hash_leaf, root_of, verify_consistency, verify_inclusion
 from remit.errors import InputError, TokenError
 from tests.world import error_classes
@@ -87,6 +87,21 @@ def test_canonical_form(case: Case) -> None:
     form = canonicalize(parse_json(case["json"].encode()))
     assert form == case["canonical"].encode()
     assert sha256_hex(form) == case["sha256"]
+
+
+@pytest.mark.parametrize("case", load("canonical.json")["arguments"], ids=lambda case: case["name"])
+def test_forms_of_arguments(case: Case) -> None:
+    data = case["json"].encode()
+    if case["result"] != "ok":
+        with pytest.raises(InputError) as caught:
+            parse_json(data, exact_integers=True)
+        assert (caught.value.code, caught.value.place) == (case["result"], case["place"])
+        return
+    form = canonicalize_arguments(parse_json(data, exact_integers=True))
+    assert form == case["form"].encode()
+    assert sha256_hex(form) == case["sha256"]
+    digest = invocation_digest("tool", form, "pass:session", "step:000001")
+    assert (digest.canonicalization or None) == case["canonicalization"]
 
 
 @pytest.mark.parametrize("case", load("canonical.json")["numbers"], ids=lambda case: case["ieee754"])

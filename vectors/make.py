@@ -14,6 +14,7 @@ from vectors.making.ecdsa import ecdsa_cases
 from vectors.making.tokens import token_cases
 from vectors.making.values import (
     NUMBERS,
+    argument_cases,
     canonical_cases,
     json_cases,
     merkle_cases,
@@ -32,6 +33,7 @@ def files() -> dict[str, object]:
         "json.json": {"cases": list(json_cases())},
         "canonical.json": {
             "cases": list(canonical_cases()),
+            "arguments": list(argument_cases()),
             "numbers": [
                 {"ieee754": bits, "canonical": text} for bits, text in zip(numbers[::2], numbers[1::2], strict=True)
             ],

@@ -127,11 +127,24 @@ def test_no_bytes_are_read_differently_by_the_quick_and_the_close_reading(
     where = data.draw(st.integers(0, len(raw) - 1))
     raw[where] = data.draw(st.sampled_from(b'0aA"\\{}[],:. e-'))
     try:
-        closely = strictjson._read_closely(bytes(raw))
+        closely = strictjson._read_closely(bytes(raw), strictjson._DECODER)
     except InputError:
         assert strictjson._reread(bytes(raw)) is strictjson._UNSURE
     else:
         assert parse_json(bytes(raw)) == closely
+
+
+@given(st.integers(-(10**64) + 1, 10**64 - 1))
+def test_integers_of_up_to_64_digits_are_read_exactly_where_that_is_asked_for(number: int) -> None:
+    assert parse_json(b'{"a":[%d]}' % number, exact_integers=True) == {"a": [number]}
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_of_more_than_64_digits_is_refused_by_its_place(sign: str) -> None:
+    data = f'{{"a":{{"n":[{sign}{10**64}]}}}}'.encode()
+    with pytest.raises(InputError) as caught:
+        parse_json(data, exact_integers=True)
+    assert (caught.value.code, caught.value.place) == ("json_too_large", "$.a.n[0]")
 
 
 def test_messages_quote_and_clip_names_from_outside() -> None:

@@ -31,7 +31,9 @@ def test_an_error_is_passed_on_and_not_repeated(
     assert (len(desk.seen), desk.decided) == (1, {})
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "too_many_tries"), (503, "busy"), (503, "ledger_unavailable")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "too_many_tries"), (429, "rate_limited"), (503, "busy"), (503, "ledger_unavailable")]
+)
 def test_a_busy_service_is_asked_again(status: int, code: str, connect: Connect, desk: Desk, port: int) -> None:
     desk.script = [canned_error(status, code)] * 3
     assert connect(port).evaluate(SESSION, "read_file", {}).decision == "PERMIT"

@@ -1,19 +1,24 @@
 """Deciding on a call: every answer has its receipt, only a permission consumes, and nothing a client sends stops it."""
 
+import json
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import ExactForm, canonicalize, canonicalize_arguments, sha256_hex
 from remit.claims.jws import RECEIPT
 from remit.claims.receipt import MAX_TOOL, LineageBudgetDelta, Receipt
+from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RequestConflict
 from remit.governor.evaluate import MAX_KEY, Evaluate, Evidence
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End
 from remit.policy.call import ToolCall
+from remit.policy.cedar import CedarEngine
 from remit.policy.engines import DENIALS, Case, Finding
 from remit.policy.evidence import EFFECTS
 from remit.policy.native import NativeEngine
@@ -219,7 +224,7 @@ UNWRITABLE: dict[str, object] = {
     "not a number": math.nan,
     "infinity": math.inf,
     "half a character": "\ud800",
-    "too large": 2**53,
+    "too large": 10**64,
     "no JSON at all": object(),
 }
 
@@ -234,6 +239,48 @@ def test_arguments_without_a_canonical_form_are_refused_and_leave_nothing(
         service.call(name, ToolCall(tool, values(UNWRITABLE[what])))
     assert caught.value.code == "not_canonicalizable"
     assert service.session(name).length == 0
+
+
+_ARGUMENTS = st.dictionaries(
+    st.sampled_from(["path", "command", "id", "amount", "url", "query", "ids", "cwd"]),
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**64) + 1, 10**64 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=10)
+        | st.integers(2**53, 10**64 - 1).map(lambda number: json.dumps({"command": "ls", "n": number})),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=6,
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arguments=_ARGUMENTS, tool=st.sampled_from(["read_file", "Bash", "mcp__db__query", "send_email", "unknown"]))
+def test_whatever_integers_of_up_to_64_digits_arguments_hold_the_call_gets_a_receipt(
+    arguments: dict[str, JSON], tool: str
+) -> None:
+    with Service(engines=[NativeEngine(), CedarEngine("permit(principal, action, resource);")]) as service:
+        name = service.start(allowed_tools=("*",)).session.id
+        answer = service.call(name, ToolCall(tool, arguments), key="key")
+        claims = answer.receipt.claims
+        form = canonicalize_arguments(arguments)
+        assert claims.arguments_hash == sha256_hex(form)
+        is_jcs = claims.invocation_digest.canonicalization == "jcs-rfc8785"
+        assert is_jcs != isinstance(form, ExactForm)
+        assert service.call(name, ToolCall(tool, arguments), key="key").repeated
+
+
+def test_integers_that_are_one_double_are_different_calls(service: Service) -> None:
+    name = service.start(allowed_tools=("*",)).session.id
+    one, other = (ToolCall("unknown", {"n": number}) for number in (2**53, 2**53 + 1))
+    hashes = {service.call(name, call).receipt.claims.arguments_hash for call in (one, other)}
+    assert len(hashes) == 2
+    service.call(name, one, key="key")
+    with pytest.raises(RequestConflict):
+        service.call(name, other, key="key")
 
 
 def test_a_tool_name_with_half_a_character_is_refused_and_leaves_nothing(service: Service) -> None:

@@ -510,6 +510,16 @@ def test_the_kill_switch_stops_sessions_of_the_hub(tmp_path: Path) -> None:
         assert (answer["decision"], answer["ardur_session_id"]) == ("DENY", session)
         assert (claims["public_denial_reason"], claims["internal_denial_code"]) == ("revoked", "kill_switch")
         assert hub.check("stopped")["policy"]["decision"] == "violation"
-        for path in ("/v1/sessions/start", "/v1/events/observe"):
-            assert error_of(hub.post(path, event("not known"))) == "403 kill_switch"
         assert hub.attest(session)["claims"]["state"] == "revoked"
+
+
+def test_events_of_new_sources_are_taken_while_the_kill_switch_is_on_and_denied(tmp_path: Path) -> None:
+    with running(tmp_path / "home") as hub:
+        command("kill-switch", "--home", str(hub.home), "on")
+        started = hub.start("started under it")
+        for name, existing in (("started under it", started["ardur_session_id"]), ("observed under it", None)):
+            answer = hub.observe(name)
+            claims = receipt_claims(hub, answer["receipt"]["jwt"])
+            assert answer["decision"] == "DENY"
+            assert (claims["public_denial_reason"], claims["internal_denial_code"]) == ("revoked", "kill_switch")
+            assert existing in (None, answer["ardur_session_id"])

@@ -54,7 +54,7 @@ def _past(visitor: Visitor) -> str:
         ("/evaluate", msgspec.json.encode(CALL | {"unknown": 1}), "400 bad_request"),
         ("/evaluate", msgspec.json.encode(CALL | {"arguments": []}), "400 bad_request"),
         ("/evaluate", msgspec.json.encode(CALL | {"idempotency_key": ""}), "400 bad_request"),
-        ("/evaluate", msgspec.json.encode(CALL | {"arguments": {"n": 2**53}}), "400 bad_request"),
+        ("/evaluate", msgspec.json.encode(CALL | {"arguments": {"n": 10**64}}), "400 bad_request"),
         ("/evaluate", msgspec.json.encode(CALL), "404 session_not_found"),
         ("/result", b"{}", "400 bad_request"),
         ("/session/end", b'{"session_id": "pass:nobody"}', "404 session_not_found"),

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 import jwt
@@ -23,7 +25,7 @@ from remit.messages.proxy import (
 )
 from remit.version import __version__
 from tests.proxy.service import HTTP
-from tests.proxy.visitor import MISSION, PROJECT, README, Visitor, visiting
+from tests.proxy.visitor import MISSION, PROJECT, README, Visitor, error_of, visiting
 
 DIGEST: Final = {"alg": "sha-256", "value": base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")}
 OTHER_DIGEST: Final = DIGEST | {"value": base64.urlsafe_b64encode(b"1" * 32).decode().rstrip("=")}
@@ -280,6 +282,54 @@ def test_a_passport_that_is_used_is_revoked_with_its_session(visitor: Visitor, s
     _members(SessionAnswer, told["session"])
     assert told["session"]["state"] == "revoked"
     assert visitor.read(session)["public_denial_reason"] == "revoked"
+
+
+def test_a_revoked_passport_is_refused_although_it_was_started_before(visitor: Visitor) -> None:
+    token = visitor.passport()
+    session_id = visitor.told("/session/start", {"token": token})["session_id"]
+    visitor.as_admin("/revoke", {"passport_id": session_id})
+    assert visitor.refused("/session/start", {"token": token}) == "403 passport_revoked"
+
+
+def test_after_the_end_every_call_is_decided_on_or_refused_and_counted(visitor: Visitor, session: str) -> None:
+    visitor.told("/session/end", {"session_id": session})
+    call = {"session_id": session, "tool_name": "Read", "arguments": {"file_path": README}}
+    answers = [visitor.post("/evaluate", call) for _ in range(200)]
+    decided = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status != 200]
+    assert {answer.json["decision"] for answer in decided} == {"DENY"}
+    assert {error_of(answer) for answer in refused} <= {"429 rate_limited"}
+    assert {answer.headers["retry-after"] for answer in refused} <= {"1"}
+    visitor.told(f"/sessions/{session}/attest", {})
+    with closing(sqlite3.connect(visitor.proxy.home / "ledger.db")) as ledger:
+        sql = "SELECT r.code, r.token FROM receipts r JOIN sessions s ON s.number = r.session WHERE s.id = ?"
+        rows = ledger.execute(sql, (session,)).fetchall()
+    counted = [jwt.decode(token, options={"verify_signature": False}) for code, token in rows if code == "rate_limited"]
+    assert len(rows) == len(decided) + len(counted)
+    assert sum(int(claims["reason"].split()[0]) for claims in counted) == len(refused)
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**63) - 1, 10**64 - 1])
+def test_large_integers_in_arguments_are_hashed_digit_by_digit(visitor: Visitor, session: str, number: int) -> None:
+    call = {"session_id": session, "tool_name": "Read", "arguments": {"file_path": README, "number": number}}
+    told = visitor.told("/evaluate", call)
+    claims = jwt.decode(told["receipt"], options={"verify_signature": False})
+    form = f'{{"file_path":"{README}","number":{number}}}'
+    assert claims["arguments_hash"] == hashlib.sha256(form.encode()).hexdigest()
+    assert "canonicalization" not in claims["invocation_digest"]
+
+
+def test_an_integer_of_more_than_64_digits_is_refused_by_the_name_of_its_member(visitor: Visitor, session: str) -> None:
+    call = {"session_id": session, "tool_name": "Read", "arguments": {"file_path": README, "number": 10**64}}
+    answer = visitor.post("/evaluate", call)
+    assert error_of(answer) == "400 bad_request"
+    assert "$.arguments.number" in answer.json["error"]
+
+
+def test_large_integers_elsewhere_are_refused_by_the_name_of_their_member(visitor: Visitor, session: str) -> None:
+    answer = visitor.post("/delegate", _delegation(session, max_tool_calls=10**20))
+    assert error_of(answer) == "400 bad_request"
+    assert "$.mission.max_tool_calls" in answer.json["error"]
 
 
 def test_revoking_a_session_spares_its_parent_and_revoking_its_lineage_does_not(visitor: Visitor, session: str) -> None:

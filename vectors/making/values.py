@@ -37,6 +37,7 @@ def receipt_cases() -> Iterator[Case]:
         "proof reference with members of others": {"evidence_proof_ref": {"type": "t", "uri": "u", "mine": [1, None]}},
         "measurements": {"measurements": {"disk.state": measured}},
         "provenance": {"content_provenance": {"source": "mixed", "evidence_refs": ["evidence"], "transformed": False}},
+        "digest that names no canonical form": {"invocation_digest": {"alg": "sha-256", "value": "A" * 43}},
         "null reason of an engine": {
             "policy_decisions": [{"backend": "b", "decision": "d", "reason": None, "eval_ms": 0}]
         },
@@ -121,6 +122,43 @@ def canonical_cases() -> Iterator[Case]:
         ("largest integers", "[9007199254740991,-9007199254740991]", "[9007199254740991,-9007199254740991]"),
     ):
         yield {"name": name, "json": text, "canonical": form, "sha256": sha256_hex(form.encode())}
+
+
+def argument_cases() -> Iterator[Case]:
+    """Yield arguments of tool calls with their forms, which are not all RFC 8785's, or with the code and the place."""
+    most = "9" * 64
+    for name, text, form, is_jcs in (
+        ("plain", '{"path":"a","n":1.50}', '{"n":1.5,"path":"a"}', True),
+        ("the largest integer of RFC 8785", '{"n":9007199254740991}', '{"n":9007199254740991}', True),
+        ("the first beyond it", '{"n":9007199254740992}', '{"n":9007199254740992}', False),
+        (
+            "neighbours of what a double can hold",
+            '{"b":-9007199254740993,"a":9007199254740993}',
+            '{"a":9007199254740993,"b":-9007199254740993}',
+            False,
+        ),
+        ("an id of 64 bits", '{"id": 18446744073709551615}', '{"id":18446744073709551615}', False),
+        ("64 digits", f'{{"n":{most}}}', f'{{"n":{most}}}', False),
+        ("64 digits and a sign", f"[-{most}]", f"[-{most}]", False),
+        (
+            "beside names and numbers of all kinds",
+            '{"\\ufb33":[1e21,1e-7,-0.0,0.5],"\\ud83d\\ude00":{"z":10000000000000000000000,"":null}}',
+            '{"\U0001f600":{"":null,"z":10000000000000000000000},"\ufb33":[1e+21,1e-7,0,0.5]}',
+            False,
+        ),
+        ("a double with the digits of RFC 8785", '{"n":1e20}', '{"n":100000000000000000000}', True),
+        ("a double with other digits", '{"n":295147905179352830000.0}', '{"n":295147905179352825856}', False),
+        ("the integer of those digits", '{"n":295147905179352830000}', '{"n":295147905179352830000}', False),
+    ):
+        yield {
+            "name": name,
+            "json": text,
+            "form": form,
+            "sha256": sha256_hex(form.encode()),
+            "canonicalization": "jcs-rfc8785" if is_jcs else None,
+            "result": "ok",
+        }
+    yield {"name": "65 digits", "json": f'{{"a":[{most}9]}}', "result": "json_too_large", "place": "$.a[0]"}
 
 
 # IEEE 754 bits and the digits that RFC 8785 gives them.

@@ -2,19 +2,43 @@
 
 Keeps this invariant: equal values have equal bytes, whoever wrote them and in whatever order. `rfc8785` is the
 reference; plain values, which are nearly all, take a shorter way through `orjson` that gives the same bytes.
+
+RFC 8785 has no form for integers beyond 2^53 - 1, and the arguments of tool calls have such integers. For these alone
+there is another form, which differs only in how it writes large integers: with all their digits.
 """
 
 import hashlib
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
+from collections.abc import Callable
+from typing import Final
 
 import orjson
 import rfc8785
 
-from remit.claims.strictjson import MAX_INTEGER
+from remit.claims.strictjson import MAX_DIGITS, MAX_INTEGER
 from remit.errors import NotCanonicalizable
 
-__all__ = ["base64url", "canonicalize", "decode_base64url", "encode_base64url", "sha256_base64url", "sha256_hex"]
+__all__ = [
+    "ExactForm",
+    "base64url",
+    "canonicalize",
+    "canonicalize_arguments",
+    "decode_base64url",
+    "encode_base64url",
+    "sha256_base64url",
+    "sha256_hex",
+]
+
+_TOO_LARGE: Final = 10**MAX_DIGITS
+# From here on, RFC 8785 writes numbers with an exponent.
+_EXPONENT: Final = 1e21
+
+
+class ExactForm(bytes):
+    """The form of a value that has no RFC 8785 form which tells it from all others: large integers have all digits."""
+
+    __slots__ = ()
 
 
 def canonicalize(value: object) -> bytes:
@@ -25,13 +49,18 @@ def canonicalize(value: object) -> bytes:
     return form
 
 
-def _form(value: object) -> bytes | None:
-    """Return the form, or None; the libraries' own errors hold the value, so they are not passed on."""
+def _form(value: object, is_exact: Callable[[object], bool] | None = None) -> bytes | None:
+    """Return the form, or None; the libraries' own errors hold the value, so they are not passed on.
+
+    A value that `is_exact` has an `ExactForm`.
+    """
     try:
         if _is_plain(value):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if is_exact is not None and is_exact(value):
+            return ExactForm(_exact(value).encode())
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what is not JSON
-    except (rfc8785.CanonicalizationError, orjson.JSONEncodeError, ValueError, RecursionError):
+    except (rfc8785.CanonicalizationError, orjson.JSONEncodeError, AttributeError, ValueError, RecursionError):
         return None
 
 
@@ -52,6 +81,47 @@ def _is_plain(value: object) -> bool:
                 return False
         return True
     return kind is list and all(map(_is_plain, value))  # type: ignore[call-overload]
+
+
+def canonicalize_arguments(value: object) -> bytes:
+    """Return the form of the arguments of a tool call: that of RFC 8785, or an `ExactForm` if they have large integers.
+
+    Values that differ have forms that differ. A float is an integer too if it has no fraction: RFC 8785 writes some of
+    these with other digits than they have, which could be the digits of an integer that differs.
+    """
+    form = _form(value, _has_large_integer)
+    if form is None:
+        raise NotCanonicalizable("has no canonical form")
+    return form
+
+
+def _has_large_integer(value: object) -> bool:
+    """Tell whether RFC 8785 has no form for an integer in `value`, or writes it with other digits."""
+    kind = type(value)
+    if kind is int:
+        return abs(value) > MAX_INTEGER  # type: ignore[arg-type]  # `kind` says so
+    if kind is float:
+        return rfc8785.dumps(value) != _exact(value).encode()  # type: ignore[arg-type]
+    if kind is dict:
+        return any(map(_has_large_integer, value.values()))  # type: ignore[attr-defined]
+    return kind is list and any(map(_has_large_integer, value))  # type: ignore[call-overload]
+
+
+def _exact(value: object) -> str:
+    """Return the form of RFC 8785, but with all digits of integers beyond 2^53 - 1."""
+    kind = type(value)
+    if kind is float and MAX_INTEGER < abs(value) < _EXPONENT:  # type: ignore[arg-type]
+        return str(int(value))  # type: ignore[call-overload]  # beyond 2^53 a float has no fraction
+    if kind is int:
+        if abs(value) >= _TOO_LARGE:  # type: ignore[arg-type]
+            raise ValueError("too many digits")
+        return str(value)
+    if kind is dict:
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))  # type: ignore[call-overload]
+        return "{" + ",".join(f"{_exact(name)}:{_exact(value[name])}" for name in names) + "}"  # type: ignore[index]
+    if kind is list:
+        return "[" + ",".join(map(_exact, value)) + "]"  # type: ignore[call-overload]
+    return rfc8785.dumps(value).decode()  # type: ignore[arg-type]  # it refuses what is not JSON
 
 
 def sha256_hex(data: bytes) -> str:

@@ -14,9 +14,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
+from remit.claims.canonical import ExactForm, canonicalize_arguments, sha256_base64url, sha256_hex
 from remit.claims.draft import Draft, draft_step, sign_draft
 from remit.claims.keys import Keyring, SigningKey, VerifyingKey
 from remit.claims.receipt import (
@@ -120,14 +120,15 @@ class Head(NamedTuple):
 def invocation_digest(tool: str, arguments: bytes, session_id: str, step: str) -> Digest:
     """Return the digest of the invocation envelope; `arguments` are in canonical form already.
 
-    The envelope's own canonical form has its members in this order, so it can be put together from theirs. A string's
-    canonical form is its plain JSON.
+    If that is not RFC 8785's, because of large integers, the digest names no canonicalization. The envelope's own
+    canonical form has its members in this order, so it can be put together from theirs. A string's canonical form is
+    its plain JSON.
     """
     envelope = encode({"arguments": Raw(arguments), "session_id": session_id, "step_id": step, "tool": tool})
     return Digest(
         alg="sha-256",
         value=sha256_base64url(envelope),
-        canonicalization="jcs-rfc8785",
+        canonicalization=UNSET if isinstance(arguments, ExactForm) else "jcs-rfc8785",
         scope="normalized_input",
     )
 
@@ -140,7 +141,7 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
     """
     if head.lineage.verifier_id != _VERIFIER + key.kid:
         raise IssuerMismatch("the key is not the verifier's that the lineage names")
-    drafted = draft(head, step, form=canonicalize(arguments), new_id=new_id, now=now)
+    drafted = draft(head, step, form=canonicalize_arguments(arguments), new_id=new_id, now=now)
     return sign_draft(drafted, head.receipt_hash, key)
 
 

@@ -3,7 +3,8 @@
 Keeps this invariant: a value that comes out was spelled in exactly one way that every conforming reader
 understands alike: UTF-8, no duplicate members, no number that a double cannot carry, no half characters, and
 of bounded size and depth. Everything else raises an `InputError` that names the place. What the members mean
-is for `shapes.py` and its users.
+is for `shapes.py` and its users. Where a value holds the arguments of a tool call, integers of up to 64 digits are
+read exactly: other systems number things with them.
 """
 
 import json
@@ -30,6 +31,7 @@ __all__ = [
     "JSON",
     "MAX_BYTES",
     "MAX_DEPTH",
+    "MAX_DIGITS",
     "MAX_INTEGER",
     "MAX_MEMBERS",
     "MAX_NUMBER",
@@ -45,20 +47,23 @@ MAX_DEPTH: Final = 64
 MAX_MEMBERS: Final = 10_000
 MAX_STRING: Final = 256 * 1024
 MAX_NUMBER: Final = 64
+MAX_DIGITS: Final = 64
 MAX_INTEGER: Final = 2**53 - 1
 
 
-def parse_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> JSON:
-    """Return the value that `data` spells."""
+def parse_json(data: bytes, *, max_bytes: int = MAX_BYTES, exact_integers: bool = False) -> JSON:
+    """Return the value that `data` spells; with `exact_integers`, integers may have up to `MAX_DIGITS` digits."""
     if len(data) > max_bytes:
         raise JsonTooLarge(f"{len(data)} bytes, at most {max_bytes} are read")
     value = _reread(data)
-    return _read_closely(data) if value is _UNSURE else value  # type: ignore[return-value]  # it is JSON then
+    if value is _UNSURE:
+        return _read_closely(data, _EXACT_DECODER if exact_integers else _DECODER)
+    return value  # type: ignore[return-value]  # it is JSON then
 
 
-def parse_object(data: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, JSON]:
+def parse_object(data: bytes, *, max_bytes: int = MAX_BYTES, exact_integers: bool = False) -> dict[str, JSON]:
     """Return the object that `data` spells; any other value is refused."""
-    value = parse_json(data, max_bytes=max_bytes)
+    value = parse_json(data, max_bytes=max_bytes, exact_integers=exact_integers)
     if not isinstance(value, dict):
         raise JsonSyntax("must be an object")
     return value
@@ -85,16 +90,16 @@ def _reread(data: bytes) -> object:
     return value if same else _UNSURE
 
 
-def _read_closely(data: bytes) -> JSON:
+def _read_closely(data: bytes, decoder: json.JSONDecoder) -> JSON:
     """Return the value after a look at every member, or raise for the first flaw."""
-    value = _decode(data)
+    value = _decode(data, decoder)
     if isinstance(value, InputError):
         raise value
     _inspect(value)
     return value  # type: ignore[return-value]  # every value in it was inspected
 
 
-def _decode(data: bytes) -> object:
+def _decode(data: bytes, decoder: json.JSONDecoder) -> object:
     """Return the decoded value, flaws and all, or the error that it cannot be decoded with.
 
     The error is returned, not raised, so that the decoder's own, which holds the whole text, is not its context.
@@ -103,7 +108,7 @@ def _decode(data: bytes) -> object:
         text = data.decode("utf-8")
         if text.startswith("\ufeff"):
             return JsonNotUtf8("starts with a byte order mark")
-        return _DECODER.decode(text)
+        return decoder.decode(text)
     except UnicodeDecodeError as error:
         return JsonNotUtf8(f"not UTF-8 at byte {error.start}")
     except json.JSONDecodeError as error:
@@ -140,6 +145,13 @@ def _integer(literal: str) -> int | _Flaw:
     return value
 
 
+def _exact_integer(literal: str) -> int | _Flaw:
+    digits = len(literal) - literal.startswith("-")
+    if digits > MAX_DIGITS:
+        return _Flaw(JsonTooLarge, f"an integer of {digits} digits, at most {MAX_DIGITS}")
+    return int(literal)
+
+
 def _real(literal: str) -> float | _Flaw:
     if len(literal) > MAX_NUMBER:
         return _Flaw(JsonTooLarge, f"a number of {len(literal)} characters, at most {MAX_NUMBER}")
@@ -155,6 +167,9 @@ def _constant(literal: str) -> _Flaw:
 
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_real, parse_constant=_constant
+)
+_EXACT_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_exact_integer, parse_float=_real, parse_constant=_constant
 )
 
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")

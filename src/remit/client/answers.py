@@ -45,7 +45,7 @@ def read_answer(call: Call[_Answer], reply: Reply, settings: Settings, grounds: 
 
 def _shaped(kind: type[_Answer], body: bytes) -> _Answer | None:
     try:
-        parse_json(body, max_bytes=MAX_ANSWER)
+        parse_json(body, max_bytes=MAX_ANSWER, exact_integers=True)
         return msgspec.json.decode(body, type=kind)
     except (InputError, msgspec.DecodeError):
         return None

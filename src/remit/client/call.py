@@ -39,7 +39,7 @@ class Call(Generic[_Answer]):
 def read_back(request: _Request) -> tuple[_Request, bytes]:
     """Return a request as the service will read it, and its JSON."""
     body = encode(request)
-    return shape(type(request), parse_object(body)), body
+    return shape(type(request), parse_object(body, exact_integers=True)), body
 
 
 def take_any(_answer: Answer, _grounds: Grounds) -> None:

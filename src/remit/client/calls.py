@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
-from remit.claims.canonical import canonicalize
+from remit.claims.canonical import canonicalize_arguments
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest
@@ -88,12 +88,12 @@ def evaluate(
     The key makes it repeatable: the same call under the same key gets the same receipt. Without one, a random one is
     made for this call, and no receipt from before is believed. Nothing that is signed names `cwd`.
     """
-    form = canonicalize(dict(arguments))
+    form = canonicalize_arguments(dict(arguments))
     request, body = read_back(
         EvaluateRequest(
             session_id=session_id,
             tool_name=tool_name,
-            arguments=parse_object(form),
+            arguments=parse_object(form, exact_integers=True),
             cwd=UNSET if cwd is None else cwd,
             idempotency_key=secrets.token_hex(_KEY_BYTES) if idempotency_key is None else idempotency_key,
         )

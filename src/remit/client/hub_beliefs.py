@@ -7,7 +7,7 @@ and of arguments that hold each of its facts as it was sent. The review is signe
 from collections.abc import Mapping
 from typing import Any, Final
 
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import canonicalize_arguments, sha256_hex
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.client.beliefs import Grounds, must
 from remit.messages.hub import Event, ObserveAnswer, ObserveRequest, SourceTold
@@ -64,7 +64,7 @@ def _check_whole(answer: ObserveAnswer, source: SourceTold) -> None:
 def _check_event(claims: Receipt, arguments: dict[str, Any], request: ObserveRequest) -> None:
     """Raise unless a receipt is about arguments, and these about the event."""
     must(claims.tool == _tool(request), "is about another tool", "$.receipt.jwt")
-    form = canonicalize(arguments)
+    form = canonicalize_arguments(arguments)
     must(claims.arguments_hash.lower() == sha256_hex(form), "is about other arguments", "$.receipt.jwt")
     for name, sent in _facts(request.event).items():
         must(arguments.get(name) == sent, "is not what was sent", f"$.policy.arguments.{name}")

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import to_builtins
 
-from remit.claims.canonical import canonicalize
+from remit.claims.canonical import canonicalize_arguments
 from remit.claims.jws import unsafe_peek
 from remit.claims.shapes import shape
 from remit.claims.strictjson import parse_object
@@ -40,8 +40,8 @@ _KEY_BYTES: Final = 16
 
 def _body(request: Request) -> bytes:
     """Return the JSON of a request, once the service's own rules take it. What has no exact JSON form is refused."""
-    body = canonicalize(to_builtins(request))
-    shape(type(request), parse_object(body))
+    body = canonicalize_arguments(to_builtins(request))
+    shape(type(request), parse_object(body, exact_integers=True))
     return body
 
 

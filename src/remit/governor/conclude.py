@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import canonicalize_arguments, sha256_hex
 from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step, named_tool
 from remit.errors import ReceiptNotFound
 from remit.governor.assistants import Actor, child_of
@@ -100,7 +100,7 @@ class Conclude:
             work = partial(_decision_by_key, name=name, key=self.call_id)
             decision: str = yield Commit(work)
             return decision
-        hashed = sha256_hex(canonicalize(self.call.arguments))
+        hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
         found_there: str = yield Aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
         return found_there
 
@@ -109,7 +109,7 @@ class Conclude:
         claims = means.receipt(kept.token).claims
         return (claims.tool, claims.arguments_hash) != (
             named_tool(self.call.tool_name),
-            sha256_hex(canonicalize(self.call.arguments)),
+            sha256_hex(canonicalize_arguments(self.call.arguments)),
         )
 
     def _found(self, means: Means, name: str, *, changed: bool) -> Steps[Concluded]:
@@ -122,7 +122,7 @@ class Conclude:
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         standing = yield Commit(lambda transaction: standing_in(transaction, found(transaction, name)))
         decision: Decision = yield Aside(partial(judged, means, asked, looked.passport.mission, standing), fair_to=name)
-        form = canonicalize(self.call.arguments)
+        form = canonicalize_arguments(self.call.arguments)
         pending: Pending | Kept = yield Commit(
             lambda transaction: self._append(means, transaction, asked, decision, form, reason=_REASONS[changed])
         )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, cast
 from msgspec import UNSET, structs, to_builtins
 
 from remit.claims.attestation import SessionState
-from remit.claims.canonical import canonicalize, sha256_hex
+from remit.claims.canonical import canonicalize, canonicalize_arguments, sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.claims.receipt import (
@@ -220,7 +220,7 @@ class _Case:
     def read(self) -> None:
         """Bring the arguments into their canonical form, or find that they have none."""
         try:
-            self._form = canonicalize(self._request.call.arguments)
+            self._form = canonicalize_arguments(self._request.call.arguments)
             self._once = self._request.once(self._form)
         except (RecursionError, OverflowError, TypeError):
             raise NotCanonicalizable("has no canonical form") from None

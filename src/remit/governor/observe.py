@@ -108,7 +108,8 @@ class Report(Struct, frozen=True, gc=False):
         """Observe in the session that was started last; if that is over, in one that follows it.
 
         A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
-        a session is started as at any other time, and what is observed is denied in it.
+        no session follows: what is observed then is denied in the one that there was. Where there was none, one is
+        started, and what is observed is denied in it.
         """
         key = self.reporter.key
         name: str = means.sources.get(key) or (yield Commit(lambda transaction: last_of(transaction, key)))
@@ -118,6 +119,8 @@ class Report(Struct, frozen=True, gc=False):
                 if answer is not None:
                     means.note_source(key, name)
                     return Reported(name, answer)
+                if (yield Commit(lambda transaction: transaction.switches.kill_switch)):
+                    return Reported(name, (yield from self.observe.as_call(name).steps(means)))
             name = (yield from StartFor(self.reporter).steps(means)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 

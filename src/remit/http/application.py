@@ -252,7 +252,7 @@ class Application:
         """Return what a body says."""
 
         def decode() -> Claims | dict[str, JSON]:
-            members = parse_object(data, max_bytes=self._body_bytes)
+            members = parse_object(data, max_bytes=self._body_bytes, exact_integers=True)
             return shape(request, members) if issubclass(request, Claims) else members
 
         begun = time.perf_counter()

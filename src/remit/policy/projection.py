@@ -291,7 +291,8 @@ class _Reading:
         if text[:1] not in ("{", "[", "<") or text[-1:] not in ("}", "]", ">"):
             return
         try:
-            value: JSON = parse_json(text.encode("utf-8", "surrogatepass"), max_bytes=_MAX_INNER_JSON)
+            data = text.encode("utf-8", "surrogatepass")
+            value: JSON = parse_json(data, max_bytes=_MAX_INNER_JSON, exact_integers=True)
         except InputError:
             for quoted in quoted_resources(text):
                 judge_unmarked(self.trace, self.call.tool_name, argument._replace(name="", value=quoted), base=base)

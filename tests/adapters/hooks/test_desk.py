@@ -1,6 +1,7 @@
 """The desk of hooks, over the wire: every answer is 200, in the assistant's own words, and what is not sure denies."""
 
 import hmac
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
+from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.protection.records import Protections
 from remit.cli import main
+from remit.errors import RateLimited
 from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from tests.adapters.hooks.scenes import PROTECTION, Scene, deny_reason, protection, secret_of, staged
@@ -348,3 +351,25 @@ def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> 
         done = CliRunner().invoke(main, ["kill-switch", "on", "--home", str(scene.hub.home)])
         assert done.exit_code == 0
         assert "kill switch" in deny_reason(read(scene))
+
+
+def test_a_hook_that_asks_too_often_after_the_end_of_its_session_gets_a_denial_that_says_what_to_do() -> None:
+    body = {"hook_event_name": "PreToolUse", "session_id": "one", "tool_name": "Read"}
+    unused: Any = None
+    desk = HookDesk(unused, unused, unused, None, lambda _protection, _nonce, _answer: "")
+    error = RateLimited("calls beyond 10 a second are not evaluated")
+    answer = desk.failing({"assistant": "claude-code"}, {}, body, error)
+    said = deny_reason(json.loads(answer.content))
+    assert "not evaluated" in said
+    assert "start a new one" in said
+
+
+def test_large_integers_in_arguments_and_results_are_taken(scene: Scene) -> None:
+    given = {"file_path": str(scene.folder / "a.py"), "offset": 2**60}
+    assert scene.asked("Read", given, tool_use_id="toolu_large") == {}
+    result = {"tool_name": "Read", "tool_input": given, "tool_response": {"inode": 10**30}}
+    assert scene.told("PostToolUse", tool_use_id="toolu_large", **result) == {}
+    [decision] = [one for one in scene.receipts() if "toolu_large" in str(one.get("measurements"))]
+    assert (decision["verdict"], "canonicalization" in decision["invocation_digest"]) == ("compliant", False)
+    [outcome] = [one for one in scene.receipts() if decision["receipt_id"] in str(one.get("evidence_proof_ref"))]
+    assert "canonicalization" not in outcome["result_hash"]

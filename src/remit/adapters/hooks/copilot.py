@@ -86,7 +86,7 @@ def _arguments(payload: Mapping[str, JSON]) -> Mapping[str, JSON]:
     """Return the arguments of a call, which some versions tell as JSON in a text."""
     told = payload.get("toolArgs")
     try:
-        read = parse_json(told.encode("utf-8")) if isinstance(told, str) else told
+        read = parse_json(told.encode("utf-8"), exact_integers=True) if isinstance(told, str) else told
     except (InputError, UnicodeEncodeError):
         read = None
     if not isinstance(read, dict):

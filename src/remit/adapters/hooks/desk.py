@@ -15,13 +15,13 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
-from msgspec import DecodeError, json
+from msgspec import UNSET, DecodeError, json
 
 from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.hooks.notice import Dialect, Notice
 from remit.adapters.hooks.placing import Placement, find_folder, home_directories, place_in
 from remit.adapters.protection.records import Protection
-from remit.claims.canonical import canonicalize, sha256_base64url, sha256_hex
+from remit.claims.canonical import ExactForm, canonicalize, canonicalize_arguments, sha256_base64url, sha256_hex
 from remit.claims.mission import Mission, literal_path, parse_mission
 from remit.claims.passport import AUDIENCE
 from remit.claims.receipt import Digest
@@ -294,8 +294,13 @@ def _call(notice: Notice) -> ToolCall:
 
 
 def _digest(notice: Notice) -> Digest:
-    value = sha256_base64url(canonicalize({"result": notice.result}))
-    return Digest(alg="sha-256", value=value, canonicalization="jcs-rfc8785", scope="result")
+    form = canonicalize_arguments({"result": notice.result})
+    return Digest(
+        alg="sha-256",
+        value=sha256_base64url(form),
+        canonicalization=UNSET if isinstance(form, ExactForm) else "jcs-rfc8785",
+        scope="result",
+    )
 
 
 def _envelope(dialect: Dialect, notice: Notice) -> str:
