@@ -208,6 +208,9 @@ def test_key_limits(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("attestations.json"))
 def test_attestations(case: Case) -> None:
     ring = keyring("attestations.json")
+    if "broken_at" in case:
+        stated = verify_attestation(case["token"], ring)
+        assert (stated.receipts, stated.broken_at) == (len(case["receipts"]), case["broken_at"])
     if case["result"] == "ok":
         assert verify_session(case["token"], case["receipts"], ring).chain_verified
         return

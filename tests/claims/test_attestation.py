@@ -49,6 +49,26 @@ def attest(
     return sign_attestation(summary, tally, key, issuer=issuer, jti="att:00000001", now=LATER, chain_verified=True)
 
 
+@pytest.mark.parametrize(("before", "in_all"), [(0, 0), (0, 5), (2, 5), (5, 5), (5, 3)])
+def test_a_statement_on_a_broken_chain_counts_all_receipts_and_says_where_it_breaks(before: int, in_all: int) -> None:
+    tally = Tally()
+    for receipt in session_of(7).receipts[:before]:
+        tally.add(receipt)
+    signed = sign_attestation(
+        SUMMARY,
+        tally,
+        OURS,
+        issuer=ISSUER,
+        jti="att:00000001",
+        now=LATER,
+        chain_verified=False,
+        receipts_in_all=in_all,
+    )
+    claims = verify_attestation(signed.token, KEYRING)
+    assert (claims.receipts, claims.broken_at) == (max(before, in_all), before + 1)
+    assert attest(session_of(7).receipts).claims.broken_at is None
+
+
 def test_an_attestation_sums_up_its_session() -> None:
     session = session_of(7)
     signed = attest(session.receipts)

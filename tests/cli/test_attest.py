@@ -63,6 +63,7 @@ def test_a_broken_chain_is_attested_as_such_with_exit_code_1(tmp_path: Path) -> 
         result = run(place, "attest", session_id)
     assert result.exit_code == NO
     assert result.stdout.splitlines()[0] == "CHAIN BROKEN"
+    assert "receipt 2 of 3" in result.stdout
 
 
 def test_a_hub_that_does_not_run_is_unavailable(tmp_path: Path) -> None:

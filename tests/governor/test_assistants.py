@@ -5,6 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
+from remit.claims.canonical import sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
@@ -13,6 +14,7 @@ from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
 from remit.governor.means import Commit
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
+from remit.governor.sessions import End
 from remit.governor.sources import Reporter, StartFor
 from remit.policy.call import ToolCall
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
@@ -140,6 +142,68 @@ def test_a_subagent_that_has_ended_gives_back_its_calls_and_can_come_back(servic
     second, answer = governed(service, "toolu_2", AGENT)
     assert second != first
     assert answer.permits
+
+
+@pytest.mark.parametrize("odd", ["a1#2", "a1#3", "2:name:a1", "1:name:a1"])
+def test_a_subagent_that_comes_back_is_never_taken_for_one_of_another_name(service: Service, odd: str) -> None:
+    other = AGENT._replace(agent=odd)
+    theirs = governed(service, "toolu_1", other).session_id
+    for number in range(2, 5):
+        assert governed(service, f"toolu_{number}", AGENT).session_id != theirs
+        service.run(Finish(AGENT))
+    assert governed(service, "toolu_5", other).session_id == theirs
+
+
+def _delegated_as_before(service: Service, lead: str, request: str) -> str:
+    """Delegate under a name that the first release gave, and return the session of the delegate."""
+    return service.start_delegate(lead, request, wanted=MISSION, max_tool_calls=2)
+
+
+def test_subagents_of_the_first_release_are_found_by_the_names_that_they_had(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    long = AGENT._replace(agent="x" * 200)
+    before = _delegated_as_before(service, lead, "agent:a1")
+    hashed = _delegated_as_before(service, lead, f"agent:{sha256_hex(long.agent.encode())}")
+    assert governed(service, "toolu_2", AGENT).session_id == before
+    assert governed(service, "toolu_3", long).session_id == hashed
+    service.run(Finish(AGENT))
+    second = _delegated_as_before(service, lead, "agent:a1#2")
+    service.governor.means.sources.clear()
+    assert governed(service, "toolu_4", AGENT).session_id == second
+    ended = service.run(Finish(AGENT))
+    assert ended is not None
+    assert ended.id == second
+
+
+def test_a_name_of_the_first_release_that_two_subagents_may_have_had_is_that_of_the_one_who_came_back(
+    service: Service,
+) -> None:
+    lead = governed(service, "toolu_1").session_id
+    first = _delegated_as_before(service, lead, "agent:a1")
+    service.run(End(first))
+    second = _delegated_as_before(service, lead, "agent:a1#2")
+    odd = AGENT._replace(agent="a1#2")
+    assert governed(service, "toolu_2", odd).session_id != second
+    assert governed(service, "toolu_3", AGENT).session_id == second
+
+
+def test_a_numbered_name_of_the_first_release_is_that_of_its_subagent_where_no_other_could_have_had_it(
+    service: Service,
+) -> None:
+    lead = governed(service, "toolu_1").session_id
+    before = _delegated_as_before(service, lead, "agent:a1#2")
+    odd = AGENT._replace(agent="a1#2")
+    governed(service, "toolu_2", AGENT)
+    service.run(Finish(AGENT))
+    assert governed(service, "toolu_3", AGENT).session_id != before
+    assert governed(service, "toolu_4", odd).session_id == before
+
+
+def test_an_agent_named_by_a_digest_is_not_the_one_with_the_long_name(service: Service) -> None:
+    lead = governed(service, "toolu_1").session_id
+    digest = sha256_hex(b"x" * 200)
+    before = _delegated_as_before(service, lead, f"agent:{digest}")
+    assert governed(service, "toolu_2", AGENT._replace(agent=digest)).session_id != before
 
 
 def test_a_subagent_of_a_lead_without_calls_left_is_refused_with_a_receipt(service: Service) -> None:

@@ -171,6 +171,14 @@ def attestation_cases() -> Iterator[Case]:
     ):
         yield {"name": name, "token": token, "receipts": receipts, "result": "attestation_mismatch", "member": member}
     yield {
+        "name": "says where the chain is broken, and of how many receipts",
+        "token": attestation(RECEIPTS[:2], chain_verified=False, in_all=len(RECEIPTS)),
+        "receipts": tokens,
+        "result": "attestation_mismatch",
+        "member": "chain_verified",
+        "broken_at": 3,
+    }
+    yield {
         "name": "over a broken chain",
         "token": ATTESTATION,
         "receipts": tokens[:3] + tokens[4:],

@@ -135,8 +135,10 @@ RECEIPTS: Final = chain("vectors", 7)
 RECEIPT: Final = RECEIPTS[0].token
 
 
-def attestation(receipts: list[SignedReceipt], *, chain_verified: bool = True, name: str = "vectors") -> str:
-    """Return the attestation of a session with these receipts."""
+def attestation(
+    receipts: list[SignedReceipt], *, chain_verified: bool = True, in_all: int = 0, name: str = "vectors"
+) -> str:
+    """Return the attestation of a session with these receipts; `in_all` counts those after a break as well."""
     tally = Tally()
     for receipt in receipts:
         tally.add(receipt)
@@ -150,7 +152,14 @@ def attestation(receipts: list[SignedReceipt], *, chain_verified: bool = True, n
         budget_used={"tool_calls": 5, "duration_s": 400},
     )
     return sign_attestation(
-        summary, tally, OURS, issuer=US, jti="att:vectors:0001", now=NOW + 500, chain_verified=chain_verified
+        summary,
+        tally,
+        OURS,
+        issuer=US,
+        jti="att:vectors:0001",
+        now=NOW + 500,
+        chain_verified=chain_verified,
+        receipts_in_all=in_all,
     ).token
 
 

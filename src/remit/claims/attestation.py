@@ -95,6 +95,11 @@ class Attestation(Claims, frozen=True, kw_only=True):
         if self.exp <= self.iat:
             raise FieldInvalid("exp is not after iat", place="$.exp")
 
+    @property
+    def broken_at(self) -> int | None:
+        """The number of the receipt, counted from 1, at which the chain breaks; None for a chain that was verified."""
+        return None if self.chain_verified else sum(self.verdicts.values()) + 1
+
 
 class SessionSummary(NamedTuple):
     """What the ledger knows of a session and receipts do not say."""
@@ -227,10 +232,12 @@ def sign_attestation(
     jti: str,
     now: int,
     chain_verified: bool,
+    receipts_in_all: int = 0,
 ) -> SignedAttestation:
     """Return the signed statement over what `tally` has counted.
 
-    With `chain_verified` false, `tally` holds the receipts before the break, and the statement says no more.
+    With `chain_verified` false, `tally` holds the receipts before the break, and `receipts_in_all` is how many there
+    are with those after it. `receipts` is that number then, and the chain breaks after those that `verdicts` counts.
     """
     value = {
         "iss": issuer,
@@ -247,6 +254,8 @@ def sign_attestation(
         "chain_verified": chain_verified,
         **tally.counted(),
     }
+    if not chain_verified:
+        value["receipts"] = max(receipts_in_all, sum(tally.verdicts.values()))
     payload = encode(shape(Attestation, value))
     checked = shape(Attestation, parse_object(payload))
     return SignedAttestation(sign_token(ATTESTATION, payload, key), checked)

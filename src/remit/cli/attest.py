@@ -60,11 +60,20 @@ def _show(answer: AttestAnswer, *, as_json: bool) -> None:
     if as_json:
         broken = failure("the chain of the session is broken, and the attestation says so", BrokenChain.code)
         head = {"ok": True} if answer.claims.chain_verified else broken
-        return show_data(head | {"token": answer.token, "claims": to_builtins(answer.claims)})
+        return show_data(head | {name: value for name, value in to_builtins(answer).items() if name != "ok"})
     verified = answer.claims.chain_verified
     mark, style = ("CHAIN VERIFIED", "green") if verified else ("CHAIN BROKEN", "red")
-    show_facts(_facts(answer.claims), mark=mark, style=style)
+    broken = {} if verified else {"breaks at": _break(answer)}
+    show_facts(_facts(answer.claims) | broken, mark=mark, style=style)
     return click.echo(answer.token)
+
+
+def _break(answer: AttestAnswer) -> str:
+    claims, why = answer.claims, f" ({answer.fault.replace('_', ' ')})" if answer.fault else ""
+    before = sum(claims.verdicts.values())
+    if claims.receipts <= before:
+        return f"the end, after receipt {before:,}{why}"
+    return f"receipt {claims.broken_at:,} of {claims.receipts:,}{why}; what is counted by verdict is before it"
 
 
 def _facts(claims: Attestation) -> dict[str, str]:

@@ -4,6 +4,7 @@ Keeps these invariants: starts and ends never give a session more calls or time 
 subagent never acts under the passport of its lead. What became of a call is for `conclude.py`.
 """
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,7 +25,7 @@ from remit.governor.sessions import End, Look, Start
 from remit.governor.sources import Reporter
 from remit.governor.states import account_of
 from remit.ledger.port import Transaction
-from remit.ledger.records import Session
+from remit.ledger.records import Delegation, Session
 from remit.policy.call import ToolCall
 
 __all__ = ["Actor", "Begin", "Finish", "Govern", "Governed", "child_of"]
@@ -35,6 +36,9 @@ _MAX_TURNS: Final = 50
 # Of the calls of its lead, a subagent gets this part.
 _SHARE: Final = 4
 _MAX_AGENT: Final = 256
+# Names by which the first release could take one subagent for another.
+_NUMBERED: Final = re.compile(r"(.*)#[0-9]+", re.DOTALL)
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Actor(NamedTuple):
@@ -112,9 +116,38 @@ def _key_of(lead: str, agent: str) -> str:
 
 
 def _request_of(agent: str, turn: int) -> str:
-    """Return the name of a delegation: a subagent that comes back after its end needs another one."""
-    name = sha256_hex(agent.encode("utf-8", "surrogatepass")) if len(agent) > _MAX_AGENT // 2 else agent
-    return f"agent:{name}" if turn == 0 else f"agent:{name}#{turn + 1}"
+    """Return the name of a delegation: a subagent that comes back after its end needs another one.
+
+    No two subagents or turns have the same, whatever assistants call their subagents.
+    """
+    form = "hash" if len(agent) > _MAX_AGENT // 2 else "name"
+    return f"subagent:{turn + 1}:{form}:{_short_name(agent)}"
+
+
+def _short_name(agent: str) -> str:
+    return sha256_hex(agent.encode("utf-8", "surrogatepass")) if len(agent) > _MAX_AGENT // 2 else agent
+
+
+def _delegation_of(transaction: Transaction, lead: str, agent: str, turn: int) -> Delegation | None:
+    """Return the delegation to a subagent, under its name now or the one that the first release gave it."""
+    known = transaction.delegation(lead, _request_of(agent, turn))
+    return known or _recorded_before(transaction, lead, agent, turn)
+
+
+def _recorded_before(transaction: Transaction, lead: str, agent: str, turn: int) -> Delegation | None:
+    """Return the delegation under the name that the first release gave it, unless another subagent may have had it.
+
+    Those names were `agent:x`, and `agent:x#2` when the subagent came back, which an agent `x#2` had too. There is no
+    second turn without a first one.
+    """
+    name = _short_name(agent)
+    first = transaction.delegation(lead, f"agent:{name}")
+    if turn:
+        return first and transaction.delegation(lead, f"agent:{name}#{turn + 1}")
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered is not None and transaction.delegation(lead, f"agent:{numbered[1]}") is not None:
+        return None
+    return None if _HASH.fullmatch(agent) else first
 
 
 def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> Steps[str | SignedReceipt | None]:
@@ -123,7 +156,7 @@ def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) 
     None says that the lead has no call at all.
     """
     request = _request_of(actor.agent, turn)
-    known = yield Commit(lambda transaction: transaction.delegation(lead, request))
+    known = yield Commit(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
     if known is not None:
         # A session that has expired or was revoked is not followed by a fresh one: its calls are denied in it.
         there = yield Commit(lambda transaction: transaction.session(known.child) is not None)
@@ -166,7 +199,7 @@ def child_of(transaction: Transaction, lead: str, agent: str) -> str:
     """Return the session that a subagent had last."""
     child = ""
     for turn in range(_MAX_TURNS):
-        known = transaction.delegation(lead, _request_of(agent, turn))
+        known = _delegation_of(transaction, lead, agent, turn)
         if known is None:
             break
         child = known.child if transaction.session(known.child) else child

@@ -3,7 +3,8 @@
 Keeps this invariant: a statement says `chain_verified` only if every receipt it counts was verified by the holder of
 the key, now or before, and is there now. Those that were verified before are hashed again, and held against the root
 that was signed then (the bookmark): that takes a small part of verifying them. A chain that is broken is attested as
-broken, up to the break, and its session is quarantined: its calls are denied from then on, and no other session's.
+broken: all its receipts are counted, and those before the break described. Its session is quarantined: its calls are
+denied from then on, and no other session's.
 """
 
 from collections.abc import Iterator
@@ -65,14 +66,24 @@ class Attest:
         session = touched((yield from durable(means, looked.session)), means.clock.now())
         # With the keys as they are now: another process may have changed to one that is not known here yet.
         verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
+        in_all: int = 0
+        if verified.fault is not None:
+            in_all = yield Aside(lambda: means.reader.count(session.id))
         summary = _summary(session, looked.passport.mission.mission)
         signed: SignedAttestation = yield Commit(
-            lambda transaction: self._keep(means, transaction, session, summary, verified)
+            lambda transaction: self._keep(means, transaction, session, summary, verified, in_all=in_all)
         )
         return Attested(signed, verified.fault)
 
     def _keep(
-        self, means: Means, transaction: Transaction, session: Session, summary: SessionSummary, verified: Verified
+        self,
+        means: Means,
+        transaction: Transaction,
+        session: Session,
+        summary: SessionSummary,
+        verified: Verified,
+        *,
+        in_all: int,
     ) -> SignedAttestation:
         now = means.clock.now()
         signing = means.keys.signing(transaction.switches.kid)
@@ -84,6 +95,7 @@ class Attest:
             jti=means.new_id("att"),
             now=max(now.wall_s, session.iat),
             chain_verified=verified.fault is None,
+            receipts_in_all=in_all,
         )
         bookmark = None
         if verified.fault is not None:

@@ -7,6 +7,8 @@ reported before; an export is written piece by piece.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from msgspec import UNSET
+
 from remit.claims.receipt import SignedReceipt
 from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
@@ -119,7 +121,13 @@ class Desk:
             raise _damaged() from error
         if attested.fault is not None:
             self._watcher.chain_failed()
-        return AttestAnswer(token=attested.attestation.token, claims=attested.attestation.claims)
+        claims = attested.attestation.claims
+        return AttestAnswer(
+            token=attested.attestation.token,
+            claims=claims,
+            broken_at=claims.broken_at or UNSET,
+            fault=attested.fault.fault if attested.fault else UNSET,
+        )
 
     def _report(self, ask: Ask) -> Report:
         return report_of(ask.body, self._governor.means.clock.now().wall_ms)

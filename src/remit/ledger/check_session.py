@@ -110,7 +110,9 @@ class SessionCheck:
             except RemitError as error:
                 self._note("attestation_mismatch", f"an attestation does not verify: {error}")
             else:
-                self._attested.setdefault(claims.receipts, []).append(claims)
+                # That of a broken chain describes the receipts before the break.
+                described = claims.receipts if claims.broken_at is None else claims.broken_at - 1
+                self._attested.setdefault(described, []).append(claims)
         token_of_bookmark = self._rows.bookmark(self._session.id)
         if token_of_bookmark is not None:
             try:
@@ -155,6 +157,8 @@ class SessionCheck:
         length = self._head.length if self._head else 0
         for claims in self._attested.pop(length, ()):
             counted = self._tally.counted() | {"session_id": self._session.id, "sub": self._session.actor}
+            if not claims.chain_verified:
+                del counted["receipts"]
             member = next((name for name, value in counted.items() if getattr(claims, name) != value), None)
             if member is not None:
                 self._note("attestation_mismatch", f"an attestation states another {member}", length)

@@ -196,6 +196,11 @@ class AttestAnswer(Answer, frozen=True, kw_only=True):
     ok: Literal[True] = True
     token: Annotated[str, Meta(description="The signed attestation.")]
     claims: Annotated[Attestation, Meta(description="What it says.")]
+    broken_at: (
+        Annotated[Count, Meta(description="The receipt at which the chain breaks, counted from 1; only if it does.")]
+        | UnsetType
+    ) = UNSET
+    fault: Annotated[str, Meta(description="How it breaks; only if it does.")] | UnsetType = UNSET
 
 
 class DelegateRequest(Request, frozen=True, kw_only=True):

@@ -109,7 +109,13 @@ class Desk:
         attested = await self._held(Attest(session_id, end=request.end), session_id, ask)
         if attested.fault is not None:
             self._watcher.chain_failed()
-        return AttestAnswer(token=attested.attestation.token, claims=attested.attestation.claims)
+        claims = attested.attestation.claims
+        return AttestAnswer(
+            token=attested.attestation.token,
+            claims=claims,
+            broken_at=claims.broken_at or UNSET,
+            fault=attested.fault.fault if attested.fault else UNSET,
+        )
 
     async def delegate(self, ask: Ask) -> DelegateAnswer:
         """Make a narrower passport."""
