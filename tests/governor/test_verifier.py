@@ -254,6 +254,31 @@ def test_receipts_that_come_while_a_long_pass_is_under_way_are_not_left_for_its_
     assert reports.summary.through == 91
 
 
+def test_a_backlog_of_new_receipts_is_verified_with_pauses_too(service: Service, reports: Reports) -> None:
+    name = busy(service, 3)
+    pace = StillPace(service.clock)
+    verifier = verifier_of(service, reports.all.append, pace=pace)
+    verifier.first_pass()
+    for _ in range(200):
+        service.call(name)
+    pace.pauses.clear()
+    verifier.catch_up()
+    assert len(pace.pauses) >= 20
+    assert set(pace.pauses) == {False}
+
+
+def test_a_backlog_of_new_receipts_has_hashes_compared_meanwhile(service: Service, reports: Reports) -> None:
+    altered, name = busy(service, 3), busy(service, 3)
+    verifier = verifier_of(service, reports.all.append)
+    verifier.first_pass()
+    for _ in range(200):
+        service.call(name)
+    service.clock.pass_s(30)
+    tamper(service, altered, 1)
+    verifier.catch_up()
+    assert reports.broken == {altered: (1, "signature_invalid")}
+
+
 def test_a_long_pass_by_signatures_has_hashes_compared_meanwhile(service: Service, reports: Reports) -> None:
     busy(service, 90)
     last = busy(service, 3)

@@ -101,7 +101,9 @@ class Verifier:
         self._told_at = 0.0
         self._hash_pass: Iterator[None] | None = None
         self._hash_pass_at = 0.0
-        self._interleaving = False
+        # Each of the two interrupts a pass by signature, and neither interrupts itself.
+        self._catching_up = False
+        self._hashing = False
 
     def run(self) -> None:
         """Verify until the process is ended."""
@@ -133,6 +135,13 @@ class Verifier:
 
     def catch_up(self) -> None:
         """Verify the receipts that are new, by signature, the last sessions first."""
+        self._catching_up = True
+        try:
+            self._catch_up()
+        finally:
+            self._catching_up = False
+
+    def _catch_up(self) -> None:
         started = self._pace.wall()
         overview = self._reader.overview()
         if overview.receipts > self._through:
@@ -315,9 +324,10 @@ class Verifier:
     # Reports
 
     def _verified(self, session_id: str, known: _Known) -> None:
-        if session_id in self._broken:
+        before = self._known.get(session_id, _Known()).length
+        if session_id in self._broken or known.length < before:
             return
-        self._receipts += known.length - self._known.get(session_id, _Known()).length
+        self._receipts += known.length - before
         self._known[session_id] = known
         self._fresh.append(SessionVerified(session_id, known.length, int(self._pace.wall())))
         if len(self._fresh) >= _REPORTED:
@@ -336,15 +346,12 @@ class Verifier:
 
     def _step(self) -> None:
         """Pause where that is due; between pauses of a long pass, look at what is new and hash a little."""
-        if self._interleaving or not self._pace.due():
+        if not self._pace.due():
             return
-        if self._first_pass_done:
-            self._interleaving = True
-            try:
-                self.catch_up()
-                self._hash_some()
-            finally:
-                self._interleaving = False
+        if self._first_pass_done and not self._catching_up and not self._hashing:
+            self.catch_up()
+        if self._first_pass_done and not self._hashing:
+            self._hash_some()
         self._summarize()
         self._pace.pause(full_speed=not self._first_pass_done)
 
@@ -354,9 +361,13 @@ class Verifier:
             if self._pace.wall() - self._hash_pass_at < _PASS_S:
                 return
             self._hash_pass = self.hash_pass()
-        for _ in self._hash_pass:
-            if self._pace.due():
-                return
+        self._hashing = True
+        try:
+            for _ in self._hash_pass:
+                if self._pace.due():
+                    return
+        finally:
+            self._hashing = False
         self._hash_pass = None
 
     def _tell_sessions(self) -> None:

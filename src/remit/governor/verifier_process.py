@@ -34,7 +34,6 @@ _NICE: Final = 19
 _SLICE_S: Final = 0.01
 # Pauses are so many times as long as the work: 5 % of a core.
 _REST: Final = 19
-_LONGEST_PAUSE_S: Final = 5.0
 # The clock is asked once in so many receipts.
 _EVERY: Final = 8
 
@@ -68,7 +67,7 @@ class ProcessPace:
             _yield_to_all()
         worked = time.process_time() - self._mark
         busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-        return self.sleep(min(_LONGEST_PAUSE_S, worked * self._rest * (2 if busy else 1)))
+        return self.sleep(worked * self._rest * (2 if busy else 1))
 
     def sleep(self, seconds: float) -> None:
         """Wait, and end the process if stdin is closed."""
