@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
 
@@ -587,3 +588,13 @@ def test_a_lock_is_let_go_after_an_error_and_by_forked_children(home: Home) -> N
         os.close(end)
         os.close(waiting)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_every_content_that_replaces_another_has_a_version_of_its_own(home: Home) -> None:
+    assert home.version_of("config.json") is None
+    versions = list[object]()
+    for number in range(20):
+        home.replace("config.json", b"%02d" % number)
+        versions.append(home.version_of("config.json"))
+        assert home.version_of("config.json") == versions[-1]
+    assert all(one != other for one, other in pairwise(versions))

@@ -168,8 +168,14 @@ class Home:
 
         A file that `replace` has written has another inode or another time than the one before it.
         """
-        found = self._look(name)
-        return None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
+        label = self._label(name)
+        try:  # without `_translated`, which takes longer than the call: this is asked for every request
+            found = os.stat(name, dir_fd=self._held, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _ours(error, quote(label)) from None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def path_of(self, name: str) -> str:
         """Return the path of a safe file, for a library that opens by path.
