@@ -92,3 +92,24 @@ def test_the_doctor_finds_all_well_until_a_hook_is_gone(world: Governed) -> None
     settings.write_text(settings.read_text(encoding="utf-8").replace("PreToolUse", "Stop"), encoding="utf-8")
     with running(home_of(world.place), "--port", str(world.hub.port)):
         assert "problem  registration" in world.remit("doctor", "claude-code").stdout
+
+
+def test_a_refusal_of_any_tool_is_proven_by_the_receipt_that_it_names(world: Governed) -> None:
+    project = world.place.project
+    file, notebook = project / "a", project / "a.ipynb"
+    file.write_text("a", encoding="utf-8")
+    notebook.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}', encoding="utf-8")
+    read = [Call("Read", {"file_path": str(path)}) for path in (file, notebook)]
+    calls = [
+        Call("Edit", {"file_path": str(file), "old_string": "a", "new_string": "b  "}),
+        Call("Write", {"file_path": str(file), "content": "a  \n\n"}),
+        Call("NotebookEdit", {"notebook_path": str(notebook), "new_source": "x", "edit_mode": "insert"}),
+        Call("Bash", {"command": f"cd {project} && touch b", "run_in_background": True}),
+        Call("WebFetch", {"url": "https://example.org", "prompt": "look"}),
+        Call("Read", {"file_path": str(world.place.outside / "a")}),
+    ]
+    world.protect(profile="Mission: Look around.\n\n## Allowed\n\n- Read files\n")
+    play(world, script=Script([[call] for call in (*read, *calls)]))
+    found = world.told("reconcile", "claude-code")
+    assert (found["full"], found["unproven"]) == (True, [])
+    assert found["refused"] >= len(calls) - 2
