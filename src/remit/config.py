@@ -38,8 +38,10 @@ __all__ = [
     "home_path",
     "hook_variable",
     "load_settings",
+    "numeric_url",
     "parse_hub_url",
     "rotate_token",
+    "service_environment",
     "set_hub_url",
     "share_metrics",
     "user_config",
@@ -64,6 +66,8 @@ _HUB_URL: Final = re.compile(r"http://(?P<host>127\.0\.0\.1|localhost|\[::1\]):(
 _MAX_BYTES: Final = 256 * 1024
 _MAX_PORT: Final = 65535
 _TOKEN_BYTES: Final = 32
+
+_MODULES: Final = "PYTHONPATH"
 
 
 def home_path(option: str | None) -> Path:
@@ -97,6 +101,16 @@ def assistant_config(variable: str) -> str:
 def hook_variable(name: str) -> str:
     """Return a variable that the hooks of an assistant may name in what they send; nothing where it is not set."""
     return os.environ.get(name, "")
+
+
+def service_environment() -> dict[str, str]:
+    """Return the environment of a service in the background: PYTHONPATH names absolute folders only.
+
+    An empty part of it means the current folder, which an agent may write to.
+    """
+    kept = os.pathsep.join(part for part in os.environ.get(_MODULES, "").split(os.pathsep) if part.startswith("/"))
+    others = {name: value for name, value in os.environ.items() if name != _MODULES}
+    return others | ({_MODULES: kept} if kept else {})
 
 
 def collector() -> str | None:
@@ -173,7 +187,12 @@ def set_hub_url(home: Home, url: str) -> None:
     """Keep where the Hub is to listen; clients look for it there from now on."""
     parse_hub_url(url)
     with home.locked(_LOCK):
-        home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": url}))
+        home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": numeric_url(url)}))
+
+
+def numeric_url(url: str) -> str:
+    """Return an address of the Hub with a number for `localhost`, which may mean a port of another user at `[::1]`."""
+    return url.replace("//localhost:", "//127.0.0.1:", 1)
 
 
 def parse_hub_url(url: str) -> tuple[str, int]:
@@ -218,7 +237,9 @@ def _read(home: Home) -> dict[str, JSON]:
 
 def _settings(members: dict[str, JSON]) -> Settings:
     known = _known(members)
-    return Settings(known.admin_token or None, known.proxy_token or None, known.hub_token or None, known.hub_url)
+    return Settings(
+        known.admin_token or None, known.proxy_token or None, known.hub_token or None, numeric_url(known.hub_url)
+    )
 
 
 def _known(members: dict[str, JSON]) -> _Members:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.cli.errors import DONE, STATE, USAGE
+from remit.config import service_environment
 from tests.cli.running import piped, run
 from tests.faults.proxy_driver import is_running, until
 from tests.hub.service import running
@@ -107,3 +108,29 @@ def test_a_token_that_was_rotated_opens_at_once(tmp_path: Path) -> None:
         assert "kill -HUP" not in run(place, "doctor").stdout
         token = renewed.stdout.strip()
         assert token not in hub.log
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("", None), (":/x", "/x"), (".", None), ("/a:relative:/b:", "/a:/b"), (None, None)],
+)
+def test_what_runs_in_the_background_imports_nothing_from_the_current_folder(
+    given: str | None, kept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if given is not None:
+        monkeypatch.setenv("PYTHONPATH", given)
+    assert service_environment().get("PYTHONPATH") == kept
+    assert service_environment()["PATH"] == os.environ["PATH"]
+
+
+def test_a_hub_in_the_background_does_not_take_modules_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "remit.py").write_text("raise SystemExit('taken from the current folder')")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", ":/nowhere")
+    told = run(tmp_path / "home", "hub", "--background", "--port", "0", "--json")
+    assert told.exit_code == DONE, told.output
+    assert run(tmp_path / "home", "hub", "--stop").exit_code == DONE

@@ -32,11 +32,12 @@ class Place:
             path.write_text("x")
         self.guarded = tuple(str(self.root / name) for name in GUARDED)
         self.own = Own()
+        self.secret: tuple[str, ...] = ()
 
     def judge(self, tool: str, arguments: dict[str, JSON], *, everything: bool = False) -> Decision:
         """Return the decision on a call within the project."""
         app = str(self.root / "app")
-        guard = GuardEngine(lambda: self.guarded, (str(self.root / "home/.remit"),), self.own)
+        guard = GuardEngine(lambda: self.guarded, (str(self.root / "home/.remit"),), self.own, lambda: self.secret)
         return judged(
             tool,
             arguments,
@@ -120,6 +121,18 @@ def test_no_tool_changes_what_governs_the_agent(place: Place, tool: str, argumen
 def test_a_link_to_a_guarded_file_is_the_file(place: Place) -> None:
     (place.root / "app/link").symlink_to(".claude")
     assert place.judge("Write", {"file_path": "link/settings.json", "content": ""}).code == "governance_guarded"
+
+
+@pytest.mark.parametrize(
+    "text", ["cat .claude/settings.local.json", "cat link", "head -c 9 .CLAUDE/settings.local.json"]
+)
+def test_a_file_that_holds_a_token_is_not_read(place: Place, text: str) -> None:
+    (place.root / "app" / "link").symlink_to(".claude/settings.local.json")
+    assert place.run(text).permits
+    place.secret = (str(place.root / "app/.claude/settings.local.json"),)
+    refused = place.run(text)
+    assert (refused.permits, refused.code) == (False, "governance_guarded")
+    assert place.run("cat src/a.py").permits
 
 
 def test_a_guarded_folder_stands_for_everything_beneath(place: Place) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from remit.claims.shapes import encode
+from remit.config import service_environment
 from remit.errors import (
     CertificateUnusable,
     FieldInvalid,
@@ -67,6 +68,7 @@ def start_in_background(
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env=service_environment(),
             )
         try:
             return _heard(child, service)

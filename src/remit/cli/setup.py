@@ -17,6 +17,7 @@ from remit.config import (
     ensure_token,
     home_path,
     load_settings,
+    numeric_url,
     parse_hub_url,
     set_hub_url,
 )
@@ -100,7 +101,7 @@ def _url(before: str, host: str | None, port: int | None) -> str:
     set_host, set_port = parse_hub_url(before)
     if host is not None:
         check_hub_host(host, "--host")
-    return f"http://{url_host(host or set_host)}:{set_port if port is None else port}"
+    return numeric_url(f"http://{url_host(host or set_host)}:{set_port if port is None else port}")
 
 
 def _show(path: Path, prepared: Prepared, unit: Unit | None, *, as_json: bool) -> None:

@@ -57,16 +57,24 @@ class GuardEngine:
     """Refuses what would change what governs the agent.
 
     `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
-    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process. While nothing is
-    guarded, other agents may be started, and this one stopped.
+    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process. `secret` returns
+    the files outside of these that hold a token: they are not read by name. While nothing is guarded, other agents may
+    be started, and this one stopped.
     """
 
     name = _NAME
     # So a decision stays right when other calls have used some of it up.
     sees_budgets = False
 
-    def __init__(self, guarded: Callable[[], Sequence[str]], private: Sequence[str] = (), own: Own = _NOBODY) -> None:
+    def __init__(
+        self,
+        guarded: Callable[[], Sequence[str]],
+        private: Sequence[str] = (),
+        own: Own = _NOBODY,
+        secret: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._guarded = guarded
+        self._secret = secret
         self._own = own
         self._private = _guards(tuple(private))
 
@@ -74,11 +82,14 @@ class GuardEngine:
         """Return the first effect or program that is refused, or that nothing is."""
         action = case.action
         guards = _guards(tuple(self._guarded()))
+        secret = _guards(tuple(self._secret())).paths
         for given in action.effects:
             if given.verb in _CHANGES:
                 effect = _folded(given)
                 if _reaches_private(self._private, effect):
                     return _refused(given, "belongs to Remit itself", _PRIVATE)
+                if effect.verb == "read" and effect.resource in secret:
+                    return _refused(given, "holds a token of Remit", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
                     return _refused(given, "puts this agent under Remit, or holds what does", _HANDS_OFF)
         agent = started_agent(action.commands or (), *self._own) if guards.paths or guards.anywhere else ""

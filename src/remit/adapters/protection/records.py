@@ -123,8 +123,8 @@ class Protections:
         self._home = home
         self._folder: Home | None = None
         self._known: dict[str, tuple[bytes, Protection]] = {}
-        # When the folder was changed that they were read from.
-        self._guards: tuple[int, tuple[str, ...]] = (0, ())
+        # When the folder was changed that they were read from; and of those, the files that hold a token.
+        self._guards: tuple[int, tuple[str, ...], tuple[str, ...]] = (0, (), ())
         # Until then, what is known of them is taken for what there is.
         self._look_at = 0.0
 
@@ -169,21 +169,36 @@ class Protections:
 
         Every call asks for them, and few things change as seldom.
         """
+        return self._looked_now()[1]
+
+    def with_token(self) -> tuple[str, ...]:
+        """Return the files that the first release has written a token into, outside of the home."""
+        return self._looked_now()[2]
+
+    def _looked_now(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         now = time.monotonic()
         if now >= self._look_at:
             self._guards = self._looked(self._guards)
             self._look_at = now + _MOMENT_S
-        return self._guards[1]
+        return self._guards
 
-    def _looked(self, before: tuple[int, tuple[str, ...]]) -> tuple[int, tuple[str, ...]]:
+    def _looked(
+        self, before: tuple[int, tuple[str, ...], tuple[str, ...]]
+    ) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
         folder = self._opened()
         if folder is None:
-            return 0, ()
+            return 0, (), ()
         changed_ns = folder.changed_ns()
         # What was changed just now may be changed once more without another time.
         if changed_ns == before[0] and time.time_ns() - changed_ns >= _SETTLED_NS:
             return before
-        return changed_ns, tuple(dict.fromkeys(path for one in self.all() for path in one.guards))
+        known = self.all()
+        secret = (written.path for one in known if _holds_token(one) for written in one.files)
+        return (
+            changed_ns,
+            tuple(dict.fromkeys(path for one in known for path in one.guards)),
+            tuple(dict.fromkeys(name for path in secret for name in (path, os.path.realpath(path)))),
+        )
 
     def put(self, protection: Protection, wire: dict[str, Any] | None = None) -> None:
         """Keep a protection, in the place of one of its id, and what its hooks read; the caller holds the lock."""
@@ -257,6 +272,12 @@ class Protections:
         if self._opened() is None:
             self._folder = self._home.folder(FOLDER)
         return self._folder  # type: ignore[return-value]  # it was made
+
+
+def _holds_token(protection: Protection) -> bool:
+    """Tell whether files of a protection outside of the home hold a token, as those of the first release may."""
+    over_http = protection.form == "http" and protection.level != "project"
+    return protection.generation == 0 and (over_http or protection.level == "managed")
 
 
 def wire_name(protection: str) -> str:
