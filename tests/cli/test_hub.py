@@ -1,6 +1,7 @@
 """`remit hub`: one line when it is ready, an exit code when it is not, and a life in the background."""
 
 import json
+import os
 import socket
 import subprocess
 import sys

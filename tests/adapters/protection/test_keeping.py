@@ -16,11 +16,13 @@ from remit.adapters.protection.parts import part_of
 from remit.adapters.protection.plan import Block, Plan, Whole
 from remit.adapters.protection.plans.claude_code import ClaudeCode
 from remit.adapters.protection.plans.table import PLANNERS
-from remit.adapters.protection.records import Protection
+from remit.adapters.protection.records import Protection, Protections
 from remit.adapters.protection.retoken import replace_tokens
+from remit.ledger.home import open_home
 from tests.adapters.protection.places import ID, Scene, added, entry, plan_of, protection, wire
 from tests.adapters.protection.planning import Drawing
 from tests.adapters.protection.test_jsonedit import OFF, SHAPES
+from tests.releases.home import first_release
 
 THEIRS = {"permissions": {"allow": ["Bash(ls)"]}}
 
@@ -357,15 +359,19 @@ def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_p
 
 
 @pytest.mark.parametrize("is_changed_by_others", [False, True])
-def test_a_token_that_was_replaced_is_not_put_back(scene: Scene, is_changed_by_others: bool) -> None:
+def test_a_token_of_the_first_release_that_was_replaced_is_not_put_back(
+    tmp_path: Path, is_changed_by_others: bool
+) -> None:
+    kept = first_release(tmp_path)
+    settings = kept.project / ".claude" / "settings.local.json"
     if is_changed_by_others:
-        changed = json.loads(scene.settings.read_bytes()) | {"model": "x"}
-        scene.settings.write_text(json.dumps(changed), encoding="utf-8")
-    watch = Watch(scene)
-    old = wire().token
-    before = scene.settings.read_bytes()
-    assert old.encode() in before
-    (done,) = replace_tokens(scene.protections, lambda _: {old: "the-new-token"})
-    assert (done.changed, done.why) == ((str(scene.settings),), "")
-    assert [gap for _ in range(20) for gap in watch.look(after=0.5)] == []
-    assert scene.settings.read_bytes() == before.replace(old.encode(), b"the-new-token")
+        changed = json.loads(settings.read_bytes()) | {"model": "x"}
+        settings.write_text(json.dumps(changed), encoding="utf-8")
+    with open_home(kept.home) as home:
+        watch = Watch(Scene(kept.project, Protections(home)))
+        before = settings.read_bytes()
+        old = before.partition(b"Bearer ")[2].partition(b'"')[0].decode()
+        done = replace_tokens(Protections(home), lambda _: {old: "the-new-token"})
+        assert sorted((one.changed, one.why) for one in done) == [((), ""), ((str(settings),), "")]
+        assert [gap for _ in range(20) for gap in watch.look(after=0.5)] == []
+    assert settings.read_bytes() == before.replace(old.encode(), b"the-new-token")
