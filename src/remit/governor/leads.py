@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from remit.claims.mission import Mission
-from remit.errors import HookSecretWrong, KillSwitchOn
+from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import close
 from remit.governor.means import Commit, Means, Steps
@@ -100,7 +100,6 @@ class Continue:
         now = means.clock.now()
         last = _last(transaction, self.reporter.key)
         if last is None:
-            _check_switch(transaction)
             return StartFor(self.reporter).begin(means, transaction, now)
         is_outdated = last.is_outdated(self.reporter)
         session = last.session
@@ -109,7 +108,6 @@ class Continue:
             session = kept(means, transaction, session, now)
             if session.state != _FOLLOWED or last.revoked:
                 return Started(session, means.passport_of(session), existing=True)
-        _check_switch(transaction)
         mission = self._mission(means, session)
         if not is_outdated:
             return self._with_what_is_left(means, transaction, mission, session, now)
@@ -132,11 +130,6 @@ class Continue:
         session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))
         transaction.put_session(session)
         return started._replace(session=session)
-
-
-def _check_switch(transaction: Transaction) -> None:
-    if transaction.switches.kill_switch:
-        raise KillSwitchOn("no session starts until the kill switch is released")
 
 
 def generation_of(told: Mapping[str, object]) -> int:

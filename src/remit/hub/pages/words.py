@@ -156,6 +156,10 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "Command not readable",
         "The command cannot be read with certainty as the shell would read it, and doubt refuses.",
     ),
+    "rate_limited": Meaning(
+        "Too many calls after the end",
+        "The session was over and calls kept coming: those beyond ten a second were not evaluated, only counted.",
+    ),
 }
 
 # What is wrong with a receipt in a chain; the codes of its own errors come on top of these.
