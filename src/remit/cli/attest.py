@@ -58,8 +58,8 @@ def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
 
 def _show(answer: AttestAnswer, *, as_json: bool) -> None:
     if as_json:
-        broken = failure("the chain of the session is broken, and the attestation says so", BrokenChain.code)
-        head = {"ok": True} if answer.claims.chain_verified else broken
+        failed = failure("the chain of the session is broken, and the attestation says so", BrokenChain.code)
+        head = {"ok": True} if answer.claims.chain_verified else failed
         return show_data(head | {name: value for name, value in to_builtins(answer).items() if name != "ok"})
     verified = answer.claims.chain_verified
     mark, style = ("CHAIN VERIFIED", "green") if verified else ("CHAIN BROKEN", "red")
