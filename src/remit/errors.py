@@ -72,8 +72,8 @@ is not quoted and clipped.
     │   ├── MediaTypeRefused        a body that is not plain JSON
     │   ├── OriginRefused           a page of another origin asks for a change
     │   ├── TokenRequired           the token is missing or wrong
-    │   ├── HookSecretWrong         an event of an assistant does not show the secret of its session
     │   ├── HubTokenRequired        the Hub's token is missing or wrong
+    │   ├── HookSecretWrong         an event of an assistant does not show the secret of its session
     │   ├── TooManyTries            too many wrong tokens
     │   └── ServiceBusy             more at once than we take
     ├── ServiceError                a service of ours cannot be reached, or cannot be started

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from remit.adapters.protection.records import Protections
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.cli.errors import DONE, STATE, USAGE
-from remit.config import rotate_token
+from remit.config import ensure_token, rotate_token
 from remit.governor.assistants import Begin
 from remit.governor.sources import Reporter
 from remit.governor.tampering import EndTampered
+from remit.hub.doors import hook_token, shared_hook_token
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.wiring import build_service
@@ -139,13 +141,12 @@ def test_an_assistant_that_is_not_protected_is_a_problem(protected: Protected, s
     assert list(protected.checks(STATE)) == ["protection", "signed"]
 
 
-@pytest.mark.parametrize("version", [HTTP, COMMAND])
-def test_without_the_hub_the_exit_code_says_so_and_a_command_still_blocks(protected: Protected, version: str) -> None:
+def test_without_the_hub_the_exit_code_says_so_and_the_hook_still_blocks(protected: Protected) -> None:
     with running(protected.home):
-        protected.protect(version)
+        protected.protect()
     found = protected.checks(STATE)
     assert states(found, "hub", "canary", "registration") == ["problem", "warning", "ok"]
-    assert ("blocks" in found["canary"]["said"]) == (version == COMMAND)
+    assert "blocks" in found["canary"]["said"]
 
 
 def without_asking(settings: dict[str, Any]) -> None:
@@ -222,10 +223,22 @@ def test_hooks_that_are_turned_off_are_a_problem(protected: Protected, scene: Sc
     assert protected.checks(STATE)["settings"]["state"] == "problem"
 
 
+def of_first_release(protected: Protected) -> None:
+    """Make the record and the wire file those of the first release, over HTTP."""
+    with open_home(protected.home) as opened:
+        token = shared_hook_token(ensure_token(opened, "hub"))
+        protections = Protections(opened)
+        kept = protections.all()[0]
+        wire = json.loads(Path(protections.wire_path(kept.id)).read_bytes())
+        del wire["proof"]
+        protections.put(structs.replace(kept, form="http", generation=0), wire | {"token": token})
+
+
 def test_a_program_that_does_not_tell_its_version_gets_hooks_that_all_versions_block_by(
     protected: Protected, scene: Scene
 ) -> None:
     protected.protect(HTTP)
+    of_first_release(protected)
     protected.program.write_text("#!/bin/sh\necho 9.9.9\n", encoding="ascii")
     assert protected.checks(STATE)["version"]["state"] == "problem"
     run(protected.home, "protect", "claude-code", "--scope", str(protected.folder), "--no-start")
@@ -234,8 +247,19 @@ def test_a_program_that_does_not_tell_its_version_gets_hooks_that_all_versions_b
 
 def test_a_version_that_lets_calls_run_when_a_hook_fails_is_a_problem(protected: Protected, scene: Scene) -> None:
     protected.protect(HTTP)
+    of_first_release(protected)
     protected.install(COMMAND)
     assert protected.checks(STATE)["version"]["state"] == "problem"
+
+
+def test_a_token_in_a_file_that_the_assistant_can_read_is_a_problem(protected: Protected, scene: Scene) -> None:
+    protected.protect()
+    of_first_release(protected)
+    token = protected.checks(STATE)["token"]
+    assert (token["state"], token["said"]) == ("problem", "its token stands in a file that the assistant can read")
+    assert "remit protect claude-code" in token["advice"]
+    protected.protect()
+    assert protected.checks()["token"]["state"] == "ok"
 
 
 @pytest.mark.parametrize("version", [HTTP, COMMAND])
@@ -254,13 +278,13 @@ def test_hooks_that_show_another_token_than_that_of_the_home_are_a_problem(prote
     assert states(protected.checks(STATE), "token", "canary") == ["problem", "problem"]
 
 
-def test_shared_settings_need_the_token_in_the_environment(
+def test_hooks_of_shared_settings_look_for_the_home_in_the_environment(
     protected: Protected, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     protected.protect(settings="project")
-    monkeypatch.delenv("REMIT_HOOK_TOKEN", raising=False)
-    assert states(protected.checks(STATE), "token", "canary") == ["problem", "problem"]
-    monkeypatch.setenv("REMIT_HOOK_TOKEN", scene.token)
+    monkeypatch.delenv("REMIT_HOME", raising=False)
+    assert states(protected.checks(STATE), "token", "canary") == ["ok", "problem"]
+    monkeypatch.setenv("REMIT_HOME", str(protected.home))
     assert states(protected.checks(), "token", "canary") == ["ok", "ok"]
 
 
@@ -289,8 +313,6 @@ def test_a_profile_that_was_changed_since_is_a_warning(protected: Protected, sce
 
 def protection_of(home: Path) -> str:
     with open_home(home) as opened:
-        from remit.adapters.protection.records import Protections
-
         return Protections(opened).all()[0].id
 
 
@@ -298,7 +320,8 @@ def test_a_call_past_its_hooks_is_a_problem_until_it_was_seen_to(protected: Prot
     protected.protect()
     path = f"/v1/hooks/claude-code/{protection_of(protected.home)}"
     call = {"tool_name": "Bash", "tool_input": {"command": "true"}, "tool_use_id": "toolu_1", "tool_response": {}}
-    shown = {"authorization": f"Bearer {scene.token}", "x_service_hub_token": None}
+    token = hook_token(scene.hub.token, protection_of(protected.home))
+    shown = {"authorization": f"Bearer {token}", "x_service_hub_token": None, "x_remit_session": "0" * 64}
     assert scene.hub.post(path, scene.payload("PostToolUse", **call), **shown).status == 200
     assert protected.checks(STATE)["evidence"]["state"] == "problem"
 
@@ -307,7 +330,8 @@ def test_permissions_that_were_bypassed_are_a_warning(protected: Protected, scen
     protected.protect()
     path = f"/v1/hooks/claude-code/{protection_of(protected.home)}"
     call = {"tool_name": "Bash", "tool_input": {"command": "true"}, "tool_use_id": "toolu_1"}
-    shown = {"authorization": f"Bearer {scene.token}", "x_service_hub_token": None}
+    token = hook_token(scene.hub.token, protection_of(protected.home))
+    shown = {"authorization": f"Bearer {token}", "x_service_hub_token": None, "x_remit_session": "0" * 64}
     body = scene.payload("PreToolUse", **call) | {"permission_mode": "bypassPermissions"}
     assert scene.hub.post(path, body, **shown).status == 200
     assert protected.checks()["evidence"]["state"] == "warning"

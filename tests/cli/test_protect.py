@@ -16,15 +16,17 @@ import remit
 from remit.adapters.protection.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
 from remit.cli.protect_reach import steering
+from remit.config import ensure_token
 from remit.governor.assistants import Begin
 from remit.governor.sessions import Look
 from remit.governor.sources import Reporter
 from remit.governor.tampering import EndTampered
+from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from remit.wiring import build_service
 from tests.cli.running import piped, run
 from tests.governor.world import mission
-from tests.hub.service import Hub, running
+from tests.hub.service import running
 from tests.ports import spare_port
 
 NEW, OLD = "2.1.325", "2.1.197"
@@ -91,20 +93,19 @@ def hook_of(desk: Desk, event: str = "PreToolUse") -> dict[str, Any]:
     return hook
 
 
-def answered(hub: Hub, hook: dict[str, Any], said: bytes) -> dict[str, Any]:
-    """Return what an HTTP hook is answered, as the settings have it."""
-    path = hook["url"].removeprefix(hub.url)
-    answer = hub.ask("POST", path, said, certificate=None, authorization=hook["headers"]["Authorization"])
-    assert (answer.status, answer.headers["x-remit-hook"]) == (200, "1")
-    return dict(answer.json)
+def answered(hook: dict[str, Any], said: bytes, **environment: str) -> dict[str, Any]:
+    """Return what a hook is answered, run as the settings have it."""
+    line, env = ["/bin/sh", "-c", hook["command"]], {**os.environ, **environment}
+    done = subprocess.run(line, input=said, capture_output=True, check=True, env=env)
+    return dict(json.loads(done.stdout))
 
 
 def test_hooks_ask_the_hub_that_runs_and_undoing_leaves_no_trace(desk: Desk) -> None:
     with running(desk.home) as hub:
         told = desk.told()
-        assert (told["form"], told["level"], told["hub"]) == ("http", "local", {"url": hub.url, "running": True})
-        within = answered(hub, hook_of(desk), asked(desk.project, "Read", file_path=str(desk.project / "a")))
-        outside = answered(hub, hook_of(desk), asked(desk.project, "Write", file_path="/etc/x", content="x"))
+        assert (told["form"], told["level"], told["hub"]) == ("command", "local", {"url": hub.url, "running": True})
+        within = answered(hook_of(desk), asked(desk.project, "Read", file_path=str(desk.project / "a")))
+        outside = answered(hook_of(desk), asked(desk.project, "Write", file_path="/etc/x", content="x"))
     assert within == {}
     assert outside["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert desk.protect("--undo").exit_code == DONE
@@ -124,10 +125,10 @@ def test_an_old_assistant_gets_a_command_that_asks_the_hub_and_blocks_without_it
 
 
 def test_its_own_settings_are_out_of_its_reach(desk: Desk) -> None:
-    with running(desk.home) as hub:
+    with running(desk.home):
         desk.told()
         for path in (desk.settings, desk.project / "REMIT.md", desk.home / "config.json"):
-            answer = answered(hub, hook_of(desk), asked(desk.project, "Write", file_path=str(path), content="{}"))
+            answer = answered(hook_of(desk), asked(desk.project, "Write", file_path=str(path), content="{}"))
             assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
@@ -156,12 +157,51 @@ def test_people_read_what_holds_and_what_does_not(desk: Desk) -> None:
     assert shown.index("\nProtected\n") < shown.index("\nNot protected\n") < shown.index("\nNext\n")
     for words in ("each session gets its own", "--bare", "remit up --background", "--undo", "remit profile init"):
         assert words in shown
-    assert (
-        json.loads(desk.settings.read_text())["hooks"]["PreToolUse"][0]["hooks"][0]["headers"][
-            "Authorization"
-        ].removeprefix("Bearer ")
-        not in shown
-    )
+    with open_home(desk.home) as home:
+        assert str(ensure_token(home, "hub")) not in shown
+
+
+@pytest.mark.parametrize("level", ["local", "project", "user", "managed"])
+def test_no_file_outside_of_the_home_holds_a_token(desk: Desk, tmp_path: Path, level: str) -> None:
+    told = desk.told("--settings", level, "--managed-dir", str(tmp_path / "machine"))
+    with open_home(desk.home) as home:
+        hub = ensure_token(home, "hub")
+    name = told["protection"]
+    tokens = (hub, hook_token(hub, name), proof_key(hub, name), shared_hook_token(hub))
+    assert told["settings"]
+    for path in told["settings"]:
+        assert not any(token in Path(path).read_text() for token in tokens)
+    wire = desk.home / "protections" / f"{name}.wire.json"
+    assert (json.loads(wire.read_text())["token"], wire.stat().st_mode & 0o777) == (tokens[1], 0o600)
+
+
+def test_hooks_of_shared_settings_ask_the_hub_of_whoever_runs_them_and_block_where_there_is_none(desk: Desk) -> None:
+    with running(desk.home):
+        desk.told("--settings", "project")
+        shared = json.loads((desk.project / ".claude" / "settings.json").read_bytes())
+        hook = shared["hooks"]["PreToolUse"][0]["hooks"][0]
+        said = asked(desk.project, "Read", file_path=str(desk.project / "a"))
+        assert answered(hook, said, REMIT_HOME=str(desk.home)) == {}
+        line = ["/bin/sh", "-c", hook["command"]]
+        nowhere = {**os.environ, "REMIT_HOME": "", "HOME": "/nowhere"}
+        other = subprocess.run(line, input=said, capture_output=True, check=False, env=nowhere)
+    assert (other.returncode, other.stdout) == (2, b"")
+
+
+def test_protecting_again_is_a_new_generation(desk: Desk) -> None:
+    generations = []
+    for _ in range(3):
+        desk.told()
+        with open_home(desk.home) as home:
+            generations.append(Protections(home).all()[0].generation)
+    assert 0 < generations[0] < generations[1] < generations[2]
+
+
+def test_a_folder_whose_name_has_wildcards_is_protected_by_its_name(desk: Desk) -> None:
+    odd = desk.project / "a*[1]"
+    odd.mkdir()
+    mission = desk.told("--scope", str(odd))["mission"]
+    assert (mission["cwd"], mission["resource_scope"]) == (str(odd), [f"{desk.project}/a[*][[]1]"])
 
 
 def test_levels_stand_beside_each_other_and_are_undone_one_by_one(desk: Desk) -> None:
@@ -216,13 +256,13 @@ def test_every_place_and_host_of_a_profile_is_shown(desk: Desk) -> None:
 
 def test_a_changed_mission_reaches_sessions_that_run(desk: Desk) -> None:
     said = asked(desk.project, "Read", file_path=str(desk.project / "a"))
-    with running(desk.home) as hub:
+    with running(desk.home):
         assert desk.told()["ended_sessions"] == 0
-        assert answered(hub, hook_of(desk), said) == {}
+        assert answered(hook_of(desk), said) == {}
         assert desk.told()["ended_sessions"] == 0
         (desk.project / "REMIT.md").write_text(PROFILE.replace("Read files", "Start subagents"))
         assert desk.told()["ended_sessions"] == 1
-        again = answered(hub, hook_of(desk), said.replace(b"toolu_Read", b"toolu_again"))
+        again = answered(hook_of(desk), said.replace(b"toolu_Read", b"toolu_again"))
     assert again["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
@@ -255,12 +295,6 @@ def test_a_damaged_record_is_named_and_another_one_can_be_undone(desk: Desk) -> 
     assert (undone.exit_code, damaged in undone.stderr) == (DONE, True)
     assert desk.told("--settings", "user")["protection"] == damaged
     assert desk.kept() == [damaged]
-
-
-def test_hosts_that_no_proxy_is_used_for_are_kept(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "corp.example")
-    desk.told()
-    assert json.loads(desk.settings.read_bytes())["env"]["NO_PROXY"] == "corp.example,127.0.0.1,localhost"
 
 
 def test_whoever_clones_shared_settings_keeps_their_id(desk: Desk, tmp_path: Path) -> None:
@@ -339,7 +373,6 @@ def test_managed_settings_are_written_for_the_whole_machine(desk: Desk, tmp_path
     told = desk.told("--settings", "managed", "--managed-dir", str(machine))
     assert {Path(path).name for path in told["settings"]} == {
         "hook.py",
-        f"{told['protection']}.wire.json",
         "remit.json",
     }
     assert desk.protect("--settings", "managed", "--managed-dir", str(machine), "--undo").exit_code == DONE

@@ -51,7 +51,7 @@ from remit.http.routes import Ask, Plain
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
 
-__all__ = ["MARK", "HookDesk", "Shelf", "Watcher"]
+__all__ = ["MARK", "HookDesk", "Prove", "Shelf", "Watcher"]
 
 # The header that tells a hook that it is the Hub that has answered, and not whatever else listens there.
 MARK: Final = b"x-remit-hook"
