@@ -35,11 +35,11 @@ def test_no_calls_run_when_something_else_answers_in_the_place_of_the_hub(new_wo
 
 
 @pytest.mark.parametrize("impostor", UNTOLD)
-def test_a_command_tells_by_a_header_that_it_is_not_the_hub_that_answers(old_world: Governed, impostor: str) -> None:
-    old_world.protect()
-    old_world.stop()
-    with listening(old_world.hub.port, UNTOLD[impostor]):
-        assert play(old_world, script=few(old_world.place)).made == set()
+def test_a_hook_tells_that_it_is_not_the_hub_that_answers(world: Governed, impostor: str) -> None:
+    world.protect()
+    world.stop()
+    with listening(world.hub.port, UNTOLD[impostor]):
+        assert play(world, script=few(world.place)).made == set()
 
 
 def test_no_calls_run_when_the_hub_does_not_answer_in_time(world: Governed) -> None:

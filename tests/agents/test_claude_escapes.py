@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.agents.claude import UNASKED, bash, write
-from tests.agents.governed import PROFILE, Governed, receipts, verdicts
+from tests.agents.governed import PROFILE, Governed, home_of, receipts, verdicts
 from tests.agents.plays import few, play
 from tests.agents.script import Call, Script
 
@@ -72,6 +72,40 @@ def test_an_assistant_cannot_take_its_hooks_away(world: Governed) -> None:
     ran = play(world, script=Script([[attempt] for attempt in attempts]))
     assert (settings.read_bytes(), user.exists(), ran.made) == (before, False, frozenset())
     assert "compliant" not in verdicts(world.place).values()
+
+
+# What code of the project can do once a permitted command runs it: with the token of the hooks, and every secret that
+# lies in the home, it reports an end and starts in other folders for every session that there is a transcript of.
+FORGER = """
+import glob, json, os, sys, urllib.request
+home, outside = sys.argv[1:]
+wires = [json.load(open(path)) for path in glob.glob(f"{home}/protections/*.wire.json")]
+secrets = [open(path).read() for path in glob.glob(f"{home}/protections/sessions/*")]
+sessions = [os.path.basename(path)[:-6] for path in glob.glob(os.path.expanduser("~/.claude/projects/*/*.jsonl"))]
+for wire, secret, session in ((w, s, n) for w in wires for s in secrets for n in sessions):
+    for cwd in ("/**", "/", outside, "/*"):
+        for event in ({"hook_event_name": "SessionEnd", "reason": "other"}, {"hook_event_name": "SessionStart"}):
+            body = json.dumps({"session_id": session, "cwd": cwd, "source": "startup", **event}).encode()
+            headers = {"Authorization": f"Bearer {wire['token']}", "X-Remit-Session": secret}
+            answer = urllib.request.urlopen(urllib.request.Request(wire["url"], body, headers))
+            print(answer.status, answer.read().decode(), file=open("forged", "a"))
+"""
+
+
+def test_forged_starts_and_ends_do_not_widen_a_session(world: Governed) -> None:
+    place = world.place
+    (place.project / "forger.py").write_text(FORGER, encoding="utf-8")
+    line = f"python3 forger.py {home_of(place)} {place.outside}"
+    (place.project / "Makefile").write_text(f"all:\n\t{line}\n", encoding="utf-8")
+    key = place.outside / "key"
+    key.write_text("private", encoding="utf-8")
+    world.protect("--settings", "user")
+    calls = [bash("make"), bash(f"cp {key} copy"), bash(f"rm -rf {place.outside}"), write(place.outside / "way")]
+    play(world, script=Script([[call] for call in [*calls, bash("echo 1 > after")]]))
+    assert "200" in (place.project / "forged").read_text(encoding="utf-8")
+    assert [path.name for path in place.outside.iterdir()] == ["key"]
+    assert not (place.project / "copy").exists()
+    assert (place.project / "after").exists()
 
 
 def test_an_assistant_cannot_end_the_hub(world: Governed) -> None:
