@@ -167,16 +167,17 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
-    exports = [effect for effect in action.effects if effect.verb == "export" and not covers(scope, effect)]
+    outside = [effect for effect in action.effects if not covers(scope, effect)]
+    exports = [effect for effect in outside if effect.verb == "export"]
     if exports:
         # Named before any doubt: most of these programs are not known beyond what they export.
         yield _outside(exports)
     for doubt in action.doubts:
         if doubt.code == "shell_unparsed" or not scope.everything:
             yield _doubted(doubt)
-    outside = [effect for effect in action.effects if effect.verb != "export" and not covers(scope, effect)]
-    if outside:
-        yield _outside(outside)
+    others = [effect for effect in outside if effect.verb != "export"]
+    if others:
+        yield _outside(others)
 
 
 def _doubted(doubt: Doubt) -> _Refusal:

@@ -228,8 +228,10 @@ class _Reading:
 
         An argument that names a resource, and is neither a path nor a URL, is named by its text.
         """
-        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
         wanted = self.tool.target if self.tool else ""
+        if len(effects) == 1 and not wanted and self.roles.get(effects[0].source, "cwd") not in _DIRECTORY_ROLES:
+            return effects[0].resource
+        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
         marked = next((effect.resource for effect in effects if wanted and effect.source == wanted), "")
         if marked or (wanted and (marked := self._text_at({wanted}))):
             return marked

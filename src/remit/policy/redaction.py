@@ -16,14 +16,19 @@ _NAME: Final = (
     r"(?:secret|passw(?:or)?d|passphrase|pwd|token|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|credential|signature"
     r"|auth(?:orization)?|cookie)"
 )
+# Each is searched for only where one of the characters stands without which it cannot occur.
 _PATTERNS: Final = (
     # The user and password of a URL.
-    (re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
+    ("@", re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
     # The values of its query, and of forms.
-    (re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
-    (re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"), rf"\1{_HIDDEN}"),
-    (re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
+    ("=", re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
+    (" \t\n\r\f\v\xa0", re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
+    (
+        "=:",
+        re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"),
+        rf"\1{_HIDDEN}",
+    ),
+    (" ", re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
 )
 # Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
@@ -31,7 +36,7 @@ _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{16,}"
     r"|sk-[\w-]{16,}|[srp]k_(?:live|test)_\w{10,}|whsec_\w{16,}|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}"
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|AIza[\w-]{30,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{20,}"
+    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{20,}"
     r"|eyJ[\w-]{8,}\.[\w-]{2,}(?:\.[\w-]*)*|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{16,}"
     r"|SG\.[\w-]{10,}\.[\w-]{10,}|key-[0-9a-f]{32}|do[op]_v1_[0-9a-f]{16,}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}"
     r"|dckr_pat_[\w-]{16,}|hv[sbr]\.[\w-]{16,}|lin_api_\w{16,}|ntn_\w{16,}|secret_\w{16,}|sbp_\w{16,}|tskey-[\w-]{10,}"
@@ -49,6 +54,8 @@ _WEBHOOK: Final = re.compile(
     r"/?[^?#]+",
     re.IGNORECASE,
 )
+# A part of a path that is long enough for a secret, and has a digit.
+_LONG_PART: Final = re.compile(r"[/#](?=[^/#]{8})[^/#0-9]*[0-9]")
 # Names of a path behind which a secret is likely.
 _SECRET_FOLLOWS: Final = re.compile(
     r"(?:web)?hooks?|bots?|tokens?|secrets?|keys?|private|magic|invites?|reset|verify|confirm|activate|unsubscribe|shared?",
@@ -65,8 +72,9 @@ _LONG: Final = 80
 
 def redacted(text: str) -> str:
     """Return text for people, without what may be a secret in it."""
-    for pattern, instead in _PATTERNS:
-        text = pattern.sub(instead, text)
+    for marks, pattern, instead in _PATTERNS:
+        if any(mark in text for mark in marks):
+            text = pattern.sub(instead, text)
     if _LONG_WORD.search(text):
         text = _TOKEN.sub(_HIDDEN, text)
     return _URL.sub(_hide_in_path, text) if "://" in text else text
@@ -78,6 +86,8 @@ def _hide_in_path(found: re.Match[str]) -> str:
     hidden, count = _WEBHOOK.subn(rf"\1/{_HIDDEN}", address, count=1)
     if count:
         return hidden
+    if not _LONG_PART.search(address):
+        return address
     before, *parts = re.split(r"([/#])", address)
     follows = False
     for at in range(1, len(parts), 2):

@@ -11,7 +11,7 @@ from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.credentials import exports_credentials
-from remit.policy.shell.downloads import ProgramRun, downloads_with, place_of
+from remit.policy.shell.downloads import ProgramRun, may_download, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
@@ -123,10 +123,11 @@ class Commands(Notes):
     def _simple(self, command: Simple, world: World) -> Outcome:
         if command.redirects and not command.words:
             world = world._replace(stdin=Output())
-        count = self.changes.downloads.count
+        downloads = self.changes.downloads
+        count = downloads.count
         expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
-        self.substituted = self.changes.downloads.since(count)
+        self.substituted = downloads.since(count) if downloads.count != count else ""
         assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
         world = expander.world
         inner = self.redirect(command.redirects, world) if command.redirects else world
@@ -345,7 +346,7 @@ class Commands(Notes):
             self._copied(before, world, unpacks=base in _UNPACKERS or base == "git")
         if base == "git" and verb in _GIT_REMOVES and world.cwd is not None:
             self.changes.unsure.add(world.cwd)
-        if self.changes.downloads.count or downloads_with(base):
+        if self.changes.downloads.count or may_download(base, rest):
             self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
         self._read |= outer
         self._wrote |= outer_wrote

@@ -66,12 +66,22 @@ def _forms_of(name: str) -> tuple[_Form, ...]:
     return credential_forms().get(pattern, ())
 
 
+@lru_cache(maxsize=1024)
+def _first_words(name: str) -> frozenset[str] | None:
+    """Return the words of which each form of a program begins with one, or None where some form does not."""
+    first = [form.operands[0] if form.operands else "*" for form in _forms_of(name)]
+    return None if set("".join(first)) & set("*!") else frozenset(word for each in first for word in each.split("|"))
+
+
 def exports_credentials(name: str, fields: Sequence[Field]) -> str:
     """Return the command that exports credentials, without the words that follow; nothing where it does not."""
     forms = _forms_of(name)
     if not forms:
         return ""
     words = [field.text for field in fields]
+    first = _first_words(name)
+    if first is not None and first.isdisjoint(words):
+        return ""
     for form in forms:
         if _matches(form, words):
             return " ".join([name, *_shown(form, words)])[:_MAX_SHOWN]

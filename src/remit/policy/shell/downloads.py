@@ -24,8 +24,8 @@ __all__ = [
     "UNKNOWN_PLACE",
     "Downloads",
     "ProgramRun",
-    "downloads_with",
     "fetchers",
+    "may_download",
     "place_of",
     "starts_with_words",
 ]
@@ -89,9 +89,15 @@ def fetchers() -> frozenset[str]:
     return frozenset(name for name, uses in rows if any(not use.words and use.saves != "copy" for use in uses))
 
 
-def downloads_with(name: str) -> bool:
-    """Tell whether a program downloads in some of its uses."""
-    return name in _tables().fetches
+def may_download(name: str, fields: Sequence[Field]) -> bool:
+    """Tell whether a program may download with these words."""
+    rows = _tables().fetches.get(name)
+    return rows is not None and any(not fetch.words or _has_word(fields, fetch.words[-1]) for fetch in rows)
+
+
+def _has_word(fields: Sequence[Field], wanted: str) -> bool:
+    names = _alternatives(wanted)[1]
+    return any(field.text in names for field in fields)
 
 
 def starts_with_words(words: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -119,9 +125,15 @@ def _is_option(text: str) -> bool:
 
 
 def _is_one_of(word: str, wanted: str) -> bool:
-    if wanted.startswith("!"):
-        return not any(fnmatchcase(word, each) for each in wanted[1:].split("|"))
-    return any(fnmatchcase(word, each) for each in wanted.split("|"))
+    negated, names, globs = _alternatives(wanted)
+    return (word in names or any(fnmatchcase(word, glob) for glob in globs)) != negated
+
+
+@lru_cache(maxsize=512)
+def _alternatives(wanted: str) -> tuple[bool, frozenset[str], tuple[str, ...]]:
+    """Return whether anything but the words is meant, those that are plain, and those with wildcards."""
+    words = wanted.removeprefix("!").split("|")
+    return wanted.startswith("!"), frozenset(words), tuple(word for word in words if "*" in word)
 
 
 def place_of(field: Field, cwd: str | None) -> str:
