@@ -80,6 +80,13 @@ def test_long_and_strange_names_of_tools_are_known_in_their_receipts(connect: Co
         assert proxy.evaluate(session, tool, {}).decision == "DENY"
 
 
+@pytest.mark.parametrize("number", [2**53, 10**64 - 1, 2.0**68, 1e20, 0.1])
+def test_numbers_of_every_size_are_known_in_their_receipts(connect: Connect, service: Service, number: float) -> None:
+    proxy = service.client(connect)
+    session = proxy.start(service.running.passport("Read"))
+    assert proxy.evaluate(session.session_id, "Read", {**PATH, "limit": number}).decision == "PERMIT"
+
+
 def test_a_delegate_is_made_and_acts(connect: Connect, service: Service) -> None:
     proxy = service.client(connect)
     parent = proxy.start(service.running.passport()).session_id

@@ -83,5 +83,7 @@ class FinishClosing:
             for session in page:
                 yield from finish(means, session)
             found, after = found + len(page), page[-1].number
-        yield from close_killed(means)
+        # Where there is nothing to do, nothing but a reader is used.
+        if (yield Aside(means.reader.switches)).killed_up_to:
+            yield from close_killed(means)
         return found
