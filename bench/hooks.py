@@ -8,6 +8,7 @@ The exit code is 1 if one misses its limit.
 
 import argparse
 import functools
+import hashlib
 import statistics
 import subprocess
 import sys
@@ -28,11 +29,12 @@ from bench.results import Limit, Spread, machine, spread
 from bench.servers import HELLO, HUB, WARM_UP, Target, launch
 from bench.tables import limits_table, table
 from bench.turns import sync_us
+from remit.adapters.hooks.script import script_text
 from remit.adapters.protection.plan import Wire
-from remit.adapters.protection.records import Protection, Protections
+from remit.adapters.protection.records import SECRETS, Protection, Protections
 from remit.claims.mission import Mission
 from remit.config import ensure_token
-from remit.hub.doors import hook_token
+from remit.hub.doors import hook_token, proof_key
 from remit.ledger.home import open_home
 from remit.version import __version__
 
@@ -40,6 +42,8 @@ __all__ = ["main"]
 
 PROTECTION: Final = "prot-be0c0be0c0be"
 PATH: Final = f"/v1/hooks/claude-code/{PROTECTION}"
+SESSION: Final = "0e87c2f4-6a1f-4c55-9d0f-6f3c9a1b2c3d"
+SECRET: Final = "0" * 64
 SCRIPT: Final = "remit.adapters.hooks.command"
 # No opinion: the call is permitted, and the assistant goes on as it would.
 PERMITTED: Final = b"{}"
@@ -83,7 +87,7 @@ class Row(NamedTuple):
 def payload(folder: Path, number: int, event: str, **members: object) -> dict[str, object]:
     """Return what Claude Code says of a call; each call has a number of its own."""
     return {
-        "session_id": "0e87c2f4-6a1f-4c55-9d0f-6f3c9a1b2c3d",
+        "session_id": SESSION,
         "transcript_path": str(folder / "transcript.jsonl"),
         "cwd": str(folder),
         "permission_mode": "default",
@@ -116,7 +120,8 @@ def protected_home(root: Path) -> tuple[Home, Path]:
     token = hook_token(hub_token, PROTECTION)
     bodies = tuple(asking(folder, number).decode() for number in range(WARM_UP))
     keep(home, folder, "", token)
-    return home._replace(bodies=bodies, headers={"Authorization": f"Bearer {token}"}), folder
+    headers = {"Authorization": f"Bearer {token}", "X-Remit-Session": SECRET}
+    return home._replace(bodies=bodies, headers=headers), folder
 
 
 def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
@@ -141,21 +146,29 @@ def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
         profile_digest="",
         made_at="",
         hub_url=url,
-        form="http",
+        form="command",
+        generation=1,
     )
-    address = {"url": url + PATH, "token": token, "assistant": "claude-code", "deadline_s": DEADLINE_S}
     with open_home(home.folder) as opened:
+        proof = proof_key(ensure_token(opened, "hub"), PROTECTION)
+        address = {"url": url + PATH, "token": token, "proof": proof, "assistant": "claude-code"}
         protections = Protections(opened)
         with protections.locked():
-            protections.put(protection, address)
+            protections.put_script(script_text().encode())
+            protections.put(protection, {**address, "deadline_s": DEADLINE_S})
         path = protections.wire_path(PROTECTION)
+        # Calls over HTTP and those by the command are of one session, so they show one secret.
+        name = hashlib.sha256(f"{PATH}\n{SESSION}".encode()).hexdigest()
+        secret = home.folder / "protections" / SECRETS / name
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
     script = find_spec(SCRIPT)
     return Wire(
         protection=PROTECTION,
         assistant="claude-code",
         url=url + PATH,
         token=token,
-        proof="",
+        proof=proof,
         path=path,
         python=sys.executable,
         script=str(script.origin if script else ""),
