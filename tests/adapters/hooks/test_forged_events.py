@@ -47,7 +47,7 @@ from tests.http.asking import HOST, Witness
 THOROUGH: Final = settings.default is not None and settings.default.max_examples > 1000
 SEQUENCES: Final = 20_000 if THOROUGH else 300
 PARTS: Final = 4
-EVENTS: Final = 10
+EVENTS: Final = 9
 LIMIT: Final = 2
 HUB_TOKEN: Final = "the-token-of-the-hub"
 EVERYWHERE, OLD, HERE = "prot-00000000000a", "prot-00000000000b", "prot-00000000000c"
@@ -326,7 +326,10 @@ class Sequence:
             parent = run(Look(lead)).passport.mission
             scope = self.chance.choice([target, escape_path(target), f"{target}/**", "**", *parent.resource_scope])
             narrowed = structs.replace(
-                parent, resource_scope=(scope,), max_tool_calls=1, cwd=self.chance.choice([None, target])
+                parent,
+                resource_scope=(scope,),
+                max_tool_calls=1,
+                cwd=self.chance.choice([None, target if target.startswith("/") else None]),
             )
             token = run(Delegate(lead, narrowed, name)).passport
             if token and run(Evaluate(run(Start(token)).session.id, ToolCall("Read", {"file_path": target}))).permits:
