@@ -283,6 +283,15 @@ def test_an_event_of_a_session_that_does_not_show_its_secret_changes_nothing(tmp
         assert read(scene) == {}
 
 
+def test_a_session_does_not_begin_without_a_secret(tmp_path: Path) -> None:
+    with staged(tmp_path) as scene:
+        for event in ("SessionStart", "PreToolUse"):
+            call = {"tool_name": "Read", "tool_input": {}, "tool_use_id": "t"}
+            answer = scene.post(scene.payload(event, **call), x_remit_session=None)
+            assert b"shows no secret of its session" in answer.body
+        assert scene.receipts() == []
+
+
 def test_a_session_is_bound_to_its_secret_over_restarts_of_the_hub(tmp_path: Path) -> None:
     with staged(tmp_path) as scene:
         assert read(scene) == {}
