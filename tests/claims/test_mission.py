@@ -200,6 +200,13 @@ def test_relative_entries_start_at_a_working_directory_whatever_its_name_is() ->
     assert narrow(mission, mission).resource_scope == ("/w[*][[]1]/src", "/w[*][[]1]/ab:c")
 
 
+def test_a_delegate_of_one_who_may_touch_everything_works_in_any_plain_directory() -> None:
+    mission = structs.replace(MISSION, resource_scope=("**",), cwd="/w")
+    assert narrow(mission, structs.replace(mission, cwd="/other/place")).cwd == "/other/place"
+    with pytest.raises(MissionWidened):
+        narrow(mission, structs.replace(mission, cwd="/other/../place"))
+
+
 @pytest.mark.parametrize("cwd", ["w", "https://h.example/a", "/a/../b", "/a b /c"])
 def test_a_working_directory_that_could_be_elsewhere_anchors_nothing(cwd: str) -> None:
     mission = structs.replace(MISSION, resource_scope=("src",), cwd=cwd)

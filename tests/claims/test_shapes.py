@@ -1,11 +1,37 @@
 """From strict JSON to typed values: messages are for people, and safe to show."""
 
+from typing import Annotated, Literal
+
 import pytest
+from msgspec import Meta
 
 from remit import parse_mission, parse_receipt
 from remit.claims.passport import Confirmation
-from remit.claims.shapes import build_reader, check_leap_second, encode
+from remit.claims.shapes import Claims, build_reader, check_leap_second, encode, shape
 from remit.errors import FieldInvalid
+
+
+class _Chosen(Claims, frozen=True, kw_only=True):
+    plain: Literal["a", "b"] = "a"
+    described: Annotated[Literal["c", "d"], Meta(description="one of two")] = "c"
+    optional: Literal["e"] | None = None
+    counted: dict[Literal["f"], int] | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "place", "said"),
+    [
+        ({"plain": "x"}, "$.plain", "must be one of a, b"),
+        ({"described": "x"}, "$.described", "must be one of c, d"),
+        ({"optional": "x"}, "$.optional", "must be one of e"),
+        # A name of a member is no value: the library's own words say enough.
+        ({"counted": {"x": 1}}, "$.counted", "invalid enum value 'x'"),
+    ],
+)
+def test_an_unknown_value_of_an_enumeration_names_those_allowed(given: object, place: str, said: str) -> None:
+    with pytest.raises(FieldInvalid) as caught:
+        shape(_Chosen, given)
+    assert (caught.value.place, caught.value.problem) == (place, said)
 
 
 def test_an_unknown_name_is_shown_escaped_and_clipped() -> None:

@@ -14,7 +14,7 @@ from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
 from remit.governor.means import Commit
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End
+from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
 from remit.policy.call import ToolCall
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
@@ -156,7 +156,9 @@ def test_a_subagent_that_comes_back_is_never_taken_for_one_of_another_name(servi
 
 def _delegated_as_before(service: Service, lead: str, request: str) -> str:
     """Delegate under a name that the first release gave, and return the session of the delegate."""
-    return service.start_delegate(lead, request, wanted=MISSION, max_tool_calls=2)
+    passport = service.delegate(lead, request, max_tool_calls=2).passport
+    assert passport is not None
+    return service.run(Start(passport, by_source=True)).session.id
 
 
 def test_subagents_of_the_first_release_are_found_by_the_names_that_they_had(service: Service) -> None:
@@ -472,6 +474,16 @@ def test_a_session_is_bound_to_the_secret_of_its_first_event(service: Service, r
     with pytest.raises(HookSecretWrong):
         service.run(Begin(LEAD.reporter))
     assert governed(service, "toolu_3", own).answer.permits
+
+
+def test_protecting_again_renews_the_limits_of_a_session_and_not_its_secret(service: Service) -> None:
+    own = limited(secret="own", told=told(secret="own"))
+    lead = governed(service, "toolu_1", own).session_id
+    with pytest.raises(HookSecretWrong):
+        service.run(Begin(limited(secret="other", told=told(secret="other"), generation=1).reporter))
+    renewed = limited(secret="own", told=told(secret="own", generation="1"), generation=1)
+    assert service.run(Begin(renewed.reporter)) != lead
+    assert governed(service, "toolu_2", renewed).answer.permits
 
 
 def test_a_session_that_began_without_a_secret_goes_on_and_is_bound_when_it_is_continued(service: Service) -> None:

@@ -14,8 +14,9 @@ from msgspec import structs
 
 from remit.claims.mission import EVERYTHING, Mission, narrow
 from remit.errors import MissionWidened
-from remit.policy.call import Launched
+from remit.policy.call import Effect, Launched
 from remit.policy.entries import allows_tool, named_programs, not_allowed, tool_entry
+from remit.policy.scope import build_scope, covers
 
 # Few letters, so that entries and names meet often; all characters that mean something in an entry.
 NAMES = st.text("ab(*?[]) !x", min_size=1, max_size=7).filter(lambda text: text.strip() == text)
@@ -44,6 +45,22 @@ def allowed(entries: tuple[str, ...], tool: str, launched: Launched) -> bool:
         return True
     programs = named_programs(entries, tool, None)
     return bool(programs) and not list(not_allowed(programs, [launched]))
+
+
+PARTS = st.sampled_from(["a", "b", "*", "**", "a*", "[*]", "[a]", "[ab]", "?", "[[]", "a[", "[*", "x]"])
+PATHS = st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(st.lists(PATHS, min_size=1, max_size=2), PATHS, PATHS)
+@example(["/a/[*]"], "/a/[*]/*", "/a/[*]/*/b")
+@example(["/x/**/**"], "/x/**/**", "/x/**/**/b")
+def test_a_delegates_scope_covers_no_path_that_its_parents_does_not(own: list[str], asked: str, path: str) -> None:
+    child = narrowed(mission(resource_scope=tuple(own)), mission(resource_scope=(asked,)))
+    if child is not None:
+        for verb in ("read", "write", "delete"):
+            effect = Effect(verb, path, "path")
+            if covers(build_scope(child.resource_scope, None), effect):
+                assert covers(build_scope(tuple(own), None), effect)
 
 
 @given(LISTS, LISTS, st.one_of(KNOWN, NAMES))

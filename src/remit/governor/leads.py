@@ -101,10 +101,11 @@ class Continue:
         last = _last(transaction, self.reporter.key)
         if last is None:
             return StartFor(self.reporter).begin(means, transaction, now)
+        # A person who protects the assistant again renews its limits, not the binding of its sessions.
+        last.check_secret(self.reporter)
         is_outdated = last.is_outdated(self.reporter)
         session = last.session
         if not is_outdated:
-            last.check_secret(self.reporter)
             session = kept(means, transaction, session, now)
             if session.state != _FOLLOWED or last.revoked:
                 return Started(session, means.passport_of(session), existing=True)

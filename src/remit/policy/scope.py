@@ -154,15 +154,17 @@ def covers(scope: Scope, effect: Effect) -> bool:
 
 def _covers_path(entry: _Path, effect: Effect) -> bool:
     path = effect.resource
+    if entry.glob is not None:
+        # A recursive effect reaches what no pattern of names can bound, and a shared file has names elsewhere.
+        is_one = not effect.beneath and not effect.shared
+        return is_one and _matches(entry.glob, path, below_only=entry.below_only)
     if effect.shared:
         # Another name of the file may lie outside: only an entry that names this very file means it.
         return path == entry.plain and not entry.below_only
     if path == entry.plain:
         return not entry.below_only or effect.verb == "read" or effect.beneath
     root = entry.plain if entry.plain != "/" else ""
-    if path.startswith(root + "/"):
-        return True
-    return entry.glob is not None and not effect.beneath and _matches(entry.glob, path, below_only=entry.below_only)
+    return path.startswith(root + "/")
 
 
 def _covers_url(entry: _UrlEntry, text: str) -> bool:

@@ -283,6 +283,17 @@ def test_an_event_of_a_session_that_does_not_show_its_secret_changes_nothing(tmp
         assert read(scene) == {}
 
 
+def test_a_start_elsewhere_tells_the_model_the_folder_that_the_session_has(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with staged(tmp_path, protection(None)) as scene:
+        scene.told("SessionStart", source="startup")
+    with running(tmp_path / "home") as hub:
+        told = str(replace(scene, hub=hub).told("SessionStart", source="resume", cwd=str(other)))
+    assert str(scene.folder) in told
+    assert str(other) not in told
+
+
 def test_a_session_does_not_begin_without_a_secret(tmp_path: Path) -> None:
     with staged(tmp_path) as scene:
         for event in ("SessionStart", "PreToolUse"):

@@ -173,8 +173,9 @@ class HookDesk:
 
     def _told(self, event: _Event, session_id: str) -> str:
         """Return what the model is told of the mission of a session."""
-        passport = self._governor.means.passports.get(session_id)
-        mission = passport.mission if passport else event.actor.reporter.mission
+        means = self._governor.means
+        session = means.reader.session(session_id) if session_id else None
+        mission = means.passport_of(session).mission if session else event.actor.reporter.mission
         return _told(event.dialect, mission, "" if mission.resource_scope else event.refusal)
 
     async def _decide(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
