@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from remit.adapters.protection.keeping import REPAIRS, WINDOW_S
+from remit.adapters.protection.records import Protections
 from remit.adapters.protection.restoring import MAX_READ
+from remit.ledger.home import open_home
 from tests.adapters.protection.places import ID, Scene, protection
 from tests.adapters.protection.test_keeping import THEIRS, Watch, protect
 
@@ -195,9 +197,90 @@ def test_settings_that_a_person_has_linked_stay_linked(place: Path, broken: str)
         target.unlink()
         if broken == "content":
             target.write_bytes(OFF)
+    if os.geteuid() == 0:
+        assert [(gap.put_back, "root does not write" in gap.why) for gap in watch.look()] == [(False, True)]
+        return
     assert [gap.put_back for gap in watch.look()] == [True]
     found = json.loads(scene.settings.read_bytes())
     assert (scene.settings.readlink(), found["hooks"]) == (target, json.loads(before)["hooks"])
+
+
+def test_a_folder_that_a_person_has_linked_stays_linked_unless_root_would_write_through_it(place: Path) -> None:
+    scene = Scene.at(place)
+    scene.write(b"{}")
+    scene.settings.parent.rename(place / "dotfiles")
+    scene.settings.parent.symlink_to(place / "dotfiles")
+    protect(scene)
+    watch, before = Watch(scene), scene.settings.read_bytes()
+    scene.settings.parent.unlink()
+    assert [gap.put_back for gap in watch.look()] == [os.geteuid() != 0]
+    if os.geteuid() != 0:
+        assert (scene.settings.parent.readlink(), scene.settings.read_bytes()) == (place / "dotfiles", before)
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if not path.is_dir()]
+
+
+def test_nothing_is_written_where_a_link_on_the_way_to_linked_settings_leads(place: Path) -> None:
+    scene = Scene.at(place)
+    scene.write(b"{}")
+    target = place / "dotfiles" / "inner" / "settings.json"
+    target.parent.mkdir(parents=True)
+    scene.settings.rename(target)
+    scene.settings.symlink_to(target)
+    protect(scene)
+    watch = Watch(scene)
+    (place / "elsewhere" / "inner").mkdir(parents=True)
+    (place / "dotfiles").rename(place / "away")
+    (place / "dotfiles").symlink_to(place / "elsewhere")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (files_in(place / "elsewhere"), tampered(watch)) == ([], {ID: False})
+
+
+def test_nothing_is_written_where_a_link_on_the_way_to_the_protected_folder_leads(place: Path) -> None:
+    (place / "outer" / "project").mkdir(parents=True)
+    scene = Scene(place / "outer" / "project", Protections(open_home(place / "home")))
+    protect(scene)
+    watch = Watch(scene)
+    (place / "elsewhere" / "project").mkdir(parents=True)
+    (place / "outer").rename(place / "away")
+    (place / "outer").symlink_to(place / "elsewhere")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (files_in(place / "elsewhere"), tampered(watch)) == ([], {ID: False})
+
+
+def test_another_folder_in_the_place_of_the_protected_one_is_not_written_to(scene: Scene) -> None:
+    watch = Watch(scene)
+    scene.folder.rename(scene.folder.with_name("away"))
+    scene.folder.mkdir()
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (list(scene.folder.iterdir()), tampered(watch)) == ([], {ID: False})
+
+
+def test_settings_behind_a_chain_of_links_are_not_written(place: Path) -> None:
+    scene = Scene.at(place)
+    scene.write(b"{}")
+    scene.settings.parent.rename(place / "dotfiles")
+    scene.settings.parent.symlink_to(place / "dotfiles")
+    scene.settings.rename(place / "settings.json")
+    scene.settings.symlink_to(place / "settings.json")
+    protect(scene)
+    watch = Watch(scene)
+    (place / "settings.json").write_bytes(OFF)
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (place / "settings.json").read_bytes() == OFF
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests are not run by root")
+def test_root_writes_nothing_into_a_folder_of_a_user_who_does_not_own_the_settings(tmp_path: Path) -> None:
+    scene = Scene.at(tmp_path)
+    protect(scene)
+    watch = Watch(scene)
+    scene.settings.unlink()
+    os.chown(scene.settings.parent, NOBODY, NOBODY)
+    assert [gap.put_back for gap in watch.look()] == [False]
+    assert (list(scene.settings.parent.iterdir()), tampered(watch)) == ([], {ID: False})
 
 
 def test_a_frozen_file_is_replaced_where_the_system_lets_us(scene: Scene) -> None:
@@ -294,6 +377,59 @@ def test_hooks_that_another_file_turns_off_count_as_tampering_once_it_has_lasted
     found[0] = found[0] if lasts else ""
     watch.look(1.5)
     assert tampered(watch) == ({ID: False} if lasts else {})
+
+
+def with_another_layer(place: Path) -> tuple[Watch, Path]:
+    """Return a keeper, and another file in which hooks can be turned off."""
+    scene = Scene.at(place)
+    layer = scene.folder / ".claude" / "settings.json"
+    protect(scene, guards=(str(layer),))
+    return Watch(scene, lambda _: "hooks are turned off" if layer.exists() and layer.read_bytes() == OFF else ""), layer
+
+
+def test_hooks_that_are_turned_off_for_moments_again_and_again_count_as_tampering(place: Path) -> None:
+    watch, layer = with_another_layer(place)
+    told = list[bool]()
+    for number in range(REPAIRS):
+        assert tampered(watch) == {}, number
+        layer.write_bytes(OFF)
+        told += [gap.put_back for gap in watch.look(0.6)]
+        layer.write_bytes(b"{}")
+        told += [gap.put_back for gap in watch.look(0.6)]
+    assert (told, tampered(watch)) == ([False], {ID: True})
+    watch.look(WINDOW_S)
+    assert tampered(watch) == {}
+
+
+def test_hooks_that_are_turned_off_again_soon_after_it_was_told_count_as_tampering_once_it_lasts(place: Path) -> None:
+    watch, layer = with_another_layer(place)
+    layer.write_bytes(OFF)
+    assert [gap.put_back for gap in watch.look()] == [False]
+    layer.write_bytes(b"{}")
+    assert watch.look() == []
+    layer.write_bytes(OFF)
+    assert watch.look(2.0) + watch.look(1.0) == []
+    assert tampered(watch) == {ID: False}
+    assert [gap.put_back for gap in watch.look(WINDOW_S)] == [False]
+
+
+@pytest.mark.parametrize("name", ["managed-settings.json", "managed-settings.d/50.json", "settings.json"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_settings_that_are_added_to_or_changed_in_a_guarded_folder_are_looked_at(
+    place: Path, name: str, is_there: bool
+) -> None:
+    scene, layer = Scene.at(place), place / "machine" / name
+    if is_there:
+        layer.parent.mkdir(parents=True)
+        layer.write_bytes(b"{}")
+    protect(scene, guards=(str(place / "machine"),))
+    watch = Watch(scene, lambda _: "hooks are turned off" if layer.exists() and layer.read_bytes() == OFF else "")
+    watch.look(10.0)
+    layer.parent.mkdir(parents=True, exist_ok=True)
+    layer.write_bytes(OFF)
+    assert [gap.put_back for gap in watch.look()] == [False]
+    watch.look(1.0)
+    assert tampered(watch) == {ID: False}
 
 
 def test_records_of_before_end_sessions_upon_tampering(scene: Scene) -> None:

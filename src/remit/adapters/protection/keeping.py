@@ -2,9 +2,9 @@
 
 Keeps these invariants: nothing is written for a protection that is being changed or undone by a person; nothing is
 written that was not seen in force before; a file is put back as often as it is changed, whatever was done to it. A
-protection counts as tampered with once a file cannot be put back, or protections' files were put back too often, until
-everything has been in place for a while. Findings are returned as values; who signs them, and what then happens to
-sessions and processes, is for `vigil.py`.
+protection counts as tampered with once a file cannot be put back, once something else keeps hooks from running for a
+second, or once either was put right too often, until everything has been in place for a while. Findings are returned
+as values; who signs them, and what then happens to sessions and processes, is for `vigil.py`.
 """
 
 import os
@@ -12,8 +12,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,7 +25,8 @@ from remit.errors import LedgerInUse, RemitError
 
 __all__ = ["REPAIRS", "WINDOW_S", "Gap", "Keeper", "Tampering"]
 
-# Once the files of a protection were put back so many times within the window, it counts as tampered with.
+# Once the files of a protection were put back, or something else kept its hooks from running, so many times within the
+# window, it counts as tampered with.
 REPAIRS: Final = 5
 WINDOW_S: Final = 60.0
 # Times of files are coarse: for so long after a change, another may not show.
@@ -35,6 +37,10 @@ _RETRY_S: Final = 1.0
 # Whoever protects or undoes holds the lock. Undoing takes a moment; protecting writes the record before any file.
 _LOCK_PATIENCE_S: Final = 1.0
 _SETTINGS: Final = (".json", ".toml")
+# What may turn hooks off in a directory that is guarded as a whole; in the last, every JSON file.
+_IN_FOLDERS: Final = ("managed-settings.json", "settings.json", "config.toml")
+_DROP_INS: Final = "managed-settings.d"
+_MAX_DROP_INS: Final = 1000
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _ODD_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _UNKNOWN: Final = "all that Remit has written"
@@ -92,13 +98,19 @@ class _Around:
 
     seen: tuple[tuple[int, ...], ...] | None = None
     obstacle: str = ""
+    # Since when there has been an obstacle without a break.
     since: float = 0.0
+    # When to look again although the files seem the same, and until when to do so.
+    again: float = 0.0
+    until: float = 0.0
+    # What was told of the obstacle that there is.
+    told: str = ""
     told_at: float = -WINDOW_S
 
 
 @dataclass(slots=True)
 class _Repairs:
-    """When files of a protection were put back within the window, and when that was last told beyond the limit."""
+    """When a protection was found not in force within the window, and when that was last told beyond the limit."""
 
     at: list[float] = field(default_factory=list)
     told_at: float = -WINDOW_S
@@ -222,7 +234,8 @@ class Keeper:
             return False
         location = locate(path, folder)
         # What is elsewhere now is in force, and still not what is put back later.
-        if data is not None and location and kept.location and location.real == kept.location.real:
+        known = kept.location or location
+        if data is not None and location and known and location.real == known.real:
             kept.part, kept.location = kept.part._replace(data=data), location
         kept.illegible, kept.told, kept.waiting = False, None, None
         return True
@@ -292,20 +305,25 @@ class Keeper:
     def _restored(self, kept: _Kept, gap: Gap, now: float) -> Gap | None:
         """Count a repair; return what is to be told of it: the first ones in the window, then one."""
         repairs = self._repairs[kept.protection.id]
-        repairs.at = [*(at for at in repairs.at if now - at < WINDOW_S), now]
+        count = self._count(kept.protection, now)
         kept.seen, kept.told, kept.in_force = None, None, True
-        if len(repairs.at) >= REPAIRS:
-            why = f"it had to be put back {len(repairs.at)} times within {WINDOW_S:.0f} seconds"
+        if count >= REPAIRS:
+            why = f"it had to be put back {count} times within {WINDOW_S:.0f} seconds"
             self._mark(kept.protection, why, now)
         elif kept.protection.id in self._tampered:
             self._mark(kept.protection, "", now)
-        if len(repairs.at) <= REPAIRS:
+        if count <= REPAIRS:
             return gap
-        repairs.at = repairs.at[-2 * REPAIRS :]
         if now - repairs.told_at < WINDOW_S:
             return None
         repairs.told_at = now
         return gap
+
+    def _count(self, protection: Protection, now: float) -> int:
+        """Note that a protection was not in force; return how often that was within the window."""
+        repairs = self._repairs[protection.id]
+        repairs.at = [*(at for at in repairs.at if now - at < WINDOW_S), now][-2 * REPAIRS :]
+        return len(repairs.at)
 
     def _not_restored(self, kept: _Kept, gap: Gap, now: float) -> Gap | None:
         """Note that a file is not in force; return what is to be told: each reason once, and one a window."""
@@ -321,22 +339,45 @@ class Keeper:
         around = self._around[protection.id]
         if not all(kept.in_force for (name, _), kept in self._files.items() if name == protection.id):
             return None  # this is told already, and one of its own files would seem to be the obstacle
-        if around.obstacle and now - around.since >= _RETRY_S:
-            around.since = now
-            # A file that is just being written is no obstacle: it has to be one a moment later still.
-            around.obstacle = self._obstacle(protection)
-            if around.obstacle:
-                self._mark(protection, around.obstacle, now)
-        seen = tuple(_seen(path) for path in protection.guards if path.startswith("/") and path.endswith(_SETTINGS))
-        if seen == around.seen or now - around.told_at < WINDOW_S:
+        seen = tuple(_seen(path) for path in _layers(protection))
+        if seen != around.seen:
+            around.seen, around.until = seen, max(around.until, now + _UNSETTLED_S)
+        elif now < around.again or not (around.obstacle or now < around.until):
             return None
-        around.seen = seen
+        around.again = now + _RETRY_S
         before, around.obstacle = around.obstacle, self._obstacle(protection)
-        if around.obstacle in ("", before):
+        if not around.obstacle:
+            around.told = ""
             return None
-        around.since = around.told_at = now
+        around.until = now + WINDOW_S
+        if not before:
+            around.since = now
+            if self._count(protection, now) >= REPAIRS:
+                self._mark(protection, f"hooks are kept from running again and again: {around.obstacle}", now)
+        # A file that is just being written is no obstacle: it has to be one a moment later still.
+        elif now - around.since >= _RETRY_S:
+            self._mark(protection, around.obstacle, now)
+        if around.obstacle == around.told or now - around.told_at < WINDOW_S:
+            return None
+        around.told, around.told_at = around.obstacle, now
         where = protection.folder or protection.assistant
         return Gap(protection, where, ("that hooks run",), put_back=False, why=around.obstacle)
+
+
+def _layers(protection: Protection) -> Iterator[str]:
+    """Yield the settings files that steer an assistant: guarded ones, and those in guarded directories."""
+    for path in protection.guards:
+        if not path.startswith("/"):
+            continue
+        if path.endswith(_SETTINGS):
+            yield path
+            continue
+        yield from (f"{path}/{name}" for name in _IN_FOLDERS)
+        folder = f"{path}/{_DROP_INS}"
+        yield folder
+        with suppress(OSError), os.scandir(folder) as entries:
+            names = (entry.name for entry in islice(entries, _MAX_DROP_INS))
+            yield from sorted(f"{folder}/{name}" for name in names if name.endswith(".json"))
 
 
 def _merged(part: Part, data: bytes | None) -> bytes | None:

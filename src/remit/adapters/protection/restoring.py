@@ -4,7 +4,10 @@ The settings monitor uses this, and nothing else does: `remit protect` itself re
 file is written beside the old one, flushed, and renamed over its name. So neither the mode, the owner, the number of
 links nor the size of what stands there matters, and what a link points to is not touched. Directories on the way that
 were removed, replaced or made read-only are put right first, from the protected folder downwards; nothing above that
-is changed. Every step is relative to an open directory and follows no link that was not there before.
+is changed. Every step is relative to an open directory and follows no link, from the root of the file system on. The
+directory to begin with, and one that a link of a person leads to, must be the same (device and inode) as when the file
+was last in force. As root, nothing is written through a link, nor into a directory that belongs to neither root nor the
+owner of the file.
 """
 
 import errno
@@ -25,7 +28,9 @@ MAX_READ: Final = 1024 * 1024
 _ATTEMPTS: Final = 8
 _WRITABLE: Final = stat.S_IRWXU
 _FOLDER_MODE: Final = 0o755
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Directories on the way to another one may be searched and need not be readable, where the system knows the difference.
+_PASSED: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Linux: ioctl numbers to read and set the attributes of a file, and the two that forbid to change it.
@@ -54,9 +59,13 @@ class Location(NamedTuple):
     """Where a file was while it was in force: the path below a directory that must still be there."""
 
     anchor: str
+    # Device and inode of that directory.
+    anchor_identity: tuple[int, int]
     components: tuple[Component, ...]
     # Where the path led: this differs from the path only where links are on the way.
     real: str
+    # Device and inode of the directory that `real` is in.
+    parent_identity: tuple[int, int]
     # Of the file itself, whatever links lead to it.
     mode: int
     owner: tuple[int, int]
@@ -81,13 +90,24 @@ def locate(path: str, folder: str | None) -> Location | None:
     """
     place = PurePath(path)
     anchor = PurePath(folder) if folder and place.is_relative_to(folder) else place.parent.parent
+    names = place.relative_to(anchor).parts
     try:
         found = os.stat(path)  # noqa: PTH116 - with the calls of its kind
-        steps = tuple(_component(anchor, place.relative_to(anchor).parts))
-        real_anchor, real = os.path.realpath(anchor), os.path.realpath(path)
+        steps = tuple(_component(anchor, names))
+        real_anchor, real = Path(os.path.realpath(anchor)), Path(os.path.realpath(path))
+        identities = [_identity(one.lstat()) for one in (real_anchor, real.parent, real)]
     except OSError:
         return None
-    return Location(real_anchor, steps, real, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
+    is_linked = any(step.link is not None for step in steps)
+    # Links may be exchanged while the path is resolved.
+    if identities[2] != _identity(found) or not (is_linked or real == real_anchor.joinpath(*names)):
+        return None
+    mode, owner = stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)
+    return Location(str(real_anchor), identities[0], steps, str(real), identities[1], mode, owner)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _component(anchor: PurePath, names: tuple[str, ...]) -> Iterator[Component]:
@@ -118,38 +138,61 @@ def restore(location: Location, content: Callable[[bytes | None], bytes]) -> lis
 def _parent(location: Location, displaced: list[Displaced]) -> Iterator[tuple[int, Component]]:
     """Open the directory that the file belongs in, with every directory and link on the way as it was."""
     *above, last = location.components
-    fd = _opened_anchor(location.anchor)
+    links = [component for component in location.components if component.link is not None]
+    if links and os.geteuid() == 0:
+        raise NotRestored("a symbolic link leads to it, and root does not write through links")
+    if len(links) > 1:
+        raise NotRestored("more than one symbolic link leads to it")
+    fd = _opened(location.anchor, location.anchor_identity)
     try:
         for component in above:
+            if component.link is not None:
+                break
             below = _entered(fd, component, displaced)
             os.close(fd)
             fd = below
-        if last.link is not None:
-            _put_link(fd, last, displaced)
+            _check_owner(fd, location)
+        if links:
+            _put_link(fd, links[0], displaced)
             target = PurePath(location.real)
             os.close(fd)
-            fd = _opened_anchor(str(target.parent))
+            fd = -1
+            fd = _opened(str(target.parent), location.parent_identity)
             last = Component(target.name, None, location.mode, location.owner)
         yield fd, last
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
-def _opened_anchor(path: str) -> int:
+def _opened(path: str, identity: tuple[int, int]) -> int:
+    """Open a directory by its real path without following any link; it must be the one that is remembered."""
+    fd = os.open("/", _PASSED)
     try:
-        return os.open(path, _FOLDER | os.O_NOFOLLOW)
+        for name in PurePath(path).parts[1:]:
+            below = os.open(name, _PASSED, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        if _identity(os.fstat(fd)) == identity:
+            return os.open(".", _FOLDER, dir_fd=fd)
     except OSError:
-        raise NotRestored("the directory that holds it is gone, or is another one now") from None
+        pass
+    finally:
+        os.close(fd)
+    raise NotRestored("the directory that holds it is gone, or is another one now")
+
+
+def _check_owner(fd: int, location: Location) -> None:
+    """Refuse, as root, a directory in which a user other than the owner of the file could exchange it."""
+    if os.geteuid() == 0 and os.fstat(fd).st_uid not in (0, location.owner[0]):
+        raise NotRestored("the directory that holds it belongs to another user")
 
 
 def _entered(fd: int, component: Component, displaced: list[Displaced]) -> int:
     """Return a directory, made or put right if need be."""
-    if component.link is not None:
-        _put_link(fd, component, displaced)
-        return os.open(component.name, _FOLDER, dir_fd=fd)
     for _ in range(_ATTEMPTS):
         try:
-            return os.open(component.name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+            return os.open(component.name, _FOLDER, dir_fd=fd)
         except FileNotFoundError:
             _permit(fd)
             with suppress(FileExistsError):
@@ -165,10 +208,16 @@ def _entered(fd: int, component: Component, displaced: list[Displaced]) -> int:
 
 
 def _own(fd: int, component: Component) -> None:
-    """Give a new directory the mode and the owner of the one before."""
-    _set_mode(fd, component.name, component.mode | _WRITABLE)
-    if os.geteuid() == 0:
-        os.chown(component.name, *component.owner, dir_fd=fd, follow_symlinks=False)
+    """Give a new directory the mode and the owner of the one before; one that is not empty is not the new one."""
+    made = os.open(component.name, _FOLDER, dir_fd=fd)
+    try:
+        if os.listdir(made):  # noqa: PTH208 - by its descriptor
+            return
+        if os.geteuid() == 0:
+            os.fchown(made, *component.owner)
+        os.fchmod(made, component.mode | _WRITABLE)
+    finally:
+        os.close(made)
 
 
 def _put_link(fd: int, component: Component, displaced: list[Displaced]) -> None:
