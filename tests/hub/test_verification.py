@@ -117,7 +117,7 @@ def test_a_session_that_is_altered_in_the_file_is_stopped_while_the_hub_runs(hub
     assert b'class="hero broken"' in page
     assert b"All is well" not in page
     examined = examined_by("doctor", "--home", str(hub.home), "--json")
-    (check,) = [one for one in examined if one["name"] == "verification"]
+    (check,) = [one for one in examined["checks"] if one["name"] == "verification"]
     assert (check["state"], name in check["said"]) == ("problem", True)
 
 
