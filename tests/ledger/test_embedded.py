@@ -34,6 +34,7 @@ from tests.ledger.contract import PATIENT_S, Counted, append_to, checked, new_se
 from tests.world import NOW
 
 FIRST = new_session("first")
+MARKER = "ledger.id"
 
 
 @pytest.fixture
@@ -167,6 +168,31 @@ def lose_anchor(place: Path) -> None:
     (place / "ledger.anchor").unlink()
 
 
+def truncate_without_anchor(place: Path) -> None:
+    """As someone does who wants a ledger to begin anew, under the same key."""
+    lose_ledger(place)
+    lose_anchor(place)
+    (place / FILE).touch(0o600)
+
+
+def truncate_without_anchor_and_marker(place: Path) -> None:
+    """Only what was protected still tells that there has been a ledger."""
+    truncate_without_anchor(place)
+    (place / MARKER).unlink()
+    (place / "protections").mkdir(0o700)
+
+
+def put_unused_ledger(place: Path) -> None:
+    """A new ledger, with its key, that nothing was written to: without an anchor it starts in a home of its own."""
+    with opened(place.parent / "another"):
+        pass
+    lose_ledger(place)
+    lose_anchor(place)
+    shutil.copy2(place.parent / "another" / FILE, place / FILE)
+    for key in (place.parent / "another" / "keys").iterdir():
+        shutil.copy2(key, place / "keys" / key.name)
+
+
 def put_older_without_anchor(place: Path) -> None:
     """As someone does who wants a revocation to be forgotten."""
     shutil.copy2(place / FILE, place.parent / "older.db")
@@ -219,6 +245,10 @@ def damage_anchor(place: Path) -> None:
     (place / "ledger.anchor").write_bytes(b"{}")
 
 
+def put_bytes(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
 def widen(name: str, mode: int) -> Callable[[Path], None]:
     return lambda place: (place / name).chmod(mode)
 
@@ -243,6 +273,11 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[RemitError], str]] = {
     "a ledger that others can write": (widen(FILE, 0o602), HomeUnsafe, "home_unsafe"),
     "an anchor that others can write": (widen("ledger.anchor", 0o620), HomeUnsafe, "home_unsafe"),
     "a database of someone else": (put_foreign, LedgerForeign, "ledger_foreign"),
+    "an empty file without an anchor": (truncate_without_anchor, StateMissing, "state_missing"),
+    "an empty file with protections": (truncate_without_anchor_and_marker, StateMissing, "state_missing"),
+    "a new ledger without an anchor": (put_unused_ledger, LedgerForeign, "ledger_foreign"),
+    "a damaged marker": (lambda place: put_bytes(place / MARKER, b"{}"), StateCorrupt, "state_corrupt"),
+    "a marker that others can write": (widen("ledger.id", 0o620), HomeUnsafe, "home_unsafe"),
     "an empty file": (lambda place: os.truncate(place / FILE, 0), StateMissing, "state_missing"),
 }
 
@@ -437,9 +472,49 @@ def test_everything_in_a_home_is_its_owners_alone_whatever_the_umask(place: Path
         grow(embedded, 2)
         at_work = modes(place)
     after = modes(place)
-    assert {FILE, FILE + "-wal", FILE + "-shm", "ledger.anchor"} <= at_work.keys()
+    assert {FILE, FILE + "-wal", FILE + "-shm", "ledger.anchor", MARKER} <= at_work.keys()
     for name, mode in (at_work | after).items():
         assert mode == (0o700 if name in ("home", "keys") else 0o600), name
+
+
+# The marker
+
+
+def test_a_ledger_that_was_lost_names_the_command_that_puts_a_backup_back(place: Path) -> None:
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    truncate_without_anchor(place)
+    with pytest.raises(StateMissing, match="remit ledger restore FILE"):
+        open_embedded(place)
+
+
+def test_a_home_without_a_marker_gets_one_for_the_ledger_that_matches_its_anchor(place: Path) -> None:
+    """As a home of the first release has none."""
+    with opened(place) as embedded:
+        grow(embedded, 1)
+    written = (place / MARKER).read_bytes()
+    (place / MARKER).unlink()
+    opened_again = open_embedded(place)
+    opened_again.close()
+    assert (place / MARKER).read_bytes() == written
+
+
+def test_a_new_ledger_that_ended_before_its_marker_and_its_anchor_starts(place: Path) -> None:
+    with opened(place) as embedded:
+        ledger_id = embedded.ledger.read().overview().ledger_id
+    (place / MARKER).unlink()
+    lose_anchor(place)
+    with opened(place) as embedded:
+        assert embedded.ledger.read().overview().ledger_id == ledger_id
+    assert (place / MARKER).exists()
+
+
+def test_a_new_home_that_ended_before_its_ledger_was_set_up_starts(place: Path) -> None:
+    with open_home(place) as home, home.folder("keys") as folder:
+        home.create(FILE, b"")
+        kid = KeyFiles(folder).create().kid
+    with opened(place) as embedded:
+        assert embedded.ledger.read().switches().kid == kid
 
 
 # The anchor

@@ -5,13 +5,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
-from remit.errors import LedgerRolledBack, LedgerUnavailable, StateMissing
+from remit.errors import LedgerRolledBack, LedgerUnavailable, StateCorrupt, StateMissing
 from remit.ledger.anchor import Anchor
 from remit.ledger.embedded import FILE, Embedded, mark_of, open_embedded, open_rows
 from remit.ledger.home import open_home
+from remit.ledger.identity import LOG_LIMIT
 from remit.ledger.port import Transaction
+from remit.ledger.schema import PAGE_SIZE
+from remit.ledger.sqlite import connect, connect_reader
 from tests.ledger.contract import PATIENT_S, append_to, new_session
 
 FIRST = new_session("first")
@@ -63,6 +67,15 @@ def move_the_home(place: Path) -> None:
     place.rename(place.with_name("moved"))
 
 
+def truncate(name: str) -> Callable[[Path], None]:
+    return lambda place: os.truncate(place / name, 0)
+
+
+def write_an_older_one_into_it(place: Path) -> None:
+    """As `cat older.db > ledger.db` does: the same file, with less in it."""
+    (place / FILE).write_bytes((place / FILE).read_bytes()[: 2 * PAGE_SIZE])
+
+
 DEEDS: dict[str, Callable[[Path], None]] = {
     "all files removed": remove(FILE, FILE + "-wal", FILE + "-shm"),
     "the database removed": remove(FILE),
@@ -71,6 +84,9 @@ DEEDS: dict[str, Callable[[Path], None]] = {
     "another ledger renamed over it": rename_another_over_it,
     "a copy in its place": put_a_copy_in_its_place,
     "the home moved away": move_the_home,
+    "the write-ahead log truncated": truncate(FILE + "-wal"),
+    "the database truncated": truncate(FILE),
+    "a smaller one written into the database": write_an_older_one_into_it,
 }
 
 
@@ -143,6 +159,80 @@ def test_a_command_that_reads_notices_that_the_file_was_replaced(place: Path) ->
         put_a_copy_in_its_place(place)
         with pytest.raises(LedgerUnavailable):
             rows.overview()
+
+
+def test_a_log_that_is_truncated_while_a_group_is_under_way_answers_nobody_afterwards(place: Path) -> None:
+    embedded = opened(place)
+    work = append(embedded)
+
+    def truncated_meanwhile(transaction: Transaction) -> object:
+        answer = work(transaction)
+        os.truncate(place / (FILE + "-wal"), 0)
+        return answer
+
+    with pytest.raises(LedgerUnavailable, match="truncated"):
+        embedded.ledger.run(truncated_meanwhile)
+    embedded.close()
+
+
+def test_a_log_that_sqlite_cuts_to_its_limit_is_no_truncation(place: Path) -> None:
+    """It grows over the limit while someone reads an old state, and is cut when it begins anew."""
+    embedded = opened(place)
+    log = place / (FILE + "-wal")
+    path = str(place / FILE)
+    other, reading = connect(path), connect_reader(path)
+    reading.execute("BEGIN")
+    reading.execute("SELECT count(*) FROM receipts").fetchall()
+    other.execute("CREATE TABLE large AS SELECT zeroblob(?) AS it", (LOG_LIMIT,))
+    other.execute("DROP TABLE large")
+    embedded.ledger.run(append(embedded))
+    assert log.stat().st_size > LOG_LIMIT
+    reading.close()
+    other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+    embedded.ledger.run(append(embedded))
+    assert log.stat().st_size == LOG_LIMIT
+    embedded.ledger.run(append(embedded))
+    assert embedded.ledger.read().overview().receipts == 4
+    other.close()
+    embedded.close()
+
+
+def test_damage_that_a_reader_finds_stops_the_writer(place: Path) -> None:
+    opened(place).close()
+    connection = connect_reader(str(place / FILE))
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sources'").fetchone() or (0,)
+    connection.close()
+    embedded = open_embedded(place, deadline_s=PATIENT_S)
+    with (place / FILE).open("r+b") as file:
+        file.seek((page - 1) * PAGE_SIZE)
+        file.write(b"\xa5" * PAGE_SIZE)
+    embedded.ledger.run(append(embedded))  # it needs nothing of the damaged page
+    with pytest.raises(StateCorrupt):
+        embedded.reader.source_of(FIRST.id)
+    for _ in range(2):
+        with pytest.raises(StateCorrupt, match="remit ledger restore"):
+            embedded.ledger.run(append(embedded))
+        with pytest.raises(StateCorrupt, match="remit ledger restore"):
+            embedded.reader.switches()
+    embedded.close()
+
+
+def test_a_ledger_that_holds_less_than_before_is_stopped(place: Path) -> None:
+    """As after an older one was written into the same file: the anchor is ahead of it."""
+    embedded = opened(place)
+    for number in range(3):
+        embedded.ledger.run(revoke(number))
+    other = connect(str(place / FILE))
+    other.execute("UPDATE ledger SET epoch = 0")
+    other.close()
+    embedded.ledger.run(revoke(3))
+    with pytest.raises(LedgerUnavailable, match="less than a moment ago"):
+        embedded.ledger.run(append(embedded))
+    embedded.close()
+
+
+def revoke(number: int) -> Callable[[Transaction], object]:
+    return lambda transaction: transaction.put_revocation(f"pass:{number}", at_ms=1, reason="")
 
 
 def test_an_anchor_that_contradicts_the_ledger_stops_it(place: Path) -> None:

@@ -17,7 +17,6 @@ from remit.errors import (
     LedgerForeign,
     LedgerInUse,
     LedgerRolledBack,
-    LedgerUnavailable,
     RemitError,
     StateCorrupt,
     StateMissing,
@@ -29,6 +28,7 @@ from remit.ledger.home import Home, open_home
 from remit.ledger.identity import BESIDE, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
+from remit.ledger.marker import Marker, check_marker, read_marker, write_marker
 from remit.ledger.records import Overview
 from remit.ledger.rows import Rows, SqliteReader, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
@@ -43,6 +43,7 @@ __all__ = [
     "Embedded",
     "check_ours",
     "mark_of",
+    "marker_of",
     "open_embedded",
     "open_rows",
     "place_of",
@@ -85,7 +86,9 @@ def open_embedded(
         anchor = Anchor(home)
         with home.locked(LOCK):
             file = _prepared(home, files, anchor, vfs)
-        reader = SqliteReader(lambda: _connect_reader(file, vfs), checked=lambda it: file.opened(it).check)
+        reader = SqliteReader(
+            lambda: _connect_reader(file, vfs), checked=lambda it: file.opened(it).check, damaged=file.damaged
+        )
         held.callback(reader.close)
         keys = LedgerKeys(files, reader)
         watch = AnchorKeeper(anchor, observer or Observer(), file)
@@ -97,7 +100,8 @@ def open_embedded(
 
 def _connect_reader(file: LedgerFile, vfs: str | None) -> apsw.Connection:
     file.check()
-    return connect_reader(file.path, vfs=vfs)
+    with file.damage_noted():
+        return connect_reader(file.path, vfs=vfs)
 
 
 @contextmanager
@@ -157,13 +161,13 @@ def check_ours(connection: apsw.Connection) -> None:
 
 def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
     """Return the ledger's file, once it is known to be what it must be."""
-    mark = anchor.read()
+    mark, marker = anchor.read(), read_marker(home)
     if not home.check_file(FILE):
-        _check_nothing_lost(mark, files, most_keys=0)
+        _check_nothing_lost(home, mark, marker, files, most_keys=0)
         home.create(FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
     place = place_of(home)
     if _is_new(place, vfs):
-        _check_nothing_lost(mark, files, most_keys=1)
+        _check_nothing_lost(home, mark, marker, files, most_keys=1)
     file = LedgerFile(place)
     connection = connect(place, vfs=vfs)
     try:
@@ -175,12 +179,16 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
         for kid in retired:
             files.remove(kid)  # a crash right after a change of key has left it
         present = mark_of(rows.overview())
+        which = marker_of(rows)
+        check_marker(marker, which)
         if mark is None and _is_used(connection):
             raise StateMissing(_NO_ANCHOR)
         check_mark(mark, present, rows.hash_at)
         file.check()
     finally:
         connection.close()
+    if marker is None:
+        write_marker(home, which)
     if mark is None:
         with suppress(LedgerInUse):  # someone else sets it just now
             anchor.advance(present)
@@ -207,12 +215,23 @@ def _is_used(connection: apsw.Connection) -> bool:
         return connection.execute("SELECT epoch + kill_switch FROM ledger").fetchone() != (0,)
 
 
-def _check_nothing_lost(mark: Mark | None, files: KeyFiles, *, most_keys: int) -> None:
+# Whoever writes there has had a passport issued first, and so a ledger.
+_PROTECTIONS: Final = "protections"
+_LOST: Final = f"{FILE} is gone or empty, and {{}}: put a backup of it in its place by: remit ledger restore FILE"
+
+
+def _check_nothing_lost(
+    home: Home, mark: Mark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int
+) -> None:
     """Raise if there has been a ledger already: a new one in its place would hide that."""
     if mark is not None:
-        raise StateMissing(f"{FILE} is gone, and it has held {mark.receipts} receipts: restore a backup of it")
+        raise StateMissing(_LOST.format(f"it has held {mark.receipts} receipts"))
+    if marker is not None:
+        raise StateMissing(_LOST.format("ledger.id says that there has been one"))
     if len(files.kids()) > most_keys:
-        raise StateMissing(f"{FILE} is gone, and there are keys of it: restore a backup of it")
+        raise StateMissing(_LOST.format("there are keys of it"))
+    if home.exists(_PROTECTIONS):
+        raise StateMissing(_LOST.format("there are protections with passports of it"))
 
 
 def _is_new(place: str, vfs: str | None) -> bool:
@@ -241,11 +260,20 @@ def mark_of(overview: Overview) -> Mark:
     return Mark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
 
+def marker_of(rows: Rows) -> Marker:
+    """Return the marker of a ledger."""
+    keys = rows.keys()
+    if not keys:
+        raise StateCorrupt("ledger.db is damaged: it has no key")
+    return Marker(rows.overview().ledger_id, keys[0].kid)
+
+
 class AnchorKeeper(Observer):
     """Moves the anchor after the ledger, once a second at most, and tells the next observer all it hears.
 
     An anchor that cannot be written is tried again with the next group: it may lag behind, and nothing is lost by it.
     An anchor that contradicts the ledger means that one of them was replaced: from then on, nothing more is committed.
+    The same holds for a ledger that has less of anything than when it was last looked at.
     """
 
     def __init__(
@@ -261,6 +289,8 @@ class AnchorKeeper(Observer):
         self._file = file
         self._clock = clock
         self._due = 0.0
+        # Where the ledger stood when it was last looked at.
+        self._last: Mark | None = None
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
         """Move the anchor if it is time."""
@@ -289,10 +319,14 @@ class AnchorKeeper(Observer):
     def _move(self, store: Store) -> bool:
         """Move the anchor, and tell whether that worked."""
         try:
-            self._anchor.advance(mark_of(store.overview()))
+            mark = mark_of(store.overview())
+            if self._last is not None and mark.is_behind(self._last):
+                raise LedgerRolledBack("the ledger holds less than a moment ago")
+            self._last = mark
+            self._anchor.advance(mark)
         except _CONTRADICTION as error:
             if self._file is not None:
-                with suppress(LedgerUnavailable):  # the next group is told
+                with suppress(RemitError):  # the next group is told
                     self._file.fail(f"ledger.anchor contradicts ledger.db: {error}")
             self._then.failed(error)
             return False

@@ -20,10 +20,11 @@ import apsw
 from remit.errors import LedgerForeign, LedgerInUse, LedgerRolledBack, RemitError, StateCorrupt, StateMissing
 from remit.ledger.anchor import Anchor, Mark, check_mark
 from remit.ledger.backup import BESIDE, copy_database, examined, flush_names, named_file
-from remit.ledger.embedded import FILE, USE, check_ours, mark_of, place_of
+from remit.ledger.embedded import FILE, USE, check_ours, mark_of, marker_of, place_of
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
+from remit.ledger.marker import Marker, read_marker, write_marker
 from remit.ledger.records import RESTORED, KeyRecord, LimitRecord, Overview, Switches
 from remit.ledger.rows import REGISTERS, Rows, translated
 from remit.ledger.sqlite import connect, connect_reader, migrate
@@ -66,12 +67,14 @@ def restore(home: Home, source: Path, *, accept_loss: bool = False) -> Restored:
     with _alone(home), _brought(home, source) as name:
         with _connected(home.path_of(name)) as copy, _known(home) as known:
             restored = _reconciled(home, copy, known, accept_loss=accept_loss)
+            marker = marker_of(Rows(lambda: copy))
             replaced = _next_name(home) if home.check_file(FILE) else None
             copied = known is not None and replaced is not None and _copied_aside(home, known.connection, replaced)
         if replaced is not None and not copied:
             _move_aside(home, replaced)
         _put(home, name)
         Anchor(home).reset(mark_of(restored.overview))
+        write_marker(home, marker)
     return restored._replace(replaced=replaced)
 
 
@@ -157,9 +160,13 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     rows, mark = examined(copy), _mark(home, accept_loss=accept_loss)
     _migrated(copy)
     overview = rows.overview()
-    if known is not None and mark is not None and known.overview.ledger_id != mark.ledger:
+    marker = _marker(home, accept_loss=accept_loss)
+    expected = mark.ledger if mark else marker.ledger if marker else None
+    if known is not None and expected is not None and known.overview.ledger_id != expected:
         known = None  # a stranger in the place of the ledger
-    _check_id(overview, mark, known)
+    expected = expected or (known.overview.ledger_id if known else None)
+    if expected is not None and overview.ledger_id != expected:
+        raise LedgerForeign("the copy is of another ledger than the one of this home")
     if not accept_loss:
         _check_nothing_lost(rows, copy, mark, known)
     before = max(mark.receipts if mark else 0, known.overview.receipts if known else 0)
@@ -187,10 +194,14 @@ def _mark(home: Home, *, accept_loss: bool) -> Mark | None:
         raise
 
 
-def _check_id(overview: Overview, mark: Mark | None, known: _Known | None) -> None:
-    expected = {mark.ledger} if mark else {known.overview.ledger_id} if known else set()
-    if expected and overview.ledger_id not in expected:
-        raise LedgerForeign("the copy is of another ledger than the one of this home")
+def _marker(home: Home, *, accept_loss: bool) -> Marker | None:
+    """Return the marker; a damaged one stands in nobody's way who accepts a loss."""
+    try:
+        return read_marker(home)
+    except StateCorrupt:
+        if accept_loss:
+            return None
+        raise
 
 
 def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: Mark | None, known: _Known | None) -> None:

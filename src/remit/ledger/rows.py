@@ -34,7 +34,7 @@ from remit.ledger.records import (
     signer_of,
 )
 
-__all__ = ["REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "translated"]
+__all__ = ["REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "Translated", "translated"]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
@@ -94,16 +94,22 @@ WHERE number > ?2 AND id NOT IN (SELECT id FROM passports) AND id NOT IN (SELECT
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
-class _Translated:
-    """What `translated` gives. It keeps nothing, so one serves all: it is entered several times for every commit."""
+class Translated:
+    """What `translated` gives. It has no state, so one serves all: it is entered several times for every commit."""
 
-    __slots__ = ()
+    __slots__ = ("_damaged",)
+
+    def __init__(self, damaged: Callable[[], None] | None = None) -> None:
+        """Call `damaged`, if given, when SQLite says that the file is damaged."""
+        self._damaged = damaged
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, _CORRUPT):
+            if self._damaged is not None:
+                self._damaged()
             raise StateCorrupt("ledger.db is damaged: restore a backup of it") from error
         if isinstance(error, UnicodeEncodeError):
             raise FieldInvalid("a text holds half a character") from None
@@ -113,27 +119,28 @@ class _Translated:
             raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
 
 
-_TRANSLATED: Final = _Translated()
+_TRANSLATED: Final = Translated()
 
 
-def translated() -> _Translated:
+def translated() -> Translated:
     """Say what SQLite says in our words: the ledger is damaged, or it cannot be reached just now."""
     return _TRANSLATED
 
 
 class Rows:
-    """The questions. `connection` gives the connection to ask on."""
+    """The questions. `connection` gives the connection to ask on; `damaged` is called when SQLite finds damage."""
 
-    def __init__(self, connection: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, connection: Callable[[], apsw.Connection], damaged: Callable[[], None] | None = None) -> None:
         self._connection = connection
+        self._translated = Translated(damaged)
 
     def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
-        with translated():
+        with self._translated:
             found: tuple[Any, ...] | None = self._connection().execute(sql, values).fetchone()
             return found
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with translated():
+        with self._translated:
             found: list[tuple[Any, ...]] = self._connection().execute(sql, values).fetchall()
             return found
 
@@ -285,7 +292,7 @@ class Rows:
 
     def _registers(self) -> bool:
         """Tell whether the file has tables for registration: one of the first version has none until it is opened."""
-        with translated():
+        with self._translated:
             return int(self._connection().pragma("user_version")) >= REGISTERS
 
     def position(self, until_ms: int | None = None) -> Position:
@@ -398,6 +405,7 @@ class SqliteReader(Rows):
         connect: Callable[[], apsw.Connection],
         *,
         checked: Callable[[apsw.Connection], Callable[[], None]] = lambda _connection: _nothing,
+        damaged: Callable[[], None] | None = None,
     ) -> None:
         """Open connections by `connect`.
 
@@ -408,7 +416,7 @@ class SqliteReader(Rows):
         self._checked = checked
         self._mine = threading.local()
         self._open: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-        super().__init__(self._of_this_thread)
+        super().__init__(self._of_this_thread, damaged)
 
     def _of_this_thread(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._mine, "connection", None)

@@ -14,7 +14,7 @@ import apsw
 from msgspec import structs
 
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
-from remit.ledger.identity import LedgerFile
+from remit.ledger.identity import LOG_LIMIT, LedgerFile
 from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source, Switches
 from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
@@ -23,8 +23,6 @@ from remit.ledger.transaction import Appended, Attested, Changes, Seen
 __all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "migrate", "prepare"]
 
 BUSY_MS: Final = 2000
-# A log that has grown under a long reader shrinks again to this.
-_LOG_LIMIT: Final = 32 * 1024 * 1024
 _CACHE_KIB: Final = 8 * 1024
 _REPAIRED: Final = (3, 51, 3)
 _WITHDRAWN: Final = (3, 52)
@@ -74,7 +72,7 @@ _PRAGMAS: Final[Mapping[str, str | int]] = {
     "trusted_schema": 0,
     "cell_size_check": 1,
     "secure_delete": 1,  # what somebody has agreed to show for a while is gone when it is gone
-    "journal_size_limit": _LOG_LIMIT,
+    "journal_size_limit": LOG_LIMIT,
     "cache_size": -_CACHE_KIB,
 }
 
@@ -177,8 +175,8 @@ class SqliteStore(Rows):
         self._db = connection
         self._lost = lost
         self._files = None if file is None else file.opened(connection)
-        super().__init__(lambda: connection)
-        with translated():
+        super().__init__(lambda: connection, None if file is None else file.damaged)
+        with self._translated:
             self._seen_version = self._look()
         # The last receipt that was looked at, or written: those after it are of others.
         self._last_number = self._newest()
@@ -194,12 +192,13 @@ class SqliteStore(Rows):
         """Return a store over a file that was prepared, unless another one is in its place."""
         file = place if isinstance(place, LedgerFile) else LedgerFile(str(place))
         file.check()
-        connection = connect(file.path, vfs=vfs)
-        try:
-            return cls(connection, file, lost)
-        except BaseException:
-            connection.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
-            raise
+        with file.damage_noted():
+            connection = connect(file.path, vfs=vfs)
+            try:
+                return cls(connection, file, lost)
+            except BaseException:
+                connection.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
+                raise
 
     def _check_files(self) -> None:
         """Raise unless what is written here is what others find under the ledger's name."""
@@ -213,13 +212,13 @@ class SqliteStore(Rows):
 
     def begin(self) -> None:
         """Take the right to write."""
-        with translated():
+        with self._translated:
             self._db.execute("BEGIN IMMEDIATE")
         self._check_files()
 
     def rollback(self) -> None:
         """Give the right to write back. What was read until now counts only if the file is still the ledger."""
-        with translated():
+        with self._translated:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         self._check_files()
@@ -230,7 +229,7 @@ class SqliteStore(Rows):
 
     def disturbed(self) -> bool:
         """Tell whether another connection has committed since this was last asked."""
-        with translated():
+        with self._translated:
             version = self._look()
         before, self._seen_version = self._seen_version, version
         return before != version
@@ -266,7 +265,7 @@ class SqliteStore(Rows):
 
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Make the changes durable and return the sessions as they are now kept."""
-        with translated():
+        with self._translated:
             try:
                 sessions = self._write(changes)
             except _REFUSALS as error:

@@ -1,0 +1,53 @@
+"""The marker: that the home has a ledger, and which, kept outside of the ledger.
+
+An empty `ledger.db` is how a new ledger begins, and also what is left of one that was truncated. The marker tells them
+apart: it is written as soon as a ledger was set up, and never removed. Like the anchor, it notices accidents and
+careless changes, not an attacker who can write everything in the home.
+"""
+
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Meta
+
+from remit.claims.shapes import Claims, encode, shape
+from remit.claims.strictjson import parse_object
+from remit.errors import InputError, LedgerForeign, StateCorrupt
+from remit.ledger.home import Home
+
+__all__ = ["Marker", "check_marker", "read_marker", "write_marker"]
+
+_FILE: Final = "ledger.id"
+_MAX_BYTES: Final = 4096
+
+
+class Marker(NamedTuple):
+    """Which ledger a home has: its id, and the id of its first key."""
+
+    ledger: str
+    first_kid: str
+
+
+class _Members(Claims, frozen=True, kw_only=True):
+    ledger: Annotated[str, Meta(min_length=1, max_length=128)]
+    first_kid: Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+def read_marker(home: Home) -> Marker | None:
+    """Return the marker of a home, or None if none was ever written."""
+    data = home.read(_FILE, max_bytes=_MAX_BYTES)
+    try:
+        members = None if data is None else shape(_Members, parse_object(data))
+    except InputError as error:
+        raise StateCorrupt(f"{_FILE} is damaged: {error}") from None
+    return None if members is None else Marker(members.ledger, members.first_kid)
+
+
+def write_marker(home: Home, marker: Marker) -> None:
+    """Write the marker, durable on return."""
+    home.replace(_FILE, encode(marker._asdict()))
+
+
+def check_marker(marker: Marker | None, present: Marker) -> None:
+    """Raise `LedgerForeign` if the ledger that is present is not the one of the marker; no marker at all passes."""
+    if marker is not None and marker != present:
+        raise LedgerForeign(f"the ledger has another id, or another first key, than {_FILE} says")
