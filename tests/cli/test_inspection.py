@@ -19,6 +19,7 @@ from remit.governor.attest import Attest
 from remit.ledger.embedded import open_embedded
 from tests.cli.running import issued, lines, run, started
 from tests.ledger.service import Service
+from tests.ledger.test_periods import forged_after, key_of, put_in, rotated
 
 
 @pytest.fixture
@@ -143,6 +144,23 @@ def test_the_end_of_a_period_is_verified_too(place: Path) -> None:
         ends = [told(place, record.token) for record in embedded.reader.limits()]
     assert [(end["kind"], end["key"], end["in_ledger"]) for end in ends] == [("end of a key's period", kid, True)] * 2
     assert [end.get("distrusted_from") is None for end in ends] == [True, False]
+
+
+def test_a_receipt_of_a_key_whose_period_has_ended_is_shown_as_such(place: Path) -> None:
+    service = Service(place)
+    key, session_id = key_of(service), service.start()
+    receipt = service.call(session_id)
+    assert "key_period" not in told(place, receipt.token)
+    rotated(service)
+    service.close()
+    late, claims = forged_after(receipt, key)
+    unknown = told(place, late)
+    assert (unknown["key_period"], "signed_after_period" in unknown) == ("ended", False)
+    put_in(place, session_id, late, claims)
+    assert [told(place, token)["signed_after_period"] for token in (receipt.token, late)] == [False, True]
+    text = run(place, "inspect", late).stdout
+    assert "ended: what the key signed after it does not count" in text
+    assert "yes, so this receipt does not count" in text
 
 
 def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place: Path) -> None:

@@ -51,7 +51,7 @@ def read_in(transaction: Transaction, session_id: str = FIRST.id) -> Session:
 def test_what_work_wrote_is_there_for_readers_when_its_answer_is(ledger: GroupCommit) -> None:
     receipt = ledger.run(append_to(FIRST.id)).receipt
     assert ledger.read().receipt(receipt.claims.receipt_id) == Kept(
-        FIRST.id, 1, receipt.claims.receipt_id, receipt.token
+        FIRST.id, 1, receipt.claims.receipt_id, receipt.token, 1
     )
     assert stored(ledger).receipt_hash == receipt.hash == sha256_hex(receipt.token.encode())
     assert checked(ledger.read(), FIRST.id) == [receipt.token]
@@ -270,7 +270,7 @@ def test_a_receipt_is_found_by_its_id_its_key_and_what_it_is_the_result_of(ledge
     decision = ledger.run(append_to(FIRST.id, key="key")).receipt.claims.receipt_id
     result = ledger.run(append_to(FIRST.id, result_of=decision)).receipt
     kept = ledger.read().receipts(FIRST.id)
-    assert kept[1] == Kept(FIRST.id, 2, result.claims.receipt_id, result.token)
+    assert kept[1] == Kept(FIRST.id, 2, result.claims.receipt_id, result.token, 2)
     found = ledger.run(lambda it: (it.receipt(decision), it.repeated(FIRST.id, "key"), it.result_of(decision)))
     assert found == (kept[0], Repeated(kept[0], "digest of key"), kept[1])
     assert ledger.run(

@@ -9,17 +9,23 @@ import apsw
 import pytest
 from msgspec import structs, to_builtins
 
+from remit.claims.attestation import Tally
+from remit.claims.bookmark import sign_bookmark
 from remit.claims.canonical import sha256_hex
 from remit.claims.chain import verifier_id
 from remit.claims.jws import KEY_LIMIT, RECEIPT, sign_token, unsafe_peek
 from remit.claims.keys import SigningKey
 from remit.claims.passport import issue_passport
-from remit.claims.receipt import SignedReceipt
+from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.claims.succession import Position, verify_key_limit
 from remit.errors import FieldInvalid, LedgerRolledBack, PassportRevoked, PassportUnregistered, RequestConflict
+from remit.governor.attest import Attest, verify_kept
 from remit.governor.delegate import Delegate
 from remit.governor.revoke import CloseRevoked
 from remit.governor.sessions import Start
+from remit.governor.verification import BrokenFound, Message
+from remit.governor.verifier import Verifier
+from remit.governor.verifier_process import LedgerCheck
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.embedded import open_embedded, open_rows
@@ -29,6 +35,7 @@ from remit.ledger.keys import Distrusted, distrust, distrusted_from, limits_of, 
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.records import Registered, Switches
 from remit.ledger.restore import restore
+from tests.governor.verifying import StillPace
 from tests.governor.world import SetClock
 from tests.ledger.service import MISSION, Service
 from tests.world import register
@@ -190,6 +197,106 @@ def test_a_record_of_a_period_that_was_changed_is_named(service: Service, place:
     db.execute("UPDATE key_limits SET token = ?", (token,))
     db.close()
     assert [found.fault for found in findings(place)] == ["key_mismatch"]
+
+
+# What services do with a receipt that a key signed after its period
+
+
+def signed_late(service: Service, place: Path, *, by_thief: bool) -> str:
+    """Return a session whose second receipt lies after the period of its key, as a thief of the key adds it."""
+    old, session_id = key_of(service), service.start()
+    receipt = service.call(session_id)
+    rotated(service)
+    service.close()
+    if by_thief:
+        put_in(place, session_id, *forged_after(receipt, old))
+    return session_id
+
+
+def broken(place: Path, *, whole_pass: bool) -> list[tuple[str, int, str]]:
+    """Return what the background verifier reports as broken, after its first pass or after a check of everything."""
+    told: list[Message] = []
+    with open_home(place, create=False) as home, open_rows(home) as (connection, rows):
+        verifier = Verifier(rows, LedgerCheck(connection, rows), told.append, StillPace(SetClock()))
+        verifier.full_pass() if whole_pass else verifier.first_pass()
+    return [(one.session_id, one.index, one.fault) for one in told if isinstance(one, BrokenFound)]
+
+
+@pytest.mark.parametrize("whole_pass", [True, False])
+@pytest.mark.parametrize("by_thief", [True, False])
+def test_the_verifier_reports_a_receipt_that_a_retired_key_signed_later(
+    service: Service, place: Path, *, whole_pass: bool, by_thief: bool
+) -> None:
+    session_id = signed_late(service, place, by_thief=by_thief)
+    assert broken(place, whole_pass=whole_pass) == ([(session_id, 1, "key_retired")] if by_thief else [])
+
+
+def test_a_verifier_that_runs_sees_that_a_key_was_retired_meanwhile(service: Service, place: Path) -> None:
+    told: list[Message] = []
+    old, session_id = key_of(service), service.start()
+    receipt = service.call(session_id)
+    with open_home(place, create=False) as home, open_rows(home) as (_, rows):
+        verifier = Verifier(rows, lambda *_: None, told.append, StillPace(SetClock()))
+        verifier.first_pass()
+        rotated(service)
+        service.close()
+        put_in(place, session_id, *forged_after(receipt, old))
+        verifier.catch_up()
+    assert [(one.index, one.fault) for one in told if isinstance(one, BrokenFound)] == [(1, "key_retired")]
+
+
+def test_an_attestation_says_that_a_retired_key_signed_later(service: Service, place: Path) -> None:
+    session_id = signed_late(service, place, by_thief=True)
+    again = Service(place)
+    attested = again.governor.run(Attest(session_id))
+    again.close()
+    assert attested.fault is not None
+    assert (attested.fault.index, attested.fault.fault) == (1, "key_retired")
+    claims = attested.attestation.claims
+    assert (claims.chain_verified, claims.receipts, claims.broken_at) == (False, 2, 2)
+
+
+def test_nothing_is_permitted_upon_a_receipt_that_a_retired_key_signed_later(service: Service, place: Path) -> None:
+    session_id = signed_late(service, place, by_thief=True)
+    again = Service(place)
+    assert again.call(session_id).claims.internal_denial_code == "chain_broken"
+    again.close()
+
+
+@pytest.mark.parametrize("of_thief", [True, False])
+def test_a_bookmark_does_not_cover_what_a_key_signed_after_its_period(
+    service: Service, place: Path, *, of_thief: bool
+) -> None:
+    """A thief makes one with the retired key; or one of a good key is older than the distrust of the other."""
+    old, session_id = key_of(service), service.start()
+    receipt = service.call(session_id)
+    if of_thief:
+        rotated(service)
+        service.close()
+        put_in(place, session_id, *forged_after(receipt, old))
+    else:
+        moment = a_while_passes(service)
+        service.call(session_id)
+        rotated(service)
+        service.governor.run(Attest(session_id))
+        distrusted(service, old.kid, moment)
+        service.close()
+    again = Service(place)
+    session = again.open.reader.session(session_id)
+    assert session is not None
+    if of_thief:
+        head, tally = session.head, Tally()
+        for kept in again.open.reader.receipts(session_id):
+            tally.add(verify_receipt(kept.token, again.open.keys.keyring()))
+        assert head is not None
+        bookmark = sign_bookmark(head, tally, old, now=head.iat)
+        again.open.ledger.run(lambda it: it.put_attestation(session_id, "att:thief", "x", bookmark))
+    fault = verify_kept(again.open.reader, session, again.open.keys.keyring()).fault
+    again.close()
+    expected = 1, "key_retired" if of_thief else "key_distrusted"
+    assert fault is not None
+    assert (fault.index, fault.fault) == expected
+    assert broken(place, whole_pass=False) == [(session_id, *expected)]
 
 
 # Distrust

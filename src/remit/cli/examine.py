@@ -26,6 +26,8 @@ from remit.errors import (
     TokenKindMismatch,
     TokenMalformed,
 )
+from remit.ledger.findings import fault_of_period
+from remit.ledger.keys import Periods
 from remit.ledger.rows import Rows
 
 __all__ = ["RECEIPT_KIND", "Examined", "examine"]
@@ -117,9 +119,14 @@ def _receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Deta
     }
     if rows is None:
         return details
-    kept = rows.receipt(claims.receipt_id)
+    kept, limits = rows.receipt(claims.receipt_id), Periods(rows).limits()
+    ended = receipt.kid in limits
+    if ended:
+        details["key_period"] = "ended"
     if kept is None or kept.token != token:
         return details | {"in_ledger": False}
+    if ended:
+        details["signed_after_period"] = fault_of_period(limits, receipt.kid, kept.number) is not None
     return details | {
         "in_ledger": True,
         "session": kept.session_id,

@@ -7,6 +7,7 @@ broken: all its receipts are counted, and those before the break described. Its 
 denied from then on, and no other session's.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -24,8 +25,10 @@ from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.rate import report_skipped
 from remit.governor.sessions import End, Look, durable, found
 from remit.governor.states import QUARANTINED, duration_left_s, touched
+from remit.ledger.findings import Limits, check_period, fault_of_period
+from remit.ledger.keys import Periods
 from remit.ledger.port import Reader, Transaction
-from remit.ledger.records import Session
+from remit.ledger.records import Kept, Session, signer_of
 
 __all__ = ["Attest", "Attested", "Verified", "verify_kept", "verify_on"]
 
@@ -135,13 +138,24 @@ def verify_kept(reader: Reader, session: Session, keyring: Keyring) -> Verified:
 def verify_on(reader: Reader, session: Session, keyring: Keyring, before: Verified, *, limit: int) -> Verified:
     """Verify up to `limit` receipts after those that were verified `before`, whose tally goes on counting.
 
-    That the chain ends where `session` says is told once its end is reached, or once a receipt is missing.
+    That the chain ends where `session` says is told once its end is reached, or once a receipt is missing. A receipt
+    that its key has signed after its period breaks the chain.
     """
+    limits = Periods(reader).limits()
     head, tally, _, fresh = before
     begun = head.length if head else 0
     end = min(session.length, begun + limit)
+    # Of the receipts that were read and are not verified yet.
+    numbers: deque[int] = deque()
+
+    def tokens() -> Iterator[str]:
+        for kept in _kept(reader, session.id, begun, end):
+            numbers.append(kept.number)
+            yield kept.token
+
     try:
-        for receipt, reached in walk_chain(_tokens(reader, session.id, begun, end), keyring, start=head):
+        for receipt, reached in walk_chain(tokens(), keyring, start=head):
+            check_period(limits, receipt.kid, numbers.popleft(), reached.length - 1)
             tally.add(receipt)
             head = reached
             fresh += 1
@@ -162,25 +176,35 @@ def _check_end(session: Session, head: Head | None) -> None:
 
 
 def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> Verified:
-    """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer."""
-    nothing = Verified(None, Tally(), None, 0)
+    """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer.
+
+    So does one of a key whose period has ended: nothing tells whether it was made before.
+    """
+    nothing, limits = Verified(None, Tally(), None, 0), Periods(reader).limits()
     token = reader.bookmark(session.id)
-    if token is None:
+    if token is None or signer_of(token) in limits:
         return nothing
     try:
         head, tally = verify_bookmark(token, keyring)
     except RemitError:
         return nothing
-    usable = _is_of(head, session) and head.length <= session.length and _unchanged(reader, session, head, tally)
-    return Verified(head, tally, None, 0) if usable else nothing
+    if not _is_of(head, session) or head.length > session.length:
+        return nothing
+    root = tally.counted()["receipts_root"]
+    return Verified(head, tally, None, 0) if _root_of(reader, head, limits) == root else nothing
 
 
-def _unchanged(reader: Reader, session: Session, head: Head, tally: Tally) -> bool:
-    """Tell whether the receipts up to `head` are, byte for byte, those that were verified: they have the same root."""
+def _root_of(reader: Reader, head: Head, limits: Limits) -> str | None:
+    """Return the root over the receipts up to `head`: the same one if they are, byte for byte, those of before.
+
+    None if some are missing, or if one of them lies after the end of its key's period, as it is recorded now.
+    """
     tree = Frontier()
-    for token in _tokens(reader, session.id, 0, head.length):
-        tree.append(hash_leaf(token.encode()))
-    return tree.size == head.length and tree.root().hex() == tally.counted()["receipts_root"]
+    for kept in _kept(reader, head.lineage.grant_id, 0, head.length):
+        if limits and fault_of_period(limits, signer_of(kept.token), kept.number):
+            return None
+        tree.append(hash_leaf(kept.token.encode()))
+    return tree.root().hex() if tree.size == head.length else None
 
 
 def _is_of(head: Head, session: Session) -> bool:
@@ -188,12 +212,11 @@ def _is_of(head: Head, session: Session) -> bool:
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
-def _tokens(reader: Reader, session_id: str, after: int, end: int) -> Iterator[str]:
-    """Yield the tokens after the one numbered `after`, up to that of the number `end`, a page at a time."""
+def _kept(reader: Reader, session_id: str, after: int, end: int) -> Iterator[Kept]:
+    """Yield the receipts after the one numbered `after`, up to that of the number `end`, a page at a time."""
     while after < end:
         page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
         if not page:
             return
-        for kept in page:
-            yield kept.token
+        yield from page
         after = page[-1].seq

@@ -17,6 +17,8 @@ from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
 from remit.governor.states import MOVES, QUARANTINED, Move, account_of, duration_left_s, standing_of, touched
+from remit.ledger.findings import fault_of_period
+from remit.ledger.keys import Periods
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Delegation, Pending, Session
 from remit.policy.budget import release
@@ -105,7 +107,10 @@ def _examined(means: Means, transaction: Transaction, session: Session) -> Sessi
 
 
 def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
-    """Tell whether the last receipt is there, is ours, and is the one that the session says."""
+    """Tell whether the last receipt is there, is ours, and is the one that the session says.
+
+    One that its key has signed after its period is not ours.
+    """
     if session.receipt_id is None:
         return session.length == 0
     kept = transaction.receipt(session.receipt_id)
@@ -114,9 +119,11 @@ def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -
     if kept is None or (kept.session_id, kept.seq) != (session.id, session.length):
         return False
     try:
-        return means.receipt(kept.token).hash == session.receipt_hash
+        receipt = means.receipt(kept.token)
     except TokenError:
         return False
+    late = fault_of_period(Periods(means.reader).limits(), receipt.kid, kept.number)
+    return late is None and receipt.hash == session.receipt_hash
 
 
 def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:

@@ -12,6 +12,7 @@ Nothing is written here, and no private key is needed. Invariants: a session tha
 the stated length by this process; a chain that was found broken stays reported; an error of reading is not a break.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -23,9 +24,10 @@ from remit.claims.merkle import Frontier, hash_leaf
 from remit.claims.receipt import verify_receipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError, TokenError
 from remit.governor.verification import BrokenFound, Message, SessionsVerified, SessionVerified, Summary
-from remit.ledger.keys import keyring_of
+from remit.ledger.findings import check_period, fault_of_period
+from remit.ledger.keys import Periods, keyring_of
 from remit.ledger.port import Reader
-from remit.ledger.records import Session
+from remit.ledger.records import Kept, Session, signer_of
 
 __all__ = ["DeepCheck", "Pace", "Verifier"]
 
@@ -85,7 +87,8 @@ class Verifier:
         self._deep = deep
         self._tell = tell
         self._pace = pace
-        self._keyring = keyring_of(reader.keys())
+        self._periods = Periods(reader)
+        self._read_keys()
         self._known: dict[str, _Known] = {}
         self._broken: dict[str, BrokenChain] = {}
         self._fresh: list[SessionVerified] = []
@@ -145,6 +148,7 @@ class Verifier:
         started = self._pace.wall()
         overview = self._reader.overview()
         if overview.receipts > self._through:
+            self._limits = self._periods.limits()
             for name in self._reader.appended_to(self._through, overview.receipts):
                 self._take(name)
         elif overview.receipts < self._through:
@@ -155,7 +159,7 @@ class Verifier:
     def full_pass(self) -> None:
         """Check every session from its first receipt by signature, the oldest first."""
         self._pass_started_at = self._pace.wall()
-        self._keyring = keyring_of(self._reader.keys())
+        self._read_keys()
         there = set[str]()
         for session in self._sessions():
             there.add(session.id)
@@ -179,8 +183,8 @@ class Verifier:
             if known is None or session is None or session.id in self._broken:
                 continue
             digest = b""
-            for token in self._tokens(session.id, 0, known.length):
-                digest = _roll(digest, token)
+            for kept in self._kept(session.id, 0, known.length):
+                digest = _roll(digest, kept.token)
                 yield
             moved = session.length == known.length and session.receipt_hash != known.last_hash
             if digest != known.digest or session.length < known.length or moved:
@@ -189,20 +193,24 @@ class Verifier:
             yield
         self._check_present(there)
 
+    def _read_keys(self) -> None:
+        """Read which keys are believed, and where their periods ended: other processes change both."""
+        self._limits = self._periods.limits()
+        self._keyring = keyring_of(self._reader.keys())
+
     def _sessions(self) -> Iterator[Session]:
         after = 0
         while page := self._reader.sessions(after=after, limit=_SESSIONS):
             after = page[-1].number
             yield from page
 
-    def _tokens(self, session_id: str, after: int, end: int) -> Iterator[str]:
-        """Yield the tokens after number `after` up to number `end`, a page at a time."""
+    def _kept(self, session_id: str, after: int, end: int) -> Iterator[Kept]:
+        """Yield the receipts of a session after number `after` up to number `end`, a page at a time."""
         while after < end:
             page = self._reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
             if not page:
                 return
-            for kept in page:
-                yield kept.token
+            yield from page
             after += len(page)
 
     # One session
@@ -225,7 +233,7 @@ class Verifier:
 
         What was `found` is no break only if a key was missing: another process may have changed to a new one.
         """
-        self._keyring = keyring_of(self._reader.keys())
+        self._read_keys()
         session = self._reader.session(session_id)
         if session is None:
             return
@@ -242,15 +250,18 @@ class Verifier:
         if session.length < known.length:
             raise BrokenChain(session.length, "head_mismatch", "the chain was longer when it was verified before")
         head, digest = self._head_of(session, known), known.digest
-        tokens = self._tokens(session.id, known.length, session.length)
+        # Of the receipts that were read and are not verified yet.
+        numbers: deque[int] = deque()
 
         def rolled() -> Iterator[str]:
             nonlocal digest
-            for token in tokens:
-                digest = _roll(digest, token)
-                yield token
+            for kept in self._kept(session.id, known.length, session.length):
+                digest = _roll(digest, kept.token)
+                numbers.append(kept.number)
+                yield kept.token
 
-        for _receipt, reached in walk_chain(rolled(), self._keyring, start=head):
+        for receipt, reached in walk_chain(rolled(), self._keyring, start=head):
+            check_period(self._limits, receipt.kid, numbers.popleft(), reached.length - 1)
             head = reached
             self._step()
         _check_end(session, head)
@@ -269,7 +280,7 @@ class Verifier:
         """Return where the chain stood when it was verified, from the last receipt of then."""
         if not known.length:
             return None
-        token = next(self._tokens(session.id, known.length - 1, known.length), "")
+        token = next((kept.token for kept in self._kept(session.id, known.length - 1, known.length)), "")
         try:
             last = verify_receipt(token, self._keyring)
         except TokenError as error:
@@ -281,9 +292,13 @@ class Verifier:
         return Head(lineage, known.length, claims.receipt_id, last.hash, claims.iat, last.kid)
 
     def _by_bookmark(self, session: Session) -> _Known | None:
-        """Return what a signed bookmark covers, if the receipts still have the root that it states."""
+        """Return what a signed bookmark covers, if the receipts still have the root that it states.
+
+        It counts only if the period of its key has not ended, and if it covers no receipt that was signed after the
+        period of its key: what a key signed may have been distrusted since the bookmark was made.
+        """
         token = self._reader.bookmark(session.id)
-        if token is None:
+        if token is None or signer_of(token) in self._limits:
             return None
         try:
             head, tally = verify_bookmark(token, self._keyring)
@@ -292,9 +307,11 @@ class Verifier:
         if not _is_of(head, session) or head.length > session.length:
             return None
         tree, digest = Frontier(), b""
-        for kept in self._tokens(session.id, 0, head.length):
-            tree.append(hash_leaf(kept.encode()))
-            digest = _roll(digest, kept)
+        for kept in self._kept(session.id, 0, head.length):
+            if self._limits and fault_of_period(self._limits, signer_of(kept.token), kept.number):
+                return None
+            tree.append(hash_leaf(kept.token.encode()))
+            digest = _roll(digest, kept.token)
             self._step()
         if tree.size != head.length or tree.root().hex() != tally.counted()["receipts_root"]:
             return None
@@ -305,7 +322,7 @@ class Verifier:
         broken = self._deep(session.id, self._keyring, self._step)
         if broken is not None:
             # Another process may have changed to a key that was not known here.
-            self._keyring = keyring_of(self._reader.keys())
+            self._read_keys()
             broken = self._deep(session.id, self._keyring, self._step)
         if broken is not None:
             self._found(session.id, broken)

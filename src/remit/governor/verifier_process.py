@@ -25,6 +25,7 @@ from remit.ledger.check_session import SessionCheck
 from remit.ledger.embedded import open_rows
 from remit.ledger.findings import Notebook
 from remit.ledger.home import open_home
+from remit.ledger.keys import Periods
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["LedgerCheck", "ProcessPace", "main"]
@@ -90,11 +91,13 @@ class LedgerCheck:
         """Read over `connection`."""
         self._connection = connection
         self._rows = rows
+        self._periods = Periods(rows)
 
     def __call__(self, session_id: str, keyring: Keyring, step: Callable[[], None]) -> BrokenChain | None:
         """Return what is wrong with a session, if anything is."""
         notes = _Notes(step)
         notes.keyring = keyring
+        notes.limits = {kid: list(limits) for kid, limits in self._periods.limits().items()}
         with translated():
             self._connection.execute("BEGIN")
         try:

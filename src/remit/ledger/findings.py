@@ -1,16 +1,27 @@
 """What a check of the ledger notes down: findings, each with one of a closed list of faults."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 from remit.claims.chain import Each
 from remit.claims.keys import Keyring
 from remit.claims.succession import KeyLimit
-from remit.errors import StateError
+from remit.errors import BrokenChain, StateError
 from remit.ledger.records import Session
 
-__all__ = ["FAULTS", "MAX_FINDINGS", "Finding", "Notebook", "Progress", "Report", "fault_of_limits"]
+__all__ = [
+    "FAULTS",
+    "MAX_FINDINGS",
+    "Finding",
+    "Limits",
+    "Notebook",
+    "Progress",
+    "Report",
+    "check_period",
+    "fault_of_limits",
+    "fault_of_period",
+]
 
 MAX_FINDINGS: Final = 1000
 _TELL_EVERY: Final = 512
@@ -32,6 +43,8 @@ FAULTS: Final[Mapping[str, str]] = {
 }
 
 Progress: TypeAlias = Callable[[int, int], None]
+# Where the periods of keys ended, by key id.
+Limits: TypeAlias = Mapping[str, Sequence[KeyLimit]]
 
 
 class Finding(NamedTuple):
@@ -94,14 +107,26 @@ class Notebook:
         """Return what is wrong with the n-th receipt of the ledger being signed with this key, if anything is."""
         first, last = self.signed.get(kid, (number, number))
         self.signed[kid] = min(first, number), max(last, number)
-        passed = [limit for limit in self.limits.get(kid, ()) if number > limit.position.receipts]
-        return fault_of_limits(passed) if passed else None
+        return fault_of_period(self.limits, kid, number)
 
     def step(self) -> None:
         """Count one more receipt."""
         self.done += 1
         if self.done % _TELL_EVERY == 0:
             self.progress(self.done, max(self.done, self.total))
+
+
+def fault_of_period(limits: Limits, kid: str, number: int) -> str | None:
+    """Return the fault of the receipt with this number in the ledger, if its key signed it after its period."""
+    passed = [limit for limit in limits.get(kid, ()) if number > limit.position.receipts]
+    return fault_of_limits(passed) if passed else None
+
+
+def check_period(limits: Limits, kid: str, number: int, index: int) -> None:
+    """Raise `BrokenChain` at `index` if a key has signed the receipt with this number after its period."""
+    fault = fault_of_period(limits, kid, number)
+    if fault is not None:
+        raise BrokenChain(index, fault, FAULTS[fault])
 
 
 def fault_of_limits(passed: Iterable[KeyLimit]) -> str:

@@ -22,11 +22,22 @@ from remit.claims.succession import (
     with_successors,
 )
 from remit.errors import FieldInvalid
+from remit.ledger.findings import Limits
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.port import Ledger, Reader, Transaction
 from remit.ledger.records import KeyRecord, LimitRecord
 
-__all__ = ["Distrusted", "LedgerKeys", "distrust", "distrusted_from", "first_key", "keyring_of", "limits_of", "rotate"]
+__all__ = [
+    "Distrusted",
+    "LedgerKeys",
+    "Periods",
+    "distrust",
+    "distrusted_from",
+    "first_key",
+    "keyring_of",
+    "limits_of",
+    "rotate",
+]
 
 _DISTRUSTED: Final = "the key that signed it is distrusted"
 
@@ -79,6 +90,26 @@ class LedgerKeys:
 def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
     """Return where the periods of keys ended, each record verified."""
     return [verify_key_limit(record.token, keyring) for record in records]
+
+
+class Periods:
+    """Where the periods of the keys of a ledger ended. Records are verified when they change, not at each look."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._records: list[LimitRecord] = []
+        self._limits: dict[str, list[KeyLimit]] = {}
+
+    def limits(self) -> Limits:
+        """Return the limits as they are recorded now, by key id."""
+        # Before the keys: a key is recorded together with the first limit that it signs, or earlier.
+        records = self._reader.limits()
+        if records != self._records:
+            found: dict[str, list[KeyLimit]] = {}
+            for limit in limits_of(records, keyring_of(self._reader.keys())):
+                found.setdefault(limit.kid, []).append(limit)
+            self._records, self._limits = records, found
+        return self._limits
 
 
 def distrusted_from(limits: Iterable[KeyLimit]) -> dict[str, int]:

@@ -152,7 +152,8 @@ class MemoryStore:
     def _append(self, appended: Appended) -> None:
         shelf, receipt, session_id = self._shelf, appended.pending.receipt, appended.session_id
         claims, number = receipt.claims, len(shelf.order) + 1
-        kept, code = Kept(session_id, appended.seq, claims.receipt_id, receipt.token), claims.internal_denial_code or ""
+        kept = Kept(session_id, appended.seq, claims.receipt_id, receipt.token, number)
+        code = claims.internal_denial_code or ""
         shelf.receipts[kept.receipt_id] = kept
         shelf.chains.setdefault(session_id, []).append(kept)
         shelf.order.append(Numbered(number, code, kept))

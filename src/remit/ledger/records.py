@@ -149,12 +149,13 @@ class Pending:
 
 
 class Kept(NamedTuple):
-    """A receipt as it is kept: the exact token, and where it hangs."""
+    """A receipt as it is kept: the exact token, its place in its chain, and its number in the whole ledger."""
 
     session_id: str
     seq: int
     receipt_id: str
     token: str
+    number: int
 
 
 class Numbered(NamedTuple):

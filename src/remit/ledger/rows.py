@@ -50,10 +50,10 @@ _UNSETTLED: Final = (
     "ORDER BY s.number LIMIT ?"
 )
 _ITS_NUMBER: Final = "(SELECT number FROM sessions WHERE id = ?)"
-_KEPT: Final = "SELECT s.id, r.seq, r.id, r.token FROM receipts r JOIN sessions s ON s.number = r.session "
+_KEPT: Final = "SELECT s.id, r.seq, r.id, r.token, r.number FROM receipts r JOIN sessions s ON s.number = r.session "
 # Which index is used, and where a join begins, must not depend on what is guessed of the tables: where denials are few,
 # all receipts would be walked through for them.
-_NUMBERED: Final = "SELECT r.number, r.code, s.id, r.seq, r.id, r.token FROM receipts r"
+_NUMBERED: Final = "SELECT r.number, r.code, s.id, r.seq, r.id, r.token, r.number FROM receipts r"
 _WHERE: Final = "CROSS JOIN sessions s ON s.number = r.session WHERE"
 _NEWEST: Final = "r.number < ? ORDER BY r.number DESC LIMIT ?"
 _LATEST: Final = f"{_NUMBERED} {_WHERE} {_NEWEST}"
@@ -337,8 +337,9 @@ class Rows:
     def repeated(self, session_id: str, key: str) -> Repeated | None:
         """Return the receipt that was appended under this key."""
         sql = (
-            "SELECT p.digest, s.id, r.seq, r.id, r.token FROM repeats p JOIN sessions s ON s.number = p.session "
-            "JOIN receipts r ON r.number = p.receipt WHERE s.id = ? AND p.key = ?"
+            "SELECT p.digest, s.id, r.seq, r.id, r.token, r.number FROM repeats p "
+            "JOIN sessions s ON s.number = p.session JOIN receipts r ON r.number = p.receipt "
+            "WHERE s.id = ? AND p.key = ?"
         )
         row = self._one(sql, session_id, key)
         return Repeated(Kept(*row[1:]), row[0]) if row else None
