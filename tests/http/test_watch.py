@@ -146,7 +146,7 @@ def test_a_receipt_that_somebody_has_changed_is_found_told_and_counted(visitor: 
         forged = first["receipt"][:-86] + "A" * 86
         ledger.execute("UPDATE receipts SET token = ? WHERE id = ?", (forged, first["receipt_id"]))
     claims = visitor.told(f"/sessions/{session}/attest")["claims"]
-    assert (claims["chain_verified"], claims["receipts"]) == (False, 0)
+    assert (claims["chain_verified"], claims["receipts"]) == (False, 2)
     assert visitor.metric("remit_chain_failures_total") == before + 1
     denied = visitor.read(session)
     assert (denied["decision"], denied["public_denial_reason"]) == ("DENY", "chain_invalid")

@@ -175,13 +175,6 @@ def truncate_without_anchor(place: Path) -> None:
     (place / FILE).touch(0o600)
 
 
-def truncate_without_anchor_and_marker(place: Path) -> None:
-    """Only what was protected still tells that there has been a ledger."""
-    truncate_without_anchor(place)
-    (place / MARKER).unlink()
-    (place / "protections").mkdir(0o700)
-
-
 def put_unused_ledger(place: Path) -> None:
     """A new ledger, with its key, that nothing was written to: without an anchor it starts in a home of its own."""
     with opened(place.parent / "another"):
@@ -274,7 +267,6 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[RemitError], str]] = {
     "an anchor that others can write": (widen("ledger.anchor", 0o620), HomeUnsafe, "home_unsafe"),
     "a database of someone else": (put_foreign, LedgerForeign, "ledger_foreign"),
     "an empty file without an anchor": (truncate_without_anchor, StateMissing, "state_missing"),
-    "an empty file with protections": (truncate_without_anchor_and_marker, StateMissing, "state_missing"),
     "a new ledger without an anchor": (put_unused_ledger, LedgerForeign, "ledger_foreign"),
     "a damaged marker": (lambda place: put_bytes(place / MARKER, b"{}"), StateCorrupt, "state_corrupt"),
     "a marker that others can write": (widen("ledger.id", 0o620), HomeUnsafe, "home_unsafe"),

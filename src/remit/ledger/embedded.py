@@ -163,11 +163,11 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
     """Return the ledger's file, once it is known to be what it must be."""
     mark, marker = anchor.read(), read_marker(home)
     if not home.check_file(FILE):
-        _check_nothing_lost(home, mark, marker, files, most_keys=0)
+        _check_nothing_lost(mark, marker, files, most_keys=0)
         home.create(FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
     place = place_of(home)
     if _is_new(place, vfs):
-        _check_nothing_lost(home, mark, marker, files, most_keys=1)
+        _check_nothing_lost(mark, marker, files, most_keys=1)
     file = LedgerFile(place)
     connection = connect(place, vfs=vfs)
     try:
@@ -215,14 +215,10 @@ def _is_used(connection: apsw.Connection) -> bool:
         return connection.execute("SELECT epoch + kill_switch FROM ledger").fetchone() != (0,)
 
 
-# Whoever writes there has had a passport issued first, and so a ledger.
-_PROTECTIONS: Final = "protections"
 _LOST: Final = f"{FILE} is gone or empty, and {{}}: put a backup of it in its place by: remit ledger restore FILE"
 
 
-def _check_nothing_lost(
-    home: Home, mark: Mark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int
-) -> None:
+def _check_nothing_lost(mark: Mark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int) -> None:
     """Raise if there has been a ledger already: a new one in its place would hide that."""
     if mark is not None:
         raise StateMissing(_LOST.format(f"it has held {mark.receipts} receipts"))
@@ -230,8 +226,6 @@ def _check_nothing_lost(
         raise StateMissing(_LOST.format("ledger.id says that there has been one"))
     if len(files.kids()) > most_keys:
         raise StateMissing(_LOST.format("there are keys of it"))
-    if home.exists(_PROTECTIONS):
-        raise StateMissing(_LOST.format("there are protections with passports of it"))
 
 
 def _is_new(place: str, vfs: str | None) -> bool:
