@@ -62,5 +62,6 @@ def test_the_guide_tells_what_to_do_about_every_error() -> None:
     told = {(int(status), code) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
     assert told == {tuple(status) for status in STATUSES.values()} - {
         (401, "hub_auth_required"),
+        (401, "hook_secret_wrong"),
         (403, "origin_not_allowed"),
     }

@@ -199,7 +199,7 @@ def test_a_session_that_is_ended_denies_and_stays_ended(visitor: Visitor, sessio
 def test_an_attestation_describes_the_receipts_and_ends_nothing(visitor: Visitor, session: str, body: Any) -> None:
     tokens = [visitor.read(session)["receipt"], visitor.read(session, "/etc/passwd")["receipt"]]
     told = visitor.told(f"/sessions/{session}/attest", body)
-    _members(AttestAnswer, told)
+    _members(AttestAnswer, told, without="broken_at fault")
     assert told["claims"] == msgspec.to_builtins(verify_session(told["token"], tokens, _keyring(visitor)))
     assert (told["claims"]["receipts"], told["claims"]["state"]) == (2, "active")
     assert told["claims"]["chain_verified"] is True
