@@ -289,8 +289,6 @@ def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers:
     sent = send(hook, canary, DIALECTS[patient.planner.name], hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
         return Looked("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
-    if sent.answer == "blocked" and service.embedded.reader.switches().kill_switch:
-        return Looked("warning", "the kill switch is on, and the hook blocks", "Release it with: remit kill-switch off")
     return _taken(service, patient, sent)
 
 
