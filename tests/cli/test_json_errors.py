@@ -28,6 +28,7 @@ FAILING: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("hub", "start"): (),
     ("inspect",): ("nonsense",),
     ("issue",): ("--agent-id", "a", "--mission", "m"),
+    ("keys", "distrust"): ("kid", "--from", "now", "--yes"),
     ("keys", "export"): (),
     ("keys", "list"): (),
     ("keys", "rotate"): (),

@@ -156,7 +156,7 @@ def test_a_subagent_that_comes_back_is_never_taken_for_one_of_another_name(servi
 
 def _delegated_as_before(service: Service, lead: str, request: str) -> str:
     """Delegate under a name that the first release gave, and return the session of the delegate."""
-    passport = service.delegate(lead, request, max_tool_calls=2).passport
+    passport = service.delegate(lead, request, wanted=MISSION, max_tool_calls=2).passport
     assert passport is not None
     return service.run(Start(passport, by_source=True)).session.id
 

@@ -33,7 +33,7 @@ from tests.governor.places import SqlitePlace
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service, SetClock, mission
 
-REPORTER = Reporter("test:one", '{"title":"a test","type":"cli"}', MISSION)
+REPORTER = Reporter("hook:one", '{"title":"a test","type":"cli"}', MISSION)
 OBSERVER = Reporter(
     "test:two",
     '{"title":"a test","type":"browser"}',

@@ -58,6 +58,7 @@ PUBLIC = {
     "revoke_passport": "revoked",
     "revoke_session": "revoked",
     "kill": "revoked",
+    "tamper": "revoked",
 }
 
 
