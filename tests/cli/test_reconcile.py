@@ -63,7 +63,8 @@ class World:
         assert result.exit_code == code, result.output
         answer: dict[str, Any] = json.loads(result.stdout)
         claims = self.statement(answer["receipt"]).claims
-        report = {name: value for name, value in answer.items() if name not in ("ok", "receipt")}
+        beside = ("ok", "error", "error_code", "receipt")
+        report = {name: value for name, value in answer.items() if name not in beside}
         assert claims.result_hash.value == sha256_base64url(canonicalize(report))
         expected = verdict or ("compliant" if code == DONE else "violation")
         assert (claims.tool, claims.verdict) == ("remit.reconcile", expected)
