@@ -4,6 +4,8 @@ import socket
 
 import pytest
 
+from remit.config import rotate_token
+from remit.ledger.home import open_home
 from tests.agents.claude import bash, note, subagent, write
 from tests.agents.governed import Governed, home_of
 from tests.agents.impostors import IMPOSTORS, UNTOLD, listening
@@ -53,7 +55,8 @@ def test_no_calls_run_when_the_hub_does_not_answer_in_time(world: Governed) -> N
 def test_no_calls_run_when_the_hook_shows_a_token_that_is_not_the_hubs(world: Governed) -> None:
     world.protect()
     world.stop()
-    world.told("setup", "--rotate-token")
+    with open_home(home_of(world.place)) as home:
+        rotate_token(home, "hub")  # the command would give the new one to the hooks as well
     with running(home_of(world.place), "--port", str(world.hub.port)):
         assert play(world, script=few(world.place)).made == set()
 
