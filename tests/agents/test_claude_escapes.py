@@ -181,7 +181,8 @@ def test_a_permitted_command_that_swaps_the_settings_does_not_free_the_session(n
     play(new_world, script=Script([[call] for call in calls]))
     assert list(place.outside.iterdir()) == []
     assert list(verdicts(place).values()) == ["compliant", "violation", "violation"]
-    assert [receipt.verdict for receipt in receipts(place) if receipt.tool == "remit.keeper"] == ["violation"]
+    # More than one where a look fell between two steps of the swap.
+    assert {receipt.verdict for receipt in receipts(place) if receipt.tool == "remit.keeper"} == {"violation"}
 
 
 def test_a_permitted_command_that_swaps_the_settings_again_and_again_ends_the_session(new_world: Governed) -> None:
