@@ -147,7 +147,7 @@ def test_hooks_that_go_while_a_session_runs_are_back_before_it_notices(new_world
     subprocess.run(["sh", "-c", first], cwd=place.project, check=True)
     new_world.protect()
     # What a permitted command runs is not judged, and Claude Code takes some seconds to notice new settings.
-    calls = [bash("make; sleep 6"), bash(f"touch {place.outside}/shell"), write(place.outside / "file")]
+    calls = [bash("make; sleep 20"), bash(f"touch {place.outside}/shell"), write(place.outside / "file")]
     play(new_world, script=Script([[call] for call in calls]))
     assert list(place.outside.iterdir()) == []
     assert list(verdicts(place).values()) == ["compliant", "violation", "violation"]
@@ -177,7 +177,7 @@ def test_a_permitted_command_that_swaps_the_settings_does_not_free_the_session(n
     place = new_world.place
     makefile(new_world, swap)
     new_world.protect()
-    calls = [bash("make; sleep 6"), bash(f"touch {place.outside}/shell"), write(place.outside / "file")]
+    calls = [bash("make; sleep 20"), bash(f"touch {place.outside}/shell"), write(place.outside / "file")]
     play(new_world, script=Script([[call] for call in calls]))
     assert list(place.outside.iterdir()) == []
     assert list(verdicts(place).values()) == ["compliant", "violation", "violation"]
