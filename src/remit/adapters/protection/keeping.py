@@ -179,7 +179,7 @@ class Keeper:
         self._files = files
         self._around = {name: self._around.get(name) or _Around() for name in self._known}
         self._repairs = {name: self._repairs.get(name) or _Repairs() for name in self._known}
-        # Whoever protects again begins anew.
+        # `remit protect` resets the state of the protection.
         changed = {name for name in self._tampered if before.get(name) != self._known.get(name)}
         self._tampered = {name: one for name, one in self._tampered.items() if name not in changed}
 
@@ -260,7 +260,7 @@ class Keeper:
         return self._restored(kept, gap, now) if gap.put_back else self._not_restored(kept, gap, now)
 
     def _may_write(self, kept: _Kept, now: float, held: ExitStack) -> bool:
-        """Take the lock of all protections; whoever holds on to it does not keep us from writing for long."""
+        """Take the lock of all protections, or go on without it after a short wait."""
         try:
             held.enter_context(self._protections.locked(wait=False))
         except LedgerInUse:
