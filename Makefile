@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Tests start hundreds of processes: without compiled modules each of them would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: up down demo test test-faults test-agents lint bench docs lock clean
 .DEFAULT_GOAL := up
 

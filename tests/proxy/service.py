@@ -19,6 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from click.testing import CliRunner, Result
+
+from remit.cli import main
+
 __all__ = [
     "HTTP",
     "Answer",
@@ -176,11 +180,11 @@ def error_code(answer: Answer) -> str:
     return str(answer.json["error_code"])
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours to its end; it must succeed."""
-    return subprocess.run(
-        [sys.executable, "-m", "remit", *words], check=True, capture_output=True, text=True, timeout=120
-    )
+def command(*words: str) -> Result:
+    """Run a command of ours to its end, in this process; it must succeed."""
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    return result
 
 
 @contextmanager
