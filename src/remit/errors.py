@@ -34,6 +34,7 @@ is not quoted and clipped.
     │   ├── UnknownHeaderRefused    a header member that we do not know
     │   ├── KeyIdInvalid            `kid` is not a well-formed key id
     │   ├── KeyUnknown              `kid` names no trusted key
+    │   ├── KeyPeriodEnded          signed after the period of its key
     │   ├── SignatureOutOfRange     r or s is not between 1 and n - 1
     │   ├── SignatureNotLowS        the second form of a signature; ours have one form
     │   ├── SignatureInvalid        the signature does not verify
@@ -133,6 +134,7 @@ __all__ = [
     "KeyMalformed",
     "KeyMaterialError",
     "KeyNotP256",
+    "KeyPeriodEnded",
     "KeyUnknown",
     "KeyUseForbidden",
     "KillSwitchOn",
@@ -393,6 +395,12 @@ class KeyUnknown(TokenError):
     """The header's `kid` names no trusted key."""
 
     code = "key_unknown"
+
+
+class KeyPeriodEnded(TokenError):
+    """The period of the key has ended, and the ledger does not show that the token was signed before that."""
+
+    code = "key_period_ended"
 
 
 class SignatureOutOfRange(TokenError):

@@ -146,21 +146,22 @@ def test_the_end_of_a_period_is_verified_too(place: Path) -> None:
     assert [end.get("distrusted_from") is None for end in ends] == [True, False]
 
 
-def test_a_receipt_of_a_key_whose_period_has_ended_is_shown_as_such(place: Path) -> None:
+def test_a_receipt_that_a_key_signed_after_its_period_is_not_verified(place: Path) -> None:
     service = Service(place)
     key, session_id = key_of(service), service.start()
     receipt = service.call(session_id)
-    assert "key_period" not in told(place, receipt.token)
     rotated(service)
     service.close()
+    assert told(place, receipt.token)["in_ledger"] is True
     late, claims = forged_after(receipt, key)
-    unknown = told(place, late)
-    assert (unknown["key_period"], "signed_after_period" in unknown) == ("ended", False)
+    unknown = told(place, late, code=NO)
+    assert (unknown["error_code"], unknown["kind"]) == ("key_period_ended", "receipt")
     put_in(place, session_id, late, claims)
-    assert [told(place, token)["signed_after_period"] for token in (receipt.token, late)] == [False, True]
-    text = run(place, "inspect", late).stdout
-    assert "ended: what the key signed after it does not count" in text
-    assert "yes, so this receipt does not count" in text
+    assert told(place, late, code=NO)["error_code"] == "key_period_ended"
+    shown = run(place, "inspect", late).stdout
+    assert "NOT VERIFIED receipt" in shown
+    assert "it was signed with a key after that key had handed over to another" in shown
+    assert told(place, receipt.token)["in_ledger"] is True
 
 
 def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place: Path) -> None:

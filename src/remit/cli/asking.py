@@ -36,7 +36,7 @@ _NONE: Final = "none of this home is running"
 _START: Final = "Start it with: remit proxy; or look at --url and --ca."
 _NAME_FILE: Final = "Name a file with the certificate of an authority, in PEM form."
 _HANGS: Final = "Look into log/{0}.log of the home, or stop it with: remit {0} --stop"
-_RENEW: Final = "It has another token than config.json: let it read that again with: kill -HUP {}"
+_RENEW: Final = "It has another token than config.json. Restart it: remit hub --stop, then remit hub --background"
 
 
 def ask_running(path: Path) -> list[Check]:
@@ -64,7 +64,7 @@ def _ask_hub(home: Home, running: Running) -> Check:
     except ServiceRefused as error:
         if error.error_code != HubTokenRequired.code:
             raise
-        return Check(_HUB, "problem", f"{running.listening} refuses the token", _RENEW.format(running.pid))
+        return Check(_HUB, "problem", f"{running.listening} refuses the token", _RENEW)
     except HubUnavailable as error:
         return Check(_HUB, "problem", f"{running.listening} is running: {error}", _HANGS.format(_HUB))
     return Check(_HUB, "ok", f"remit {answer.version} answers at {running.listening}", "")

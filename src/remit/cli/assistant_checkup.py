@@ -237,7 +237,7 @@ def _token(patient: _Patient) -> Looked:
     shown = patient.wire.token
     running = load_running(patient.home, "hub")
     if running is not None and not _takes_token(patient.home, running):
-        advice = f"Let it read the new one: kill -HUP {running.pid}; then: {patient.again}"
+        advice = f"Restart it: remit hub --stop, then remit hub --background; then: {patient.again}"
         return Looked("problem", "the Hub that runs has another token than this home by now", advice)
     is_old = patient.protection.generation == 0
     right = (shared_hook_token(expected) if is_old else hook_token(expected, patient.protection.id)) if expected else ""

@@ -20,13 +20,14 @@ from remit.cli.given import genuine_passport
 from remit.errors import (
     InputError,
     KeyMaterialError,
+    KeyPeriodEnded,
     PassportError,
     RemitError,
     TokenError,
     TokenKindMismatch,
     TokenMalformed,
 )
-from remit.ledger.findings import fault_of_period
+from remit.ledger.findings import FAULTS, fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.rows import Rows
 
@@ -120,13 +121,13 @@ def _receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Deta
     if rows is None:
         return details
     kept, limits = rows.receipt(claims.receipt_id), Periods(rows).limits()
-    ended = receipt.kid in limits
-    if ended:
-        details["key_period"] = "ended"
     if kept is None or kept.token != token:
+        if receipt.kid in limits:
+            raise KeyPeriodEnded("the period of its key has ended, and this ledger does not have the receipt")
         return details | {"in_ledger": False}
-    if ended:
-        details["signed_after_period"] = fault_of_period(limits, receipt.kid, kept.number) is not None
+    fault = fault_of_period(limits, receipt.kid, kept.number)
+    if fault is not None:
+        raise KeyPeriodEnded(FAULTS[fault])
     return details | {
         "in_ledger": True,
         "session": kept.session_id,

@@ -136,7 +136,5 @@ _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
         False: "no",
         None: "not looked at: only the ledger of the home knows",
     }.__getitem__,
-    "key_period": "{}: what the key signed after it does not count".format,
-    "signed_after_period": {True: "yes, so this receipt does not count", False: "no"}.__getitem__,
     "in_ledger": lambda yes: "yes" if yes else "no: this ledger does not have it",
 }

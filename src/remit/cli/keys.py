@@ -135,11 +135,11 @@ def _moment(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
         milliseconds = int(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise FieldInvalid("must be a time as in 2026-03-01T12:00:00Z, or now", place="$.from") from None
+        raise FieldInvalid("must be a time as in 2026-03-01T12:00:00Z, or now", place="--from") from None
     if moment.tzinfo is None:
-        raise FieldInvalid("must say its zone, as in 2026-03-01T12:00:00Z", place="$.from")
+        raise FieldInvalid("must say its zone, as in 2026-03-01T12:00:00Z", place="--from")
     if milliseconds > now_ms:
-        raise FieldInvalid("must not be in the future", place="$.from")
+        raise FieldInvalid("must not be in the future", place="--from")
     return max(0, milliseconds)
 
 

@@ -62,6 +62,7 @@ _PUBLISHED: Final = 256
 _LISTED: Final = 100
 # A report that is older than this does not describe the ledger as it is.
 STALE_S: Final = 60
+_BEGIN_S: Final = 1.0
 _FOLLOW_S: Final = 1.0
 _PUBLISH_S: Final = 1.0
 _FIRST_DELAY_S: Final = 1.0
@@ -354,6 +355,8 @@ class Verification:
         self._wake()
 
     def _run(self) -> None:
+        # The service answers its first requests before another process competes with it for the processor.
+        self._pause(_BEGIN_S)
         while not self._stopping.is_set():
             try:
                 with open_home(Path(self._home), create=False) as home, home.folder(_FOLDER) as folder:
@@ -366,6 +369,13 @@ class Verification:
                 self.state.restarted(f"the verifier cannot be started: {error}")
             self._quarantine()
             self._wait(_FOLLOW_S)
+
+    def _pause(self, seconds: float) -> None:
+        """Let so much time pass, while breaks that others find are quarantined."""
+        until = time.monotonic() + seconds
+        while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+            self._wait(left)
+            self._quarantine()
 
     def _wait(self, seconds: float, *others: int) -> list[int]:
         """Wait until something is to be done; return which of the other descriptors can be read."""
@@ -386,10 +396,7 @@ class Verification:
             self._observer.log("verifier_stopped", why=problem, again_in_s=delay)
             self.state.restarted(f"the verifier has stopped and is started again: {problem}")
             self._publish(folder)
-            until = time.monotonic() + delay
-            while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
-                self._wait(left)
-                self._quarantine()
+            self._pause(delay)
 
     def _supervise(self, folder: Home) -> str:
         """Run one verifier to its end, and return why it has ended."""

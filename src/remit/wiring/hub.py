@@ -65,7 +65,6 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     service = build_service(
         Path(options.home), user_home=options.user_home, policies=options.policies, observer=recording
     )
-    service.protections.prune_secrets()
     doors = HubDoors(
         _token(options),
         clock=time.monotonic,

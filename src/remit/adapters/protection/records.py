@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 from msgspec import Meta
@@ -235,18 +234,6 @@ class Protections:
         """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""
         self._made().replace(SCRIPT_NAME, text)
         self._made().folder(SECRETS).close()
-
-    def prune_secrets(self, keep: int = 2000) -> None:
-        """Remove the oldest secrets of sessions, so that at most `keep` are left."""
-        folder = self._opened()
-        place = None if folder is None else Path(folder.path, SECRETS)
-        if place is None or not place.is_dir():
-            return
-        with os.scandir(place) as entries:
-            files = sorted((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries)
-        for _, name in files[: max(0, len(files) - keep)]:
-            with suppress(FileNotFoundError):
-                (place / name).unlink()
 
     def wire(self, name: str) -> dict[str, Any] | None:
         """Return what the hooks of a protection read; None where there is no such file."""
