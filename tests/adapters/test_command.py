@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -34,11 +35,13 @@ def answer(body: bytes = ANSWER, *, status: bytes = b"200 OK", mark: bytes = MAR
     return b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n%b" % (status, mark, size, body)
 
 
-def _proved(said: bytes, request: bytes) -> bytes:
-    """Return an answer with the proof of the Hub in it."""
+def _proved(said: bytes, request: bytes, of: bytes | None) -> bytes:
+    """Return an answer with the proof of the Hub in it, for this request or for another body that is named."""
     nonce = re.search(rb"X-Remit-Nonce: ([0-9a-f]{32})\r\n", request)
     assert nonce
-    proof = hmac.digest(PROOF.encode(), nonce[1] + b"\n" + said.partition(b"\r\n\r\n")[2], "sha256")
+    asked, answered = (text.partition(b"\r\n\r\n")[2] for text in (request, said))
+    proved = b"\n".join((nonce[1], sha256(asked if of is None else of).hexdigest().encode(), answered))
+    proof = hmac.digest(PROOF.encode(), proved, "sha256")
     return said.replace(RIGHT, proof.hex().encode())
 
 
@@ -48,7 +51,9 @@ def _is_whole(request: bytes) -> bool:
 
 
 @contextmanager
-def hub(said: bytes, *, stays: bool = False, drips: bool = False) -> Iterator[tuple[int, list[bytes]]]:
+def hub(
+    said: bytes, *, stays: bool = False, drips: bool = False, of: bytes | None = None
+) -> Iterator[tuple[int, list[bytes]]]:
     """Answer one request with `said`, and then stay silent or never stop; give the port and what was asked."""
     listening = socket.create_server(("127.0.0.1", 0))
     asked = list[bytes]()
@@ -59,7 +64,7 @@ def hub(said: bytes, *, stays: bool = False, drips: bool = False) -> Iterator[tu
             with peer:
                 while not asked or (asked[-1] and not _is_whole(b"".join(asked))):
                     asked.append(peer.recv(65536))
-                peer.sendall(_proved(said, b"".join(asked)))
+                peer.sendall(_proved(said, b"".join(asked), of))
                 while drips:
                     peer.sendall(b" ")
                     peer.settimeout(0.02)
@@ -146,6 +151,13 @@ ANSWERS = {
 def test_an_answer_that_is_not_a_whole_one_of_the_hub_blocks(said: bytes, tmp_path: Path) -> None:
     with hub(said) as (port, _):
         assert blocks(ran(wired(tmp_path, port)))
+
+
+def test_an_answer_that_the_hub_gave_to_another_event_blocks(tmp_path: Path) -> None:
+    harmless = b'{"session_id": "s1", "hook_event_name": "Notification"}'
+    with hub(answer(b"{}"), of=harmless) as (port, asked):
+        assert blocks(ran(wired(tmp_path, port)))
+        assert asked
 
 
 def test_a_hub_that_is_not_there_blocks(tmp_path: Path) -> None:

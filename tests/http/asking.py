@@ -9,7 +9,6 @@ from typing import Any
 
 from remit.http.application import Application
 from remit.http.customs import Customs
-from remit.http.headers import Sent
 from remit.http.routes import Ask, Plain, Route
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Access, Doorkeeper, Doors
@@ -67,8 +66,8 @@ class Desk:
         return Plain(b"<page>", "text/html", ((b"x-page", b"1"),))
 
 
-def _told(parameters: Mapping[str, str], _: Sent, body: Any, error: Exception) -> Plain:
-    return Plain(json.dumps([parameters["name"], body, type(error).__name__]).encode(), "application/json")
+def _told(ask: Ask, error: Exception) -> Plain:
+    return Plain(json.dumps([ask.parameters["name"], ask.body, type(error).__name__]).encode(), "application/json")
 
 
 @dataclass

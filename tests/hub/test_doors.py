@@ -272,7 +272,10 @@ def test_the_token_that_the_first_release_gave_to_all_hooks_opens_only_what_it_w
 
 def test_the_proof_of_the_hub_is_for_one_protection_one_request_and_one_answer() -> None:
     prove = Hub().doors.prove
-    right = hmac.digest(proof_key(TOKEN, "p").encode(), b"nonce\n{}", "sha256").hex()
-    assert prove("p", b"nonce", b"{}") == right
-    assert len({right, prove("q", b"nonce", b"{}"), prove("p", b"other", b"{}"), prove("p", b"nonce", b"{1}")}) == 4
+    asked = sha256(b"asked").hexdigest().encode()
+    right = hmac.digest(proof_key(TOKEN, "p").encode(), b"nonce\n%b\n{}" % asked, "sha256").hex()
+    assert prove("p", b"nonce", b"asked", b"{}") == right
+    others = [("q", b"nonce", b"asked", b"{}"), ("p", b"other", b"asked", b"{}")]
+    others += [("p", b"nonce", b"another", b"{}"), ("p", b"nonce", b"asked", b"{1}")]
+    assert len({right, *(prove(*other) for other in others)}) == 5
     assert proof_key(TOKEN, "p") != hook_token(TOKEN, "p")

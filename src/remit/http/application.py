@@ -129,7 +129,7 @@ class Application:
         """Return what a client is told, whatever happens; None if it has gone."""
         route, failure = _NOWHERE, None
         sought: Found | None = None
-        body: Any = None
+        ask = Ask(None, {}, scope["state"]["holder"], request_id, span, {}, sent)
         try:
             self._check_host(sent)
             if self._customs.is_preflight(scope["method"], sent):
@@ -138,12 +138,13 @@ class Application:
                 sought, missing = self._sought(scope)
                 found, query = self._admitted(scope, sent, sought, missing)
                 route = found.route.path
+                ask = ask._replace(parameters=found.parameters, query=query)
                 if found.route.request is not None:
                     data = await self._read(found.route, sent, receive)
                     if data is None:
                         return None
-                    body = await self._decode(found.route.request, data)
-                ask = Ask(body, found.parameters, scope["state"]["holder"], request_id, span, query, sent)
+                    ask = ask._replace(data=data)
+                    ask = ask._replace(body=await self._decode(found.route.request, data))
                 answer = await self._answer(found.route, ask)
                 content = answer.content if isinstance(answer, Plain) else await self._begin(scope, sent, answer)
                 reply = _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], content)
@@ -151,7 +152,7 @@ class Application:
             raise
         except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
             failure = error
-            reply = _failed(sought, sent, body, error)
+            reply = _failed(sought, ask, error)
         span.answered(route, reply.status, request_id)
         self._witness.answered(route, reply.status, request_id, failure)
         failure = None  # it holds this frame, and all that was read, for as long as this frame holds it
@@ -299,12 +300,12 @@ def _check_chunks(scope: _Scope) -> None:
         raise HttpMalformed("this answer needs HTTP 1.1")
 
 
-def _failed(found: Found | None, sent: Sent, body: object, error: Exception) -> _Reply:
+def _failed(found: Found | None, ask: Ask, error: Exception) -> _Reply:
     """Return what a client is told of a failure: by a status, or by the words of a route that knows only one."""
     route = found.route.path if found else _NOWHERE
     if found is None or found.route.failing is None or isinstance(error, OriginRefused):
         return _Reply(route, status_of(error).status, _error_headers(error), error_body(error))
-    answer = found.route.failing(found.parameters, sent, body, error)
+    answer = found.route.failing(ask._replace(parameters=found.parameters), error)
     return _Reply(route, 200, [*_media_type(answer.media_type), *answer.headers], answer.content)
 
 

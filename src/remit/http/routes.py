@@ -34,6 +34,8 @@ class Ask(NamedTuple):
     query: Mapping[str, str] = _NO_PARAMETERS
     # By their names in small letters.
     headers: Sent = _NO_HEADERS
+    # The bytes of the body as they came.
+    data: bytes = b""
 
 
 class Plain(NamedTuple):
@@ -53,8 +55,8 @@ class Streamed(NamedTuple):
 
 
 _Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
-# Given the parameters of the path, the headers, the body as far as it was read, and what went wrong.
-Failing: TypeAlias = Callable[[Mapping[str, str], Sent, Any, Exception], Plain]
+# Given the request, with its body as far as it was read, and what went wrong.
+Failing: TypeAlias = Callable[[Ask, Exception], Plain]
 
 
 class Choice(NamedTuple):

@@ -138,10 +138,14 @@ class HubDoors:
             f"this needs the token of the Hub, as `{_TOKEN_HEADER}: TOKEN`; `remit open` brings it along"
         )
 
-    def prove(self, protection: str, nonce: bytes, answer: bytes) -> str:
-        """Return what proves to a hook that an answer is the Hub's, and that it answers this request."""
+    def prove(self, protection: str, nonce: bytes, request: bytes, answer: bytes) -> str:
+        """Return what proves to a hook that an answer is the Hub's, and that it answers this request.
+
+        The request is part of it: whoever was shown the nonce could otherwise have the answer to another event proved.
+        """
         key = _made(self._keyed.seal, f"remit proof {protection}")
-        return hmac.digest(key.encode("ascii"), nonce + b"\n" + answer, "sha256").hex()
+        asked = sha256(request).hexdigest().encode("ascii")
+        return hmac.digest(key.encode("ascii"), b"\n".join((nonce, asked, answer)), "sha256").hex()
 
     def _opens_hook(self, shown: Shown) -> bool:
         right = _made(self._keyed.seal, f"remit hooks {shown.subject}").encode("ascii")

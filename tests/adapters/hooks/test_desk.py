@@ -4,6 +4,7 @@ import hmac
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.protection.records import Protections
 from remit.cli import main
 from remit.errors import RateLimited
+from remit.http.routes import Ask
+from remit.http.telemetry import Span
 from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from tests.adapters.hooks.scenes import PROTECTION, Scene, deny_reason, protection, secret_of, staged
@@ -330,9 +333,12 @@ def test_the_token_of_another_protection_and_the_shared_one_open_nothing(scene: 
 
 def test_an_answer_is_proved_to_whoever_asks_for_it(scene: Scene) -> None:
     key = proof_key(scene.hub.token, PROTECTION).encode()
-    for headers in ({}, {"authorization": "Bearer wrong"}):
-        answer = scene.post(scene.payload("SessionEnd"), x_remit_nonce="n", **headers)
-        assert answer.headers["x-remit-hook"] == hmac.digest(key, b"n\n" + answer.body, "sha256").hex()
+    event = scene.payload("SessionEnd")
+    # Nothing of a body is read before the token is known to be right.
+    for headers, asked in (({}, json.dumps(event).encode()), ({"authorization": "Bearer wrong"}, b"")):
+        answer = scene.post(event, x_remit_nonce="n", **headers)
+        proved = b"\n".join((b"n", sha256(asked).hexdigest().encode(), answer.body))
+        assert answer.headers["x-remit-hook"] == hmac.digest(key, proved, "sha256").hex()
 
 
 def test_a_protection_for_everywhere_takes_the_folder_that_the_assistant_starts_in(tmp_path: Path) -> None:
@@ -376,9 +382,9 @@ def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> 
 def test_a_hook_that_asks_too_often_after_the_end_of_its_session_gets_a_denial_that_says_what_to_do() -> None:
     body = {"hook_event_name": "PreToolUse", "session_id": "one", "tool_name": "Read"}
     unused: Any = None
-    desk = HookDesk(unused, unused, unused, None, lambda _protection, _nonce, _answer: "")
+    desk = HookDesk(unused, unused, unused, None, lambda _protection, _nonce, _request, _answer: "")
     error = RateLimited("calls beyond 10 a second are not evaluated")
-    answer = desk.failing({"assistant": "claude-code"}, {}, body, error)
+    answer = desk.failing(Ask(body, {"assistant": "claude-code"}, "", "request", Span()), error)
     said = deny_reason(json.loads(answer.content))
     assert "not evaluated" in said
     assert "start a new one" in said

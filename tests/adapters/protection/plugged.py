@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +27,14 @@ DRIVER: Final = Path(__file__).with_name("plugin_driver.mjs")
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-def _says(status: int, body: bytes, *, mark: str = "", length: int | None = None) -> Answer:
+def _says(status: int, body: bytes, *, mark: str = "", length: int | None = None, of: bytes | None = None) -> Answer:
+    """Return how an answer is given, with the proof of the Hub for this request, or for the one that is named."""
+
     def answer(asked: BaseHTTPRequestHandler) -> None:
         asked.send_response(status)
-        proof = hmac.digest(PROOF.encode(), f"{asked.headers['x-remit-nonce']}\n".encode() + body, "sha256").hex()
+        request = asked.headers["x-digest-of-the-request"] if of is None else sha256(of).hexdigest()
+        proved = f"{asked.headers['x-remit-nonce']}\n{request}\n".encode() + body
+        proof = hmac.digest(PROOF.encode(), proved, "sha256").hex()
         asked.send_header("x-remit-hook", mark or proof)
         asked.send_header("location", "/elsewhere")
         asked.send_header("content-length", str(len(body) if length is None else length))
@@ -43,6 +48,7 @@ def _says(status: int, body: bytes, *, mark: str = "", length: int | None = None
 PERMIT: Final = b'{"decision": "permit", "told": "be careful"}'
 ANSWERS: Final[Mapping[str, Answer]] = {
     "permit": _says(200, PERMIT),
+    "the answer to another event": _says(200, PERMIT, of=b'{"event": "session.idle"}'),
     "deny": _says(200, b'{"decision": "deny", "reason": "policy says no"}'),
     "an empty object": _says(200, b"{}"),
     "no object": _says(200, b"null"),
@@ -65,7 +71,9 @@ def hub_that(answer: Answer) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            data = self.rfile.read(int(self.headers["content-length"]))
+            said = json.loads(data)
+            self.headers["x-digest-of-the-request"] = sha256(data).hexdigest()
             if self.headers["authorization"] == f"Bearer {TOKEN}":
                 heard.append(said)
             answer(self)

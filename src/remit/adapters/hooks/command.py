@@ -125,8 +125,9 @@ def _answer(wire: str, folder: str, deadline: float) -> bytes:
     except OSError:  # one that took too long is one too
         raise Unanswered("the Hub does not answer") from None
     proof = headers.get(_PROOF, "")
-    if not proof or (key and proof != _mac(key.encode("ascii"), nonce.encode("ascii") + b"\n" + body)):
-        raise Unanswered("something else than the Hub answers in its place")
+    proved = f"{nonce}\n{sha256(said).hexdigest()}\n".encode("ascii") + body
+    if not proof or (key and proof != _mac(key.encode("ascii"), proved)):
+        raise Unanswered("what answers does not prove that it is the Hub (remit doctor tells more)")
     if status != "200" or body[:1] != b"{" or body[-1:] != b"}":
         raise Unanswered(f"the Hub did not decide (status {status})")
     return body

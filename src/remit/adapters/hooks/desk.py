@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 from msgspec import UNSET, DecodeError, json
@@ -98,8 +98,8 @@ class Shelf(Protocol):
         """Return the protection of this id."""
 
 
-# Given a protection, the nonce of a request and the body of the answer, returns what proves that the Hub answers.
-Prove: TypeAlias = Callable[[str, bytes, bytes], str]
+# Given a protection, the nonce and the body of a request, and the body of the answer, returns the proof of the answer.
+Prove: TypeAlias = Callable[[str, bytes, bytes, bytes], str]
 
 
 class _Event(NamedTuple):
@@ -149,7 +149,7 @@ class HookDesk:
         except HookSecretWrong:
             await self._report(event)
             raise
-        return self._plain(ask.parameters, ask.headers, answer)
+        return self._plain(ask, answer)
 
     async def _answer(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
         dialect, notice, actor = event.dialect, event.notice, event.actor
@@ -256,16 +256,17 @@ class HookDesk:
             raise ProtectionNotFound("this Hub knows no protection of this name")
         return dialect, protection
 
-    def failing(self, parameters: Mapping[str, str], headers: Sent, body: Any, error: Exception) -> Plain:  # noqa: ANN401
+    def failing(self, ask: Ask, error: Exception) -> Plain:
         """Return the denial of a hook that could not be answered otherwise."""
-        dialect = DIALECTS.get(parameters.get("assistant", ""), DIALECTS["claude-code"])
-        event = dialect.event_of(body) if isinstance(body, dict) else ""
-        return self._plain(parameters, headers, dialect.denied(event, _failure(dialect, error)))
+        dialect = DIALECTS.get(ask.parameters.get("assistant", ""), DIALECTS["claude-code"])
+        event = dialect.event_of(ask.body) if isinstance(ask.body, dict) else ""
+        return self._plain(ask, dialect.denied(event, _failure(dialect, error)))
 
-    def _plain(self, parameters: Mapping[str, str], headers: Sent, answer: Mapping[str, JSON]) -> Plain:
+    def _plain(self, ask: Ask, answer: Mapping[str, JSON]) -> Plain:
         """Return an answer, with the proof that a hook has asked for."""
-        content, nonce = json.encode(answer), headers.get(_NONCE_HEADER, b"")
-        proof = self._prove(parameters.get("protection", ""), nonce, content).encode("ascii") if nonce else b"1"
+        content, nonce, proof = json.encode(answer), ask.headers.get(_NONCE_HEADER, b""), b"1"
+        if nonce:
+            proof = self._prove(ask.parameters.get("protection", ""), nonce, ask.data, content).encode("ascii")
         return Plain(content, _JSON, ((MARK, proof),))
 
 

@@ -78,12 +78,13 @@ function post({ address, token, patience }, secret, nonce, body) {
 }
 
 // The body of an answer that came in full, from the Hub and from nothing else that listens there.
-function bodyOf(answer, proof, nonce) {
+function bodyOf(answer, proof, nonce, said) {
   const split = answer.indexOf("\r\n\r\n")
   const head = answer.subarray(0, Math.max(split, 0)).toString("latin1")
   const body = answer.subarray(split + 4)
   const length = /^content-length: *(\d+) *$/im.exec(head)
-  const right = createHmac("sha256", proof).update(`${nonce}\n`).update(body).digest("hex")
+  const asked = createHash("sha256").update(said).digest("hex")
+  const right = createHmac("sha256", proof).update(`${nonce}\n${asked}\n`).update(body).digest("hex")
   const shown = /^x-remit-hook: *([0-9a-f]{64}) *$/im.exec(head)
   const isOurs = head.startsWith("HTTP/1.1 200 ") && shown?.[1] === right
   if (!isOurs || !length || body.length !== Number(length[1])) throw new Error("no answer")
@@ -94,8 +95,9 @@ async function ask(said) {
   const way = wire()
   try {
     const nonce = randomBytes(16).toString("hex")
-    const answer = await post(way, secretOf(way.address, said.lead), nonce, JSON.stringify(said))
-    return JSON.parse(bodyOf(answer, way.proof, nonce))
+    const text = JSON.stringify(said)
+    const answer = await post(way, secretOf(way.address, said.lead), nonce, text)
+    return JSON.parse(bodyOf(answer, way.proof, nonce, text))
   } catch {
     throw new Error(`Remit: the Hub does not answer; ${UNASKED}`)
   }
