@@ -22,7 +22,7 @@ from tests.proxy.service import HTTP, Running, command
 @contextmanager
 def in_background(home: Path, *options: str) -> Iterator[dict[str, Any]]:
     """Give what a proxy in the background was told to be, and see that it is gone in the end."""
-    told = json.loads(command("proxy", "--home", str(home), "--background", "--json", *options).stdout)
+    told = json.loads(piped(home, "proxy", "--background", "--json", *options).stdout)
     try:
         yield told
     finally:

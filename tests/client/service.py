@@ -19,7 +19,7 @@ import msgspec
 from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, sign_attestation
 from remit.claims.keys import SigningKey
 from remit.claims.mission import parse_mission
-from remit.claims.passport import Confirmation, issue_passport
+from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt, Step, named_tool
 from remit.claims.strictjson import parse_object
 from remit.messages.proxy import (
@@ -54,7 +54,14 @@ __all__ = [
 ]
 
 SESSION = lineage_named().grant_id
-PASSPORT = issue_passport(MISSION, OURS, issuer=ISSUER, jti=SESSION, now=int(time.time()))
+
+
+def passport() -> Passport:
+    """Return the passport of the session, issued now: one of the start of all tests may have expired by now."""
+    return issue_passport(MISSION, OURS, issuer=ISSUER, jti=SESSION, now=int(time.time()))
+
+
+PASSPORT = passport()
 DELEGATE = "pass:delegate:0001"
 FORBIDDEN = "send_email"
 _MOMENT = "2026-01-01T00:00:00Z"
@@ -214,21 +221,21 @@ def delegation(request_id: str, **changes: object) -> Step:
 
 def _delegate(desk: Desk, body: Mapping[str, Any]) -> DelegateAnswer:
     mission, bound_to = parse_mission(body["mission"]), body.get("cnf")
-    passport = issue_passport(
+    issued = issue_passport(
         mission,
         OURS,
         issuer=ISSUER,
         jti=DELEGATE,
         now=int(time.time()),
-        parent=PASSPORT,
+        parent=passport(),
         bound_to=msgspec.convert(bound_to, Confirmation | None),
     )
     return DelegateAnswer(
         decision="PERMIT",
         reason="narrower",
         repeated=False,
-        token=passport.token,
-        delegate_id=passport.jti,
+        token=issued.token,
+        delegate_id=issued.jti,
         **_receipt(desk.session.append(delegation(body["request_id"]))),
     )
 

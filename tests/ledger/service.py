@@ -33,7 +33,7 @@ class Service:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.open: Embedded = open_embedded(place)
+        self.open: Embedded = open_embedded(place, deadline_s=60)  # a busy machine is not a disk that hangs
         means = Means(
             keys=self.open.keys,
             engines=[NativeEngine()],
