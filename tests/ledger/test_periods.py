@@ -345,6 +345,16 @@ def test_a_key_that_handed_over_after_one_with_an_end_has_one_too(service: Servi
     assert findings(place) == []
 
 
+def test_a_key_that_has_registered_passports_and_handed_over_has_an_end(service: Service, place: Path) -> None:
+    kid, _ = key_of(service).kid, service.start()
+    distrusted(service, kid, now_ms())
+    service.close()
+    assert findings(place) == []
+    without_limits(place)
+    (found,) = findings(place)
+    assert (found.fault, kid in found.sentence) == ("limit_missing", True)
+
+
 # Distrust
 
 

@@ -144,9 +144,12 @@ class _Check(Notebook):
                 self.note(fault, f"passport {passport_id[:128]}: {FAULTS[fault]}")
 
     def _unlimited(self, rows: Rows) -> None:
-        """Note keys that have handed over without an end of their period, after the first that has one."""
-        retired = [record.kid for record in rows.keys()[:-1]]
-        first = next((at for at, kid in enumerate(retired) if kid in self.limits), len(retired))
+        """Note keys that have handed over without an end of their period, since the ledger keeps such ends.
+
+        It keeps them as long as it registers passports: the first key that has signed one, or has an end, tells.
+        """
+        retired, registering = [record.kid for record in rows.keys()[:-1]], rows.registering()
+        first = next((at for at, kid in enumerate(retired) if kid in self.limits or kid in registering), len(retired))
         for kid in retired[first:]:
             if kid not in self.limits:
                 self.note("limit_missing", f"key {kid[:128]} has handed over, and nothing says where its period ended")
