@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.coverage import Coverage, Decided, compare, decided_in, in_words, report_of
+from remit.adapters.coverage import Coverage, Decided, Mismatched, compare, decided_in, in_words, report_of
 from remit.adapters.transcripts.call import Call, Outcome
 from remit.claims.canonical import canonicalize
 from remit.claims.chain import walk_chain
@@ -93,6 +93,43 @@ def test_what_may_have_run_without_a_receipt_is_a_gap(outcome: Outcome) -> None:
     coverage = compare([call(outcome)], [decided("another")])
     assert coverage.unreceipted == (call(outcome),)
     assert not coverage.is_full
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"session": "other"}, "session"),
+        ({"tool": "Read"}, "tool"),
+        ({"arguments": "1" * 64}, "arguments"),
+        ({"at": "2026-11-15T18:00:05.001Z"}, "late"),
+        ({"at": "2026-11-15T18:00:06Z"}, "late"),
+    ],
+)
+@pytest.mark.parametrize("outcome", ["ran", "failed", "pending"])
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_decision_on_something_else_covers_no_call(
+    outcome: Outcome, changes: dict[str, str], differs: str, permitted: bool
+) -> None:
+    own = call(outcome, hook_tool="Bash", hook_arguments="0" * 64, ended="2026-11-15T18:00:05.000Z")
+    right = decided(arguments="0" * 64, at="2026-11-15T18:00:04.999Z")
+    other = right._replace(permitted=permitted, receipt_id="rcpt:other", **changes)  # type: ignore[arg-type]
+    coverage = compare([own], [other])
+    assert coverage.mismatched == (Mismatched(own, "rcpt:other", (differs,)),)  # type: ignore[arg-type]
+    assert (coverage.receipted, coverage.is_full, coverage.has_gaps) == (0, False, True)
+    # Whichever comes last, the decision on the call itself counts.
+    assert compare([own], [right, other]).is_full
+    assert compare([own], [other, right]).is_full
+
+
+def test_a_decision_of_the_second_of_the_result_is_not_late_where_one_tells_no_more() -> None:
+    ended = call(ended="2026-11-15T18:00:05Z")
+    assert compare([ended], [decided(at="2026-11-15T18:00:05.900Z")]).is_full
+    assert compare([call(ended="soon")], [decided(at="2026-11-15T18:00:05.900Z")]).is_full
+
+
+def test_arguments_with_absolute_paths_are_those_of_the_call() -> None:
+    own = call(hook_arguments="0" * 64, absolute_arguments="1" * 64)
+    assert [compare([own], [decided(arguments=digit * 64)]).is_full for digit in "012"] == [True, True, False]
 
 
 @pytest.mark.parametrize("outcome", ["ran", "failed"])

@@ -94,6 +94,27 @@ def test_the_doctor_finds_all_well_until_a_hook_is_gone(world: Governed) -> None
         assert "problem  registration" in world.remit("doctor", "claude-code").stdout
 
 
+def test_a_permit_of_any_tool_is_about_the_call_that_the_transcript_tells_of(world: Governed) -> None:
+    project = world.place.project
+    (project / "sub").mkdir()
+    for name in ("a", "b"):
+        (project / name).write_text("a a", encoding="utf-8")
+    calls = [
+        Call("Read", {"file_path": "a"}),
+        Call("Read", {"file_path": str(project / "sub" / ".." / "b"), "limit": 1}),
+        Call("Edit", {"file_path": "a", "old_string": "a a", "new_string": "b  "}),
+        Call("Edit", {"file_path": str(project / "b"), "old_string": "a", "new_string": "b", "replace_all": "true"}),
+        Call("Write", {"file_path": "c", "content": "a  \n\n"}),
+        Call("Bash", {"command": f"cd {project} && touch b", "timeout": "5000", "run_in_background": False}),
+        Call("Bash", {"command": "  true  ", "description": "nothing"}),
+    ]
+    world.protect()
+    play(world, script=Script([[call] for call in calls]))
+    found = world.told("reconcile", "claude-code")
+    assert (found["full"], found["mismatched"], found["unreceipted"]) == (True, [], [])
+    assert found["run"] >= len(calls) - 2
+
+
 def test_a_refusal_of_any_tool_is_proven_by_the_receipt_that_it_names(world: Governed) -> None:
     project = world.place.project
     file, notebook = project / "a", project / "a.ipynb"

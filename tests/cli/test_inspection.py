@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from remit import SigningKey
+from remit import Mission, SigningKey, issue_passport
 from remit.claims.canonical import encode_base64url
-from remit.claims.jws import BOOKMARK, KEY_CHANGE, KINDS, PASSPORT, sign_token, verify_token
+from remit.claims.jws import BOOKMARK, KEY_CHANGE, KINDS, PASSPORT, sign_token, unsafe_peek, verify_token
 from remit.claims.public import AUDIT_ONLY
 from remit.claims.receipt import sign_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
@@ -20,6 +20,7 @@ from remit.ledger.embedded import open_embedded
 from tests.cli.running import issued, lines, run, started
 from tests.ledger.service import Service
 from tests.ledger.test_periods import forged_after, key_of, put_in, rotated
+from tests.world import register
 
 
 @pytest.fixture
@@ -77,8 +78,6 @@ def test_an_expired_passport_is_genuine_and_said_to_be_over(place: Path) -> None
     embedded = open_embedded(place)
     key = embedded.keys.signing(embedded.reader.switches().kid)
     embedded.close()
-    from remit import Mission, issue_passport
-
     old = issue_passport(
         Mission(agent_id="a", mission="b"), key, issuer=f"remit:{key.kid}", jti="pass:of-long-ago", now=1_000_000
     )
@@ -162,6 +161,40 @@ def test_a_receipt_that_a_key_signed_after_its_period_is_not_verified(place: Pat
     assert "NOT VERIFIED receipt" in shown
     assert "it was signed with a key after that key had handed over to another" in shown
     assert told(place, receipt.token)["in_ledger"] is True
+
+
+def test_a_key_whose_period_has_ended_vouches_only_for_what_the_ledger_has(place: Path) -> None:
+    service = Service(place)
+    key, session_id = key_of(service), service.start()
+    kept = [service.passport(), service.call(session_id).token]
+    kept += [service.governor.run(Attest(session_id)).attestation.token]
+    rotated(service)
+    kept += [service.open.reader.bookmark(session_id) or "", service.open.reader.keys()[-1].change or ""]
+    second = key_of(service)
+    rotated(service)
+    (first, limit) = service.open.reader.limits()
+    kept += [first.token]
+    service.close()
+    assert limit.kid == second.kid
+    for token in kept:
+        peeked = unsafe_peek(token)
+        signer = key if (peeked.header or {})["kid"] == key.kid else second
+        kind = next(one for one in KINDS if one.typ == (peeked.header or {})["typ"])
+        other = sign_token(kind, json.dumps(peeked.claims, indent=1).encode(), signer)
+        assert told(place, token)["ok"]
+        assert told(place, other, code=NO)["error_code"] == "key_period_ended", kind
+
+
+def test_a_registered_passport_that_a_key_signed_after_its_period_is_not_verified(place: Path) -> None:
+    service = Service(place)
+    token, key = service.passport(), key_of(service)
+    rotated(service)
+    issuer, now = f"remit:{key.kid}", int(time.time())
+    late = issue_passport(Mission(agent_id="a", mission="b"), key, issuer=issuer, jti="pass:late:0001", now=now).token
+    register(service.open.ledger, late)
+    service.close()
+    assert told(place, token)["registered"]
+    assert told(place, late, code=NO)["error_code"] == "key_period_ended"
 
 
 def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place: Path) -> None:

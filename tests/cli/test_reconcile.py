@@ -123,7 +123,8 @@ def test_a_call_without_a_receipt_is_named_and_signed_as_a_gap(world: World) -> 
 def test_a_call_that_was_refused_and_run_is_named(world: World) -> None:
     world.governs("c1")
     world.governs("c2", tool="WebFetch")
-    transcript = told("c1", "c2")
+    transcript = told("c1")
+    transcript.runs("c2", "WebFetch", at=LATER)
     world.keeps(transcript)
     assert names_of(world.reconciled(code=NO)["refused_but_run"]) == ["c2"]
 
@@ -175,10 +176,37 @@ def test_a_session_that_goes_on_under_another_name_is_covered_by_the_receipts_of
     fork = SESSION.replace("0e87", "ffff")
     world.governs("c1")
     world.governs("c2", session=fork)
-    world.keeps(told("c1"))
+    first = world.keeps(told("c1"))
     forked = world.keeps(told("c1", "c2", session=fork), f"{fork}.jsonl")
-    assert world.reconciled(str(forked))["receipted"] == 2
+    assert world.reconciled(str(first), str(forked))["receipted"] == 2
     assert world.reconciled()["receipted"] == 2
+    # Without the transcript of the first, nothing says that the call was made there.
+    answer = world.reconciled(str(forked), code=NO)
+    assert [(one["call"], one["differs"]) for one in answer["mismatched"]] == [("c1", ["session"])]
+
+
+def test_a_permit_for_another_call_does_not_cover_one_of_its_id(world: World) -> None:
+    other = SESSION.replace("0e87", "dddd")
+    world.governs("c1", session=other)
+    world.governs("c2", "c3", "c4")
+    transcript = told("c1")
+    transcript.runs("c2", "Read", at=LATER)
+    transcript.asks("c3", at=LATER, command="false")
+    transcript.answers("c3")
+    transcript.asks("c4", at=SINCE_IT_WAS_PROTECTED)
+    transcript.answers("c4", at=SINCE_IT_WAS_PROTECTED)
+    world.keeps(transcript)
+    world.keeps(ClaudeTranscript(other), f"{other}.jsonl")
+    answer = world.reconciled(code=NO)
+    assert (answer["full"], answer["receipted"]) == (False, 0)
+    assert {one["call"]: one["differs"] for one in answer["mismatched"]} == {
+        "c1": ["session"], "c2": ["tool"], "c3": ["arguments"], "c4": ["late"]
+    }  # fmt: skip
+    assert all(one["receipt_id"].startswith("rcpt:") for one in answer["mismatched"])
+    shown = run(world.home, "reconcile", "claude-code").stdout
+    assert (shown.splitlines()[0], "other arguments" in shown, "decided after the result" in shown) == (
+        "GAPS", True, True
+    )  # fmt: skip
 
 
 def test_a_session_past_its_hooks_in_a_protected_folder_is_found(world: World) -> None:

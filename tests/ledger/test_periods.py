@@ -35,6 +35,7 @@ from remit.ledger.keys import Distrusted, distrust, distrusted_from, limits_of, 
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.records import Registered, Switches
 from remit.ledger.restore import restore
+from tests.cli.running import run
 from tests.governor.verifying import StillPace
 from tests.governor.world import SetClock
 from tests.ledger.service import MISSION, Service
@@ -297,6 +298,61 @@ def test_a_bookmark_does_not_cover_what_a_key_signed_after_its_period(
     assert fault is not None
     assert (fault.index, fault.fault) == expected
     assert broken(place, whole_pass=False) == [(session_id, *expected)]
+
+
+# Records that were removed
+
+
+def without_limits(place: Path, where: str = "1") -> None:
+    db = apsw.Connection(str(place / "ledger.db"))
+    db.execute(f"DELETE FROM key_limits WHERE {where}")
+    db.close()
+
+
+@pytest.mark.parametrize("way", ["rotate", "distrust now", "distrust earlier"])
+def test_the_end_of_a_period_that_was_removed_is_missed(service: Service, place: Path, way: str) -> None:
+    kid, session_id = key_of(service).kid, service.start()
+    service.call(session_id)
+    service.close()
+    how = {"distrust now": "now", "distrust earlier": "2026-01-01T00:00:00Z"}.get(way)
+    arguments = ("distrust", kid, "--from", how, "--yes") if how else ("rotate",)
+    # The second statement goes into a session that is there.
+    for words in (arguments, ("rotate",)):
+        done = run(place, "keys", *words)
+        assert (done.exit_code, done.stderr) == (0, "")
+    there = {fault for *_, fault in faults(place)}
+    assert "limit_missing" not in there
+    assert not [one for one in broken(place, whole_pass=False) if one[2] == "limit_missing"]
+    without_limits(place, f"token = (SELECT token FROM key_limits WHERE kid = '{kid}' ORDER BY number DESC LIMIT 1)")
+    assert "limit_missing" in {fault for *_, fault in faults(place)}
+    for whole_pass in (True, False):
+        assert "limit_missing" in {fault for *_, fault in broken(place, whole_pass=whole_pass)}
+    without_limits(place)
+    assert "limit_missing" in {fault for *_, fault in faults(place)}
+    assert run(place, "ledger", "check").exit_code == 1
+
+
+def test_a_key_that_handed_over_after_one_with_an_end_has_one_too(service: Service, place: Path) -> None:
+    kids = [key_of(service).kid, rotated(service)]
+    rotated(service)
+    service.close()
+    assert findings(place) == []
+    without_limits(place, f"kid = '{kids[1]}'")
+    (found,) = findings(place)
+    assert (found.fault, kids[1] in found.sentence) == ("limit_missing", True)
+    # Before that, keys may have handed over under the first release.
+    without_limits(place)
+    assert findings(place) == []
+
+
+def test_a_key_that_has_registered_passports_and_handed_over_has_an_end(service: Service, place: Path) -> None:
+    kid, _ = key_of(service).kid, service.start()
+    distrusted(service, kid, now_ms())
+    service.close()
+    assert findings(place) == []
+    without_limits(place)
+    (found,) = findings(place)
+    assert (found.fault, kid in found.sentence) == ("limit_missing", True)
 
 
 # Distrust

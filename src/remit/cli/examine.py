@@ -27,13 +27,14 @@ from remit.errors import (
     TokenKindMismatch,
     TokenMalformed,
 )
-from remit.ledger.findings import FAULTS, fault_of_period
+from remit.ledger.findings import FAULTS, fault_of_limits, fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.rows import Rows
 
 __all__ = ["RECEIPT_KIND", "Examined", "examine"]
 
 RECEIPT_KIND: Final = "receipt"
+_PASSPORT_KIND: Final = "passport"
 _Details: TypeAlias = Mapping[str, JSON]
 # All else is a fault of the ledger, not of the token.
 _NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
@@ -56,11 +57,28 @@ def examine(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | None, now
         readable = peeked.header is not None
         unknown = TokenKindMismatch("typ is of no kind that is known here") if readable else None
         return Examined(kind, unknown or TokenMalformed("it is not a token: its header cannot be read"), "", {}, peeked)
+    kid = str((peeked.header or {}).get("kid"))
     try:
         details = look(token, keyring, rows, now)
+        if rows is not None:
+            _check_period(kind, kid, details, rows)
     except _NOT_GENUINE as error:
         return Examined(kind, error, "", {}, peeked)
-    return Examined(kind, None, str((peeked.header or {}).get("kid")), details, peeked)
+    return Examined(kind, None, kid, details, peeked)
+
+
+def _check_period(kind: str, kid: str, details: _Details, rows: Rows) -> None:
+    """Raise if the period of a key has ended and the ledger does not hold the token, or holds it after that."""
+    limits = Periods(rows).limits().get(kid, ())
+    if not limits:
+        return
+    if not details.get("in_ledger", details.get("registered")):
+        raise KeyPeriodEnded(f"the period of its key has ended, and this ledger does not have the {kind}")
+    passed = [
+        limit for limit in limits if kind == _PASSPORT_KIND and details["id"] in rows.signed_after(kid, limit.position)
+    ]
+    if passed:
+        raise KeyPeriodEnded(FAULTS[fault_of_limits(passed)])
 
 
 def _typ(peeked: Peeked) -> str:
@@ -120,12 +138,10 @@ def _receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Deta
     }
     if rows is None:
         return details
-    kept, limits = rows.receipt(claims.receipt_id), Periods(rows).limits()
+    kept = rows.receipt(claims.receipt_id)
     if kept is None or kept.token != token:
-        if receipt.kid in limits:
-            raise KeyPeriodEnded("the period of its key has ended, and this ledger does not have the receipt")
         return details | {"in_ledger": False}
-    fault = fault_of_period(limits, receipt.kid, kept.number)
+    fault = fault_of_period(Periods(rows).limits(), receipt.kid, kept.number)
     if fault is not None:
         raise KeyPeriodEnded(FAULTS[fault])
     return details | {
@@ -166,7 +182,7 @@ def _bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Det
 
 
 _KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int], _Details] | None]]] = {
-    PASSPORT.typ: ("passport", _passport),
+    PASSPORT.typ: (_PASSPORT_KIND, _passport),
     RECEIPT.typ: (RECEIPT_KIND, _receipt),
     ATTESTATION.typ: ("attestation", _attestation),
     KEY_CHANGE.typ: ("change of key", _key_change),

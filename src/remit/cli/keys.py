@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,15 +16,17 @@ from typing import Any, Final, Literal
 import click
 
 from remit.cli.errors import reported
-from remit.cli.opening import opened_ledger, opened_rows
+from remit.cli.opening import opened_rows
 from remit.cli.options import everywhere
 from remit.cli.render import date, note, show_data, show_facts
 from remit.cli.service import opened_service
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, RemitError
 from remit.governor.revoke import CloseRevoked
-from remit.ledger.keys import distrust, distrusted_from, keyring_of, limits_of, rotate
+from remit.governor.statements import limit_statement
+from remit.ledger.keys import distrust, distrusted_from, keyring_of, limit_ids, limits_of, rotate
 from remit.ledger.records import KeyRecord
 from remit.ledger.rows import Rows
+from remit.wiring import Service
 
 __all__ = ["keys"]
 
@@ -73,13 +76,30 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 
     Example: remit keys rotate
     """
-    with opened_ledger(home, as_json=as_json) as ledger:
-        record = rotate(ledger.ledger, ledger.keys, ledger.key_files, time.time_ns() // 1_000_000)
+    with opened_service(home, as_json=as_json) as service:
+        ledger = service.embedded
+        with _stated(service):
+            record = rotate(ledger.ledger, ledger.keys, ledger.key_files, time.time_ns() // 1_000_000)
         kids = [kept.kid for kept in ledger.reader.keys()]  # noqa: SIM118 - not a dictionary
     retired = kids[kids.index(record.kid) - 1]
     if as_json:
         return show_data({"ok": True, "signing": record.kid, "retired": retired})
     return show_facts({"signing": record.kid, "retired": retired, "next": "remit keys export"})
+
+
+@contextmanager
+def _stated(service: Service) -> Iterator[None]:
+    """Sign a statement about each end of a key's period that is recorded meanwhile."""
+    reader = service.embedded.reader
+    before = limit_ids(reader.limits())
+    yield
+    for limit in limits_of(reader.limits(), keyring_of(reader.keys())):
+        if limit.jti not in before:
+            try:
+                service.governor.run(limit_statement(limit))
+            except RemitError as error:
+                # It has happened all the same.
+                note(f"careful: no statement about the end of the period of {limit.kid} was signed: {error}")
 
 
 @keys.command("distrust")
@@ -102,7 +122,8 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
     _confirm(kid, from_ms, yes=yes, as_json=as_json)
     with opened_service(home, as_json=as_json) as service:
         ledger = service.embedded
-        done = distrust(ledger.ledger, ledger.keys, ledger.key_files, kid, from_ms=from_ms, now_ms=now_ms)
+        with _stated(service):
+            done = distrust(ledger.ledger, ledger.keys, ledger.key_files, kid, from_ms=from_ms, now_ms=now_ms)
         closed = service.governor.run(CloseRevoked(done.passports))
     if as_json:
         return show_data(

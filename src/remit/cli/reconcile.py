@@ -1,13 +1,14 @@
 """`remit reconcile`: has every call that an assistant has made a receipt; signed, whatever the answer is."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 from rich.text import Text
 
+from remit.adapters.coverage import Difference, Mismatched
 from remit.adapters.diagnosis.evidence import Governed, governed_sessions
 from remit.adapters.diagnosis.reconciling import Reconciled, hold_against
 from remit.adapters.diagnosis.selection import Selected, named, of_ledger
@@ -32,13 +33,22 @@ _ASSISTANTS: Final = sorted({*READERS, *UNREADABLE})
 # What is in question, and what to do about it.
 _UNRECEIPTED: Final = "no receipt"
 _RUN: Final = "refused, and run"
+_MISMATCHED: Final = "receipt of another call"
 _UNPROVEN: Final = "not proven"
 _ADVICE: Final = {
     _UNRECEIPTED: "Look whether it ran past its hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
     _RUN: "Look at what it did: the assistant did not keep to the refusal. Stop it: remit kill-switch on",
+    _MISMATCHED: "The receipt has the id of the call and is not about it: nothing permitted this call. If its session "
+    "goes on from another one, name the transcripts of both.",
     _UNPROVEN: "Only the words of its result say that it did not run, and a tool can write those. Look at what it did.",
     "transcript gone": "It was removed, or never kept: nothing tells what this session has called.",
     "chain broken": "Keep the ledger as it is, and look at: remit ledger check",
+}
+_DIFFERENCES: Final[Mapping[Difference, str]] = {
+    "session": "another session",
+    "tool": "another tool",
+    "arguments": "other arguments",
+    "late": "decided after the result",
 }
 
 
@@ -146,6 +156,7 @@ def _facts(found: Reconciled) -> dict[str, str]:
     further = {
         "no receipt": len(coverage.unreceipted),
         "run anyway": len(coverage.refused_but_run),
+        "mismatched": len(coverage.mismatched),
         "not proven": len(coverage.unproven),
         "never begun": coverage.not_run,
         "earlier": coverage.before,
@@ -159,6 +170,7 @@ def _facts(found: Reconciled) -> dict[str, str]:
 
 
 _MEANS: Final = {
+    "mismatched": " with a receipt of their id that is not about them",
     "not proven": " not run, by the transcript's own word",
     "never begun": " without a receipt, and not run",
     "earlier": " from before the protection",
@@ -175,6 +187,7 @@ def _questions(found: Reconciled) -> Iterator[str]:
     kinds = {
         _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
         _RUN: [*map(_line, found.coverage.refused_but_run)],
+        _MISMATCHED: [*map(_mismatch, found.coverage.mismatched)],
         _UNPROVEN: [*map(_line, found.coverage.unproven)],
         "transcript gone": [shown(name) for name in found.missing],
         "chain broken": list(found.broken),
@@ -192,3 +205,7 @@ def _line(call: Call) -> str:
     by = f" by subagent {call.agent}" if call.agent else ""
     said = "begun; its end is not told" if call.outcome == "pending" else call.outcome
     return shown(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
+
+
+def _mismatch(one: Mismatched) -> str:
+    return f"{_line(one.call)}; {shown(one.receipt_id)}: {', '.join(_DIFFERENCES[name] for name in one.differs)}"

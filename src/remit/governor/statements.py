@@ -14,6 +14,7 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement, PolicyDecision, SignedReceipt, Step
 from remit.claims.strictjson import JSON
+from remit.claims.succession import KeyLimit
 from remit.errors import FieldInvalid, quote
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import looked_at
@@ -21,11 +22,12 @@ from remit.governor.means import Commit, Means, Steps
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of
 from remit.governor.sessions import found
 from remit.governor.sources import Reporter, StartFor
+from remit.ledger.findings import LIMIT_STATED
 from remit.ledger.port import Transaction
 from remit.ledger.records import Pending, Session
 from remit.policy.engines import DENIALS
 
-__all__ = ["CHECK", "OWN_APP", "Declare", "Declared"]
+__all__ = ["CHECK", "OWN_APP", "Declare", "Declared", "limit_statement"]
 
 # The measurement that says in words what was counted.
 CHECK: Final = "remit.check"
@@ -39,6 +41,14 @@ _OWN: Final = Reporter(
     '{"title":"Remit\'s own checks","type":"cli","app":"remit"}',
     Mission(agent_id=OWN_APP, mission="Remit's own checks", max_tool_calls=0, max_duration_s=30 * _DAY_S),
 )
+
+
+def limit_statement(limit: KeyLimit) -> "Declare":
+    """Return the statement that the period of a key ended, so that a record which is removed later is missed."""
+    what = "ended" if limit.distrusted_from is None else "was cut short, because the key is distrusted:"
+    reason = f"the period of key {limit.kid} {what} after receipt {limit.position.receipts} of the ledger"
+    report: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
+    return Declare(LIMIT_STATED, limit.jti, report, "", reason)
 
 
 class Declared(NamedTuple):

@@ -24,7 +24,7 @@ from remit.claims.merkle import Frontier, hash_leaf
 from remit.claims.receipt import verify_receipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError, TokenError
 from remit.governor.verification import BrokenFound, Message, SessionsVerified, SessionVerified, Summary
-from remit.ledger.findings import check_period, fault_of_period
+from remit.ledger.findings import FAULTS, check_period, fault_of_period, is_limit_stated
 from remit.ledger.keys import Periods, keyring_of
 from remit.ledger.port import Reader
 from remit.ledger.records import Kept, Session, signer_of
@@ -39,7 +39,7 @@ _REPORTED: Final = 100
 _PASS_S: Final = 10.0
 _POLL_S: Final = 1.0
 # What a key that is not known yet looks like.
-_KEY_FAULTS: Final = frozenset((KeyUnknown.code, "issuer_changed"))
+_KEY_FAULTS: Final = frozenset((KeyUnknown.code, "issuer_changed", "limit_missing"))
 # While nothing changes, a summary shows that the verifier is alive.
 _HEARTBEAT_S: Final = 5.0
 
@@ -262,11 +262,18 @@ class Verifier:
 
         for receipt, reached in walk_chain(rolled(), self._keyring, start=head):
             check_period(self._limits, receipt.kid, numbers.popleft(), reached.length - 1)
+            if is_limit_stated(receipt.claims):
+                self._check_stated(receipt.claims.target, reached.length - 1)
             head = reached
             self._step()
         _check_end(session, head)
         self._check_nothing_beyond(session)
         self._verified(session.id, _Known(session.length, session.receipt_hash, digest))
+
+    def _check_stated(self, limit_id: str, index: int) -> None:
+        """Raise if the end of a key's period was stated, and its record is not there."""
+        if all(limit.jti != limit_id for limits in self._limits.values() for limit in limits):
+            raise BrokenChain(index, "limit_missing", FAULTS["limit_missing"])
 
     def _check_nothing_beyond(self, session: Session) -> None:
         """Raise if there are receipts after the one that the session row calls the last."""

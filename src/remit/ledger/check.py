@@ -133,6 +133,7 @@ class _Check(Notebook):
                 self.note("key_mismatch", f"the end of the period of key {record.kid[:128]!r}: {error}")
             else:
                 self.limits.setdefault(limit.kid, []).append(limit)
+        self._unlimited(rows)
         for kid, limits in self.limits.items():
             late: dict[str, list[KeyLimit]] = {}
             for limit in limits:
@@ -141,6 +142,17 @@ class _Check(Notebook):
             for passport_id, passed in late.items():
                 fault = fault_of_limits(passed)
                 self.note(fault, f"passport {passport_id[:128]}: {FAULTS[fault]}")
+
+    def _unlimited(self, rows: Rows) -> None:
+        """Note keys that have handed over without an end of their period, since the ledger keeps such ends.
+
+        It keeps them as long as it registers passports: the first key that has signed one, or has an end, tells.
+        """
+        retired, registering = [record.kid for record in rows.keys()[:-1]], rows.registering()
+        first = next((at for at, kid in enumerate(retired) if kid in self.limits or kid in registering), len(retired))
+        for kid in retired[first:]:
+            if kid not in self.limits:
+                self.note("limit_missing", f"key {kid[:128]} has handed over, and nothing says where its period ended")
 
     def order(self, connection: apsw.Connection) -> None:
         """Note receipts that a key has signed after the first one of a key that succeeds it.

@@ -13,7 +13,8 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.passport import AUDIENCES, verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
-from remit.ledger.findings import Notebook
+from remit.ledger.findings import Notebook, is_limit_stated
+from remit.ledger.keys import limit_ids
 from remit.ledger.records import Session
 from remit.ledger.rows import Rows, translated
 
@@ -144,6 +145,9 @@ class SessionCheck:
         fault = self._notes.fault_of_key(receipt.kid, row.number)
         if fault is not None:
             self._note(fault, receipt=head.length)
+        # Read only now: another process may have recorded it since the check began.
+        if is_limit_stated(claims) and claims.target not in limit_ids(self._rows.limits()):
+            self._note("limit_missing", receipt=head.length)
         delta = claims.budget_delta
         if isinstance(delta, LineageBudgetDelta):
             self._sums[delta.operation] += delta.amount

@@ -6,12 +6,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from remit.claims.chain import Each
 from remit.claims.keys import Keyring
+from remit.claims.receipt import Receipt
 from remit.claims.succession import KeyLimit
 from remit.errors import BrokenChain, StateError
 from remit.ledger.records import Session
 
 __all__ = [
     "FAULTS",
+    "LIMIT_STATED",
     "MAX_FINDINGS",
     "Finding",
     "Limits",
@@ -21,9 +23,13 @@ __all__ = [
     "check_period",
     "fault_of_limits",
     "fault_of_period",
+    "is_limit_stated",
 ]
 
 MAX_FINDINGS: Final = 1000
+# The tool of Remit's own statements that the period of a key ended; their target is the id of the record.
+LIMIT_STATED: Final = "remit.keys"
+_OWN_ACTOR: Final = "remit"
 _TELL_EVERY: Final = 512
 
 # Beside these, a fault is one of `remit.claims.chain.FAULTS`, or the code of the error that a token or file gives.
@@ -34,6 +40,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "key_mismatch": "the record of a key does not follow from those before it",
     "key_retired": "it was signed with a key after that key had handed over to another",
     "key_distrusted": "it was signed with a key that is distrusted from an earlier point on",
+    "limit_missing": "it states where the period of a key ended, and the ledger does not have that record any more",
     "passport_mismatch": "the session is not what its passport says",
     "row_mismatch": "the row of a receipt does not say what the receipt says",
     "session_mismatch": "the session does not say what its receipts say",
@@ -127,6 +134,11 @@ def check_period(limits: Limits, kid: str, number: int, index: int) -> None:
     fault = fault_of_period(limits, kid, number)
     if fault is not None:
         raise BrokenChain(index, fault, FAULTS[fault])
+
+
+def is_limit_stated(claims: Receipt) -> bool:
+    """Tell whether a receipt is one of Remit's own statements that the period of a key ended."""
+    return (claims.tool, claims.actor) == (LIMIT_STATED, _OWN_ACTOR)
 
 
 def fault_of_limits(passed: Iterable[KeyLimit]) -> str:

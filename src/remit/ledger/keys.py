@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from remit.claims.chain import verifier_id
+from remit.claims.jws import unsafe_peek
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
 from remit.claims.succession import (
     KeyLimit,
@@ -35,6 +36,7 @@ __all__ = [
     "distrusted_from",
     "first_key",
     "keyring_of",
+    "limit_ids",
     "limits_of",
     "rotate",
 ]
@@ -85,6 +87,11 @@ class LedgerKeys:
         """Read again which keys are believed, and return them."""
         self._keyring = keyring_of(self._reader.keys(), self._foreign)
         return self._keyring
+
+
+def limit_ids(records: Iterable[LimitRecord]) -> frozenset[str]:
+    """Return the ids that records of ends of periods say they have; whether they verify is another question."""
+    return frozenset(str((unsafe_peek(record.token).claims or {}).get("jti")) for record in records)
 
 
 def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:

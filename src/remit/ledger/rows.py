@@ -290,6 +290,12 @@ class Rows:
         row = self._one("SELECT id, hash, kid, registered_ms FROM passports WHERE id = ?", passport_id)
         return Registered(*row) if row else None
 
+    def registering(self) -> frozenset[str]:
+        """Return the ids of the keys that have signed registered passports."""
+        if not self._registers():
+            return frozenset()
+        return frozenset(kid for (kid,) in self._all("SELECT DISTINCT kid FROM passports"))
+
     def _registers(self) -> bool:
         """Tell whether the file has tables for registration: one of the first version has none until it is opened."""
         with self._translated:

@@ -1,4 +1,4 @@
-"""Which command lines would start an agent that nobody governs, or start or stop Remit itself.
+"""Which command lines would start an agent that nobody governs, or Remit itself.
 
 What a program is told to run is known from the tables of programs (`Launched.runs`). Where nothing is known of what a
 program does with its words, every word may name one. Names are compared as they are written: an agent under another
@@ -27,20 +27,11 @@ _SCRIPT: Final = re.compile(r"\.(?:[cm]?[jt]s|py|pyz|sh|exe|cmd)\Z")
 _REGISTRY: Final = re.compile(r"\A(?:npm|jsr):/?")
 _WORD: Final = re.compile(r"[^\s;|&()'\"`]+")
 _MAIN: Final = "/__main__.py"
-_STOPPERS: Final = frozenset("pkill killall systemctl service launchctl".split())
-_BY_PATTERN: Final = frozenset("pkill killall".split())
-_EVERYONE: Final = "-1"
-_GOVERNOR: Final = "remit"
 
 
-def started_agent(commands: Iterable[Launched], numbers: frozenset[int] = frozenset(), line: str = "") -> str:
-    """Return the agent that a command line would start, or the program of Remit that it would start or stop.
-
-    `numbers` are those of the process that judges, `line` is what it was started by.
-    """
+def started_agent(commands: Iterable[Launched]) -> str:
+    """Return the agent that a command line would start, or the program of Remit."""
     for launched in commands:
-        if _stops(launched.words, numbers, line):
-            return _GOVERNOR
         if not _ANY_AGENT.search(" ".join((*launched.words, *launched.runs))):
             continue
         found = next((word for word in _suspects(launched) if not _PACKAGES.isdisjoint(_names(word))), "")
@@ -75,25 +66,3 @@ def _package(word: str) -> str:
     before, at, _ = word.rpartition("@")
     name = before if at and before else word
     return name if name.startswith("@") else name.partition("==")[0].partition("[")[0].partition(".")[0]
-
-
-def _stops(words: tuple[str, ...], own: frozenset[int], line: str) -> bool:
-    """Tell whether a program would stop Remit, as far as its words say: by name, by number, or by a pattern."""
-    name, given = words[0] if words else "", words[1:]
-    if name == "kill":
-        numbers = {abs(int(word)) for word in given if word.removeprefix("-").isdecimal()}
-        return bool(numbers & own) or given[1:][-1:] == (_EVERYONE,)
-    if name not in _STOPPERS:
-        return False
-    by_pattern = name in _BY_PATTERN and any(_matches(word, line) for word in given)
-    return by_pattern or any(_GOVERNOR in word for word in given)
-
-
-def _matches(word: str, line: str) -> bool:
-    """Tell whether a word of `pkill` picks the line of a process; one that cannot be read may pick anything."""
-    if word.startswith("-") or not line:
-        return False
-    try:
-        return re.search(word, line) is not None
-    except re.error:
-        return True

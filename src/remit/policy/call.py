@@ -14,6 +14,7 @@ from remit.claims.strictjson import JSON
 __all__ = [
     "MAX_TARGET",
     "SIDE_EFFECT_ORDER",
+    "STOPPERS",
     "Action",
     "Annotations",
     "Doubt",
@@ -26,6 +27,10 @@ __all__ = [
 MAX_TARGET: Final = 2048
 # From harmless to grave: a receipt names the gravest, a judge looks at all.
 SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
+# Programs that stop others, or run those that do under names of their own.
+STOPPERS: Final = frozenset(
+    "kill pkill killall killall5 skill snice slay fuser systemctl service launchctl busybox toybox".split()
+)
 
 Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate", "export"]
 
@@ -92,6 +97,8 @@ class Launched(NamedTuple):
     carrier: bool = False
     # What its words name to be run, as far as its table tells: files, modules, packages.
     runs: tuple[str, ...] = ()
+    # Of a program that stops others: all words after its name, with None for each that is not certain.
+    targets: tuple[str | None, ...] = ()
 
 
 class Action(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from remit.policy.agents import started_agent
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Case, Finding, Remedy
+from remit.policy.stops import Selected, selected
 
 __all__ = ["GuardEngine", "Own"]
 
@@ -28,6 +29,11 @@ _HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these f
 _PRIVATE: Final = Remedy((), "No passport helps here: a person looks at Remit's own files outside the assistant.")
 _START_OUTSIDE: Final = Remedy(
     (), "No passport helps here: a person starts or stops this program outside the assistant."
+)
+_STOP_BY_NUMBER: Final = Remedy(
+    (),
+    "Stop a process by its number (`kill 12345`), or by a name that no process of Remit has, without other options "
+    "(`pkill -f NAME`). No passport permits more.",
 )
 
 # From a folder to what is guarded below it, name by name.
@@ -44,7 +50,7 @@ class _Guards(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The process that judges: its numbers, and the line that it was started by."""
+    """The process that judges: its numbers and that of its group, and the line that it was started by."""
 
     numbers: frozenset[int] = frozenset()
     line: str = ""
@@ -92,11 +98,27 @@ class GuardEngine:
                     return _refused(given, "holds a token of Remit", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
                     return _refused(given, "puts this agent under Remit, or holds what does", _HANDS_OFF)
-        agent = started_agent(action.commands or (), *self._own) if guards.paths or guards.anywhere else ""
+        if guards.paths or guards.anywhere:
+            return self._programs(action)
+        return _PERMITTED
+
+    def _programs(self, action: Action) -> Finding:
+        """Judge the programs that a call would start, and what they would stop."""
+        stop = selected(action.commands or (), *self._own)
+        if stop is not None:
+            return _stopped(stop)
+        agent = started_agent(action.commands or ())
         if agent:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
         return _PERMITTED
+
+
+def _stopped(stop: Selected) -> Finding:
+    how = f"{stop.program!r} selects processes by {stop.by[:_SHOWN]!r}"
+    if stop.surely:
+        return Finding(_NAME, _CODE, f"it would stop Remit, which governs this agent: {how}", _START_OUTSIDE)
+    return Finding(_NAME, _CODE, f"{how}, and Remit, which governs this agent, may be one of them", _STOP_BY_NUMBER)
 
 
 def _folded(effect: Effect) -> Effect:

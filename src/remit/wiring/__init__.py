@@ -80,7 +80,7 @@ def build_service(
     embedded = open_embedded(home, observer=observer)
     opened = open_home(home)
     protections = Protections(opened)
-    own = Own(frozenset((os.getpid(), os.getppid())) - {0, 1}, " ".join(sys.orig_argv))
+    own = Own(frozenset((os.getpid(), os.getppid(), os.getpgrp())) - {0, 1}, " ".join(sys.orig_argv))
     guard = GuardEngine(protections.guarded, (opened.path,), own, protections.with_token)
     files, clock = SeenFiles(user_home), SystemClock()
     means = _means(embedded.ledger, embedded.keys, files, clock, judging=(guard, *further), observing=further)

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -399,3 +400,16 @@ def test_large_integers_in_arguments_and_results_are_taken(scene: Scene) -> None
     assert (decision["verdict"], "canonicalization" in decision["invocation_digest"]) == ("compliant", False)
     [outcome] = [one for one in scene.receipts() if decision["receipt_id"] in str(one.get("evidence_proof_ref"))]
     assert "canonicalization" not in outcome["result_hash"]
+
+
+def test_the_hub_is_not_stopped_by_its_number_its_group_or_another_selection(tmp_path: Path) -> None:
+    kept = protection(tmp_path / "project", guards=(str(tmp_path / "project/.claude/settings.json"),))
+    with staged(tmp_path, kept) as scene:
+        pid = scene.hub.pid
+        for command in (f"kill {pid}", f"kill -9 -- -{os.getpgid(pid)}", "kill -9 -1 999999"):
+            assert "it would stop Remit" in deny_reason(scene.asked("Bash", {"command": command}))
+        for command in ("pkill -v zzzz", "killall -u root", f"pkill -s {os.getsid(pid)}", "kill 0"):
+            reason = deny_reason(scene.asked("Bash", {"command": command}))
+            assert "may be one of them" in reason
+            assert "Stop a process by its number" in reason
+        assert scene.asked("Bash", {"command": "pkill -f vite; kill 999999"}) == {}

@@ -168,3 +168,13 @@ def test_sessions_of_a_folder_and_beneath_it_are_found(tmp_path: Path) -> None:
     found = [path.parent.name for path in READER.found_in(tmp_path, "/work/my.project")]
     assert found == ["-work-my-project", "-work-my-project-src"]
     assert len(list(READER.found_in(tmp_path, None))) == 3
+
+
+@pytest.mark.parametrize("given", ["a", "./a", "../project/a", "/work/project/b/../a"])
+def test_paths_of_files_are_told_as_they_are_and_absolute(tmp_path: Path, given: str) -> None:
+    transcript = ClaudeTranscript()
+    transcript.asks("c1", "Read")
+    transcript.lines[-1]["message"]["content"][1]["input"] = {"file_path": given, "limit": 1}
+    (one,) = READER.read(transcript.write(tmp_path / "x.jsonl")).calls
+    assert one.hook_arguments == digest_of({"file_path": given, "limit": 1})
+    assert one.absolute_arguments == digest_of({"file_path": "/work/project/a", "limit": 1})

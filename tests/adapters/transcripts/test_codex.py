@@ -6,7 +6,7 @@ import pytest
 
 from remit.adapters.transcripts.call import digest_of
 from remit.adapters.transcripts.codex import Codex
-from tests.adapters.transcripts.written import SESSION, codex_lines
+from tests.adapters.transcripts.written import AT, SESSION, codex_lines, joined
 
 READER = Codex()
 
@@ -81,3 +81,22 @@ def test_the_file_of_a_session_is_found_by_its_id(tmp_path: Path) -> None:
     assert list(READER.find(tmp_path, SESSION)) == [path]
     assert list(READER.find(tmp_path, "*")) == []
     assert list(READER.found_in(tmp_path, "/work")) == [path]
+
+
+def test_a_call_of_a_subagent_belongs_to_the_session_that_hooks_are_told(tmp_path: Path) -> None:
+    parent, agent = SESSION, SESSION.replace("0e87", "aaaa")
+    meta = {"id": agent, "session_id": parent, "cwd": "/work/project"}
+    repeated = {"id": "another", "session_id": "another", "cwd": "/work/project"}
+    path = tmp_path / f"rollout-2026-11-15T18-10-55-{agent}.jsonl"
+    lines = [{"type": "session_meta", "payload": one} for one in (meta, repeated)]
+    path.write_bytes(joined([*lines, {"type": "response_item", "payload": call("call_1")}]))
+    told = READER.read(path)
+    assert (told.session, [(one.session, one.agent) for one in told.calls]) == (agent, [(parent, agent)])
+
+
+def test_a_tool_of_a_server_is_told_as_hooks_are_told_it(tmp_path: Path) -> None:
+    path = tmp_path / f"rollout-2026-11-15T18-10-55-{SESSION}.jsonl"
+    given = {"namespace": "mcp__desk", "arguments": '{"path": "a"}'}
+    path.write_bytes(codex_lines(call("call_1", tool="note") | given, output("call_1", "ok")))
+    (one,) = READER.read(path).calls
+    assert (one.hook_tool, one.hook_arguments, one.ended) == ("mcp__desk__note", digest_of({"path": "a"}), AT)

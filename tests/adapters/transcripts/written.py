@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["AT", "ERRORS", "SESSION", "ClaudeTranscript", "codex_lines", "joined"]
+__all__ = ["AT", "ENDED", "ERRORS", "SESSION", "ClaudeTranscript", "codex_lines", "joined"]
 
 SESSION: Final = "0e87a4c6-0000-4000-8000-00000000000a"
 AT: Final = "2026-11-15T18:07:23.010Z"
+# When results are written: after every decision that a test makes.
+ENDED: Final = "2099-01-01T00:00:00.500Z"
 # What a result says that is an error: the text for the model, and what stands beside it.
 ERRORS: Final[Mapping[str, tuple[str, Any]]] = {
     "exit code": ("Exit code 3", "Error: Exit code 3"),
@@ -37,16 +39,18 @@ class ClaudeTranscript:
             self._common |= {"agentId": agent}
         self.lines: list[dict[str, Any]] = [{"type": "queue-operation", "sessionId": session}]
 
-    def asks(self, name: str, tool: str = "Bash", at: str = AT) -> None:
+    def asks(self, name: str, tool: str = "Bash", at: str = AT, command: str = "true") -> None:
         """A model asks for a call."""
-        block = {"type": "tool_use", "id": name, "name": tool, "input": {"command": "true"}}
+        block = {"type": "tool_use", "id": name, "name": tool, "input": {"command": command}}
         content = [{"type": "text", "text": "go"}, block]
         self.lines.append({**self._common, "timestamp": at, "type": "assistant", "message": {"content": content}})
 
-    def answers(self, name: str, text: Any = "ok", *, is_error: bool = False, beside: Any = None) -> None:
+    def answers(
+        self, name: str, text: Any = "ok", *, is_error: bool = False, beside: Any = None, at: str = ENDED
+    ) -> None:
         """A call comes to its end."""
         block = {"type": "tool_result", "tool_use_id": name, "content": text, "is_error": is_error}
-        line = {**self._common, "type": "user", "message": {"content": [block]}}
+        line = {**self._common, "timestamp": at, "type": "user", "message": {"content": [block]}}
         self.lines.append(line if beside is None else {**line, "toolUseResult": beside})
 
     def runs(self, name: str, tool: str = "Bash", at: str = AT) -> None:

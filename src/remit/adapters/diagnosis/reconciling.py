@@ -85,8 +85,8 @@ def hold_against(
     calls = [call for one in selected.transcripts for call in one.calls]
     held = held_of(reader, first, assistant, keyring)
     coverage = compare(calls, held.decisions, selected.since)
-    if (coverage.unreceipted or coverage.unproven) and rest:
-        # A session that goes on under another name repeats calls whose receipts lie in the one before.
+    if (coverage.unreceipted or coverage.unproven or coverage.mismatched) and rest:
+        # Another session may have a receipt of the same id, which is then named.
         further = held_of(reader, rest, assistant, keyring)
         coverage = compare(calls, [*further.decisions, *held.decisions], selected.since)
     return Reconciled(assistant, coverage, selected.transcripts, selected.missing, held.broken)

@@ -37,14 +37,20 @@ class Call(NamedTuple):
     # The tool, and the SHA-256 of the arguments, as a hook is told them; empty where the transcript does not say that.
     hook_tool: str = ""
     hook_arguments: str = ""
+    # The SHA-256 of the arguments with absolute paths, which hooks of some assistants are told.
+    absolute_arguments: str = ""
     # Whether nothing but the text of the result says that it did not run: a tool may write such a text itself.
     by_words: bool = False
     # The receipts that the text of a refusal names.
     receipts: tuple[str, ...] = ()
+    # When its result was written, as `at`; nothing where there is none.
+    ended: str = ""
 
     def settled(self, result: "Result") -> "Call":
         """Return the call with its result."""
-        return self._replace(outcome=result.outcome, by_words=result.by_words, receipts=result.receipts)
+        return self._replace(
+            outcome=result.outcome, by_words=result.by_words, receipts=result.receipts, ended=result.at
+        )
 
 
 class Result(NamedTuple):
@@ -53,6 +59,7 @@ class Result(NamedTuple):
     outcome: Outcome
     by_words: bool = False
     receipts: tuple[str, ...] = ()
+    at: str = ""
 
 
 class Transcript(NamedTuple):
@@ -104,7 +111,9 @@ class Tally:
 def _telling(one: Call, other: Call) -> Result:
     """Return the result that says most; of two that say the same, the one that rests on words alone."""
     found = min(one, other, key=lambda call: (_TELLING[call.outcome], not call.by_words))
-    return Result(found.outcome, found.by_words, found.receipts)
+    # No decision can be later than the first result.
+    ended = min((call.ended for call in (one, other) if call.ended), default="")
+    return Result(found.outcome, found.by_words, found.receipts, ended)
 
 
 def receipts_in(text: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ its own error, so they are marked as words and nothing more. Where Claude Code h
 which a tool cannot do, the call was not one that it could make. All other failures count as begun.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 # Names of folders that are longer are cut, and end in a digest.
 _MAX_NAME: Final = 180
 _MAX_DEPTH: Final = 5
+_PATHS: Final = ("file_path", "notebook_path", "path")
 _WRAPPED: Final = "<tool_use_error>"
 # Of the beginning of a result that is an error. The second line is how a refusal of ours reads in older versions.
 _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
@@ -85,10 +87,22 @@ def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any]) -> No
     kind = block.get("type")
     if kind == "tool_use" and line["type"] == "assistant" and plain(block.get("id")):
         call = _call(line, plain(block["id"]), plain(block.get("name")))
-        tally.asked(call._replace(hook_tool=call.tool, hook_arguments=digest_of(block.get("input"))))
+        given = block.get("input")
+        absolute = digest_of(_absolute(given, call.cwd)) if isinstance(given, dict) else ""
+        tally.asked(call._replace(hook_tool=call.tool, hook_arguments=digest_of(given), absolute_arguments=absolute))
     elif kind == "tool_result" and line["type"] == "user" and plain(block.get("tool_use_id")):
         result = _result(block, line.get("toolUseResult"))
-        tally.settled(_call(line, plain(block["tool_use_id"]), "").settled(result))
+        call = _call(line, plain(block["tool_use_id"]), "")
+        tally.settled(call.settled(result._replace(at=call.at)))
+
+
+def _absolute(given: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+    """Return arguments with the paths of files as hooks are told them: absolute, and without `.` and `..`."""
+    paths = {name: given[name] for name in _PATHS if isinstance(given.get(name), str) and given[name]}
+    return {
+        **given,
+        **{name: posixpath.normpath(posixpath.join(cwd, posixpath.expanduser(path))) for name, path in paths.items()},
+    }
 
 
 def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:

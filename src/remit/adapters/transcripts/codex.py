@@ -21,7 +21,9 @@ _ASKED: Final = ("function_call", "custom_tool_call", "local_shell_call")
 _SETTLED: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _PATCH: Final = "apply_patch"
 # Tools that hooks are told of as Bash.
-_SHELLS: Final = ("exec_command", "shell", "local_shell_call")
+_SHELLS: Final = ("exec_command", "shell", "shell_command", "local_shell_call")
+# Before the names of tools of MCP servers; those of other namespaces are told without it.
+_MCP: Final = "mcp__"
 _PLANNING: Final = ("update_plan",)
 _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
     (re.compile(r"[A-Za-z ]{1,64} blocked by PreToolUse hook"), "refused_by_hook"),
@@ -56,7 +58,8 @@ class Codex:
             if not isinstance(item, dict):
                 continue
             if line.get("type") in ("session_meta", "turn_context"):
-                about |= {name: plain(item[name]) for name in ("id", "cwd") if plain(item.get(name))}
+                # A session that goes on from another one repeats what that one says of itself.
+                about = {**_about(item), **about, **({"cwd": plain(item["cwd"])} if plain(item.get("cwd")) else {})}
             elif line.get("type") == "response_item":
                 _note(tally, planned, _call(line, item, about), item)
         return Transcript(
@@ -64,10 +67,18 @@ class Codex:
         )
 
 
+def _about(item: Mapping[str, Any]) -> dict[str, str]:
+    return {name: plain(item[name]) for name in ("id", "session_id") if plain(item.get(name))}
+
+
 def _call(line: Mapping[str, Any], item: Mapping[str, Any], about: Mapping[str, str]) -> Call:
     tool = plain(item.get("name")) or plain(item.get("type"))
     at = plain(line.get("timestamp"))
-    return Call(plain(item.get("call_id")), tool, about.get("id", ""), "", at, "pending", about.get("cwd", ""))
+    # A subagent has a file of its own, and hooks are told of it under the session that has started it.
+    own = about.get("id", "")
+    session = about.get("session_id", own)
+    agent = own if own != session else ""
+    return Call(plain(item.get("call_id")), tool, session, agent, at, "pending", about.get("cwd", ""))
 
 
 def _note(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
@@ -79,19 +90,21 @@ def _note(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) 
     elif kind in _ASKED:
         tally.asked(_as_hooked(call, item))
     elif kind in _SETTLED:
-        tally.settled(call._replace(tool="").settled(_result(item.get("output"))))
+        tally.settled(call._replace(tool="").settled(_result(item.get("output"))._replace(at=call.at)))
 
 
 def _as_hooked(call: Call, item: Mapping[str, Any]) -> Call:
     """Return a call with what its hook is told, where that is known."""
     if call.tool == _PATCH:
         return call._replace(hook_tool=_PATCH, hook_arguments=digest_of({"command": item.get("input")}))
-    if call.tool not in _SHELLS:
-        return call
     try:
         given = json.loads(item.get("arguments") or "")
     except (TypeError, ValueError, RecursionError):
         given = None
+    if call.tool not in _SHELLS:
+        namespace = plain(item.get("namespace"))
+        tool = f"{namespace}__{call.tool}" if namespace.startswith(_MCP) else call.tool
+        return call._replace(hook_tool=tool, hook_arguments=digest_of(given) if namespace else "")
     command = given.get("cmd") if isinstance(given, dict) else None
     arguments = digest_of({"command": command}) if isinstance(command, str) else ""
     return call._replace(hook_tool="Bash", hook_arguments=arguments)

@@ -7,7 +7,7 @@ list of programs must never read as complete when it is not. Which of them are a
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from remit.policy.call import Launched
+from remit.policy.call import STOPPERS, Launched
 from remit.policy.files import Rationed, without_dots
 from remit.policy.paths import join
 from remit.policy.shell.world import Field
@@ -63,7 +63,9 @@ class _Started:
             return _NAMELESS
         plain = (self.name, *self.subs) if not self.doubtful else ()
         carrier = self.carries and " ".join(plain) in _CARRIERS
-        return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs)
+        stops = self.name in STOPPERS
+        targets = tuple(field.text if field.kind == "exact" else None for field in self.rest) if stops else ()
+        return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs, targets)
 
     def carriers_of(self, name: Field | None) -> _Carriers:
         """Return the words before a program that this one starts, after those of what started this one."""
