@@ -26,6 +26,7 @@ from msgspec import Meta, Struct, structs
 
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
 from remit.governor.governor import Governor
+from remit.governor.lifecycle import quarantine
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.statements import Declare
 from remit.governor.states import QUARANTINED
@@ -279,23 +280,23 @@ def _fault(found: BrokenFound) -> BrokenChain:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Deny every further call of a session whose chain is broken, and of no other session.
+    """Deny every further call of a session whose chain is broken, and of those that continue it.
 
     Sessions that were delegated from it go on: their chains and passports are their own. No new ones are delegated.
     """
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[bool]:  # noqa: ARG002 - as use cases are called
+    def steps(self, means: Means) -> Steps[bool]:
         """Mark the session; return whether it was not marked before."""
-        marked: bool = yield Commit(self._work)
+        marked: bool = yield Commit(lambda transaction: self._work(means, transaction))
         return marked
 
-    def _work(self, transaction: Transaction) -> bool:
+    def _work(self, means: Means, transaction: Transaction) -> bool:
         session = transaction.session(self.session_id)
         if session is None or session.broken:
             return False
-        transaction.put_session(structs.replace(session, cause=session.cause or QUARANTINED, broken=1))
+        quarantine(means, transaction, session, means.clock.now())
         return True
 
 
