@@ -230,6 +230,7 @@ class VerificationState:
         with self._lock:
             if snapshot is None or snapshot.is_stale(self._wall()):
                 self._summary, self._problem = None, "no verifier reports"
+                self._sessions.clear()
                 return
             self._summary, self._problem = snapshot.summary, snapshot.problem
             self._remember(snapshot.sessions)
@@ -262,14 +263,16 @@ class VerificationState:
             return {name: _fault(found) for name, found in self._broken.items()}
 
     def progress(self, session: Session) -> Progress:
-        """Return how far the chain of a session was verified."""
+        """Return how far the chain of a session was verified; while the verifier does not report, nothing was."""
         with self._lock:
-            found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self._summary
+            found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self.summary
         if found is not None:
             return Progress(min(found.index, session.length), session.length, _fault(found))
+        if summary is None:
+            return Progress(0, session.length)
         if one is not None:
             return Progress(min(one.length, session.length), session.length, None, one.at)
-        if summary is not None and summary.verified_at is not None and (session.last_number or 0) <= summary.through:
+        if summary.verified_at is not None and (session.last_number or 0) <= summary.through:
             return Progress(session.length, session.length, None, summary.verified_at)
         return Progress(0, session.length)
 
