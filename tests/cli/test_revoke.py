@@ -144,6 +144,21 @@ def test_a_session_that_has_ended_is_said_to_have(place: Path) -> None:
     assert run(place, "revoke", session_id).stdout.splitlines()[-1] == "session      had ended before"
 
 
+def test_a_session_that_has_ended_is_revoked_all_the_same(place: Path) -> None:
+    from remit.governor.sessions import End
+
+    session_id = started(place)
+    service = Service(place)
+    service.governor.run(End(session_id))
+    session = service.governor.means.reader.session(session_id)
+    assert session is not None
+    service.close()
+    told = run(place, "revoke", session_id, "--session")
+    assert told.stdout.splitlines()[0] == "REVOKED"
+    assert told.stdout.splitlines()[-1] == "session      had ended before"
+    assert json.loads(run(place, "inspect", session.passport, "--json").stdout)["revoked"] is True
+
+
 def test_options_that_exclude_each_other_and_reasons_that_are_not_kept(place: Path) -> None:
     session_id = started(place)
     assert run(place, "revoke", "pass:01234567", "--session", "--lineage").exit_code == USAGE

@@ -203,6 +203,7 @@ class Machine(RuleBasedStateMachine):
         first = self.model.first_of(name) if lineage else name
         self.model.look(first, self.mono_ms, self.wall_ms)
         self.model.close(first, "revoked", "session_revoked")
+        self.model.revoked.add(first)
         self.do(RevokeSession(name, lineage=lineage), fault)
 
     @rule(fault=_FAULTS)

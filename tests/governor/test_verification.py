@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from remit.errors import BrokenChain
 from remit.governor.verification import (
@@ -84,6 +85,38 @@ def test_progress_is_that_of_the_session_or_follows_from_the_summary(
     assert (progress.verified, progress.complete) == (2, False)
     assert progress.fault is not None
     assert (progress.fault.index, progress.fault.fault) == (2, "signature_invalid")
+
+
+def test_nothing_counts_as_verified_while_the_verifier_does_not_report(
+    service: Service, state: VerificationState, now: list[float]
+) -> None:
+    name = service.start().session.id
+    service.call(name)
+    session = service.session(name)
+    state.apply(SUMMARY)
+    assert state.progress(session).complete
+    state.apply(SessionsVerified([SessionVerified(name, 1, NOW)]))
+    assert state.progress(session).complete
+    now[0] += STALE_S + 1
+    assert state.progress(session) == Progress(0, 1)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "stale"])
+def test_what_another_service_had_verified_is_forgotten_when_it_stops_publishing(
+    service: Service, state: VerificationState, now: list[float], gone: bool
+) -> None:
+    name = service.start().session.id
+    service.call(name)
+    state.apply(SUMMARY)
+    state.apply(SessionsVerified([SessionVerified(name, 1, NOW)]))
+    follower, snapshot = VerificationState(wall=lambda: now[0]), state.snapshot()
+    follower.follow(snapshot)
+    assert follower.progress(service.session(name)).complete
+    now[0] += STALE_S + 1
+    follower.follow(None if gone else snapshot)
+    # Another service verifies from the beginning, and has not come to this session yet.
+    follower.apply(structs.replace(SUMMARY, through=0, verified_at=None, at=int(now[0])))
+    assert follower.progress(service.session(name)) == Progress(0, 1)
 
 
 def test_the_first_break_of_a_chain_is_kept(state: VerificationState) -> None:

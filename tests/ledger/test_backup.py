@@ -22,9 +22,11 @@ from remit.errors import (
     StateCorrupt,
     StateMissing,
 )
+from remit.governor.assistants import Actor, Begin, Finish
 from remit.governor.delegate import Delegate
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import Start
+from remit.governor.sources import Reporter
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.embedded import USE, open_embedded
@@ -382,6 +384,32 @@ def test_what_was_revoked_stays_revoked(service: Service, place: Path, copy: Pat
     for token in (revoked, later):
         with pytest.raises(PassportRevoked):
             again.start(token)
+    again.close()
+
+
+@pytest.mark.parametrize("stop", ["revoke the next one", "kill", "nothing"])
+def test_sessions_of_an_assistant_that_were_stopped_after_the_copy_do_not_begin_again(
+    service: Service, place: Path, copy: Path, stop: str
+) -> None:
+    who = Actor(Reporter("hook:one", "{}", MISSION))
+    service.governor.run(Begin(who.reporter))
+    took(place, copy)
+    service.governor.run(Finish(who))
+    second = service.governor.run(Begin(who.reporter))
+    if stop == "kill":
+        service.governor.run(KillSwitch(on=True))
+        service.governor.run(KillSwitch(on=False))
+    elif stop != "nothing":
+        service.governor.run(RevokeSession(second))
+    service.close()
+    put(place, copy, accept_loss=True)
+    again = Service(place)
+    if stop == "nothing":
+        again.governor.run(Begin(who.reporter))
+    else:
+        with pytest.raises(SessionSealed):
+            again.governor.run(Begin(who.reporter))
+    again.call(again.start())
     again.close()
 
 

@@ -13,16 +13,19 @@ from remit import SigningKey, TrustedKey, verifier_id
 from remit.claims.chain import FAULTS as CHAIN_FAULTS
 from remit.claims.keys import Keyring
 from remit.claims.receipt import Digest
+from remit.governor.assistants import Actor, Govern
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.results import RecordResult
 from remit.governor.sessions import End
+from remit.governor.sources import Reporter
 from remit.ledger.check import check_ledger
 from remit.ledger.findings import FAULTS, MAX_FINDINGS, Report
 from remit.ledger.home import open_home
 from remit.ledger.keys import rotate
 from remit.ledger.port import Transaction, Work
 from remit.ledger.records import Source
+from remit.policy.call import ToolCall
 from tests.ledger.service import MISSION, Service
 from tests.world import error_classes
 
@@ -70,6 +73,8 @@ def place(tmp_path: Path) -> Path:
     rotate(service.open.ledger, service.open.keys, service.open.key_files, time.time_ns() // 1_000_000)
     use(service)
     service.open.ledger.run(tell(service.start()), alone=True)
+    call = ToolCall("read_file", {"path": "/srv/project/a"})
+    service.governor.run(Govern(Actor(Reporter("hook:one", "{}", MISSION)), call, "c1", "claude-code c1"))
     service.close()
     return tmp_path / "home"
 
@@ -91,7 +96,7 @@ def edit(place: Path, *statements: str) -> None:
 def test_nothing_is_wrong_with_a_ledger_that_was_only_used(place: Path) -> None:
     report = checked(place)
     assert report.findings == ()
-    assert (report.sessions, report.attestations, report.keys, report.found) == (7, 4, 2, 0)
+    assert (report.sessions, report.attestations, report.keys, report.found) == (8, 4, 2, 0)
 
 
 def test_nothing_is_wrong_with_an_empty_ledger(tmp_path: Path) -> None:
@@ -161,6 +166,14 @@ TAMPERED = {
     "a session has another last receipt": ("UPDATE sessions SET last_number = 1 WHERE number = 1", "session_mismatch"),
     "a violation is not counted": ("UPDATE sessions SET violation = 0 WHERE number = 1", "session_mismatch"),
     "more events than receipts": ("UPDATE sessions SET observed = length + 1 WHERE number = 1", "session_mismatch"),
+    "a session of hooks has another source": (
+        "UPDATE sources SET key = 'hook:two' WHERE key = 'hook:one'",
+        "session_mismatch",
+    ),
+    "a session of hooks has no source": (
+        "DELETE FROM sources WHERE key = 'hook:one'; UPDATE ledger SET sources = sources - 1",
+        "session_mismatch",
+    ),
     "calls are given back": ("UPDATE sessions SET used = 0 WHERE number = 1", "budget_mismatch"),
     "nothing is set aside any more": ("UPDATE sessions SET reserved = 0 WHERE number = 1", "budget_mismatch"),
     "a delegation is made smaller": ("UPDATE delegations SET amount = 1", "budget_mismatch"),
@@ -203,7 +216,7 @@ TAMPERED = {
     ),
     "a source is forgotten": ("DELETE FROM sources", "count_mismatch"),
     "a source is made up": ("INSERT INTO sources VALUES (1, 'key', '{}')", "count_mismatch"),
-    "a source has no session": ("UPDATE sources SET session = 99", "reference_missing"),
+    "a source has no session": ("UPDATE sources SET session = 99 WHERE key = 'key'", "reference_missing"),
     "a note has no session": ("INSERT INTO notes VALUES (99, 1, 1, 'text')", "reference_missing"),
     "a receipt has no session": ("UPDATE receipts SET session = 99 WHERE number = 2", "reference_missing"),
 }

@@ -19,6 +19,7 @@ from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, Request
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, decided
 from remit.governor.leads import Continue, last_lead, lead_of
+from remit.governor.lifecycle import is_stopped
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.receipts import clip
 from remit.governor.sessions import End, Look, Start
@@ -101,6 +102,9 @@ class Govern:
                     return Governed(lead, Answer(delegated, None, repeated=False, session=session))
                 child = delegated
             answer = (yield from decided(means, self._in(child), over=_OVER)) if child else None
+            if child and answer is None and (yield Commit(partial(_is_stopped, child=child))):
+                # One that was revoked after its end is not followed by another.
+                answer = yield from decided(means, self._in(child))
             if answer is not None:
                 means.note_source(key, child)
                 return Governed(child, answer)
@@ -109,6 +113,11 @@ class Govern:
 
     def _in(self, session_id: str) -> Evaluate:
         return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope)
+
+
+def _is_stopped(transaction: Transaction, child: str) -> bool:
+    session = transaction.session(child)
+    return session is not None and is_stopped(transaction, session)
 
 
 def _key_of(lead: str, agent: str) -> str:

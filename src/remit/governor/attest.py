@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
 from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, sign_attestation
 from remit.claims.bookmark import sign_bookmark, verify_bookmark
 from remit.claims.chain import Head, walk_chain
@@ -21,10 +19,11 @@ from remit.claims.keys import Keyring
 from remit.claims.merkle import Frontier, hash_leaf
 from remit.errors import BrokenChain, RemitError
 from remit.governor.clock import timestamp
+from remit.governor.lifecycle import quarantine
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.rate import report_skipped
 from remit.governor.sessions import End, Look, durable, found
-from remit.governor.states import QUARANTINED, duration_left_s, touched
+from remit.governor.states import duration_left_s, touched
 from remit.ledger.findings import Limits, check_period, fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Reader, Transaction
@@ -102,17 +101,17 @@ class Attest:
         )
         bookmark = None
         if verified.fault is not None:
-            self._quarantine(transaction)
+            self._quarantine(means, transaction)
         elif verified.head is not None and verified.fresh:
             bookmark = sign_bookmark(verified.head, verified.tally, signing, now=now.wall_s)
         transaction.put_attestation(session.id, signed.claims.jti, signed.token, bookmark)
         return signed
 
-    def _quarantine(self, transaction: Transaction) -> None:
-        """Deny every further call of this session, and of no other; and remember why, whatever becomes of it."""
+    def _quarantine(self, means: Means, transaction: Transaction) -> None:
+        """Deny every further call of this session, and remember why, whatever becomes of it."""
         session = found(transaction, self.session_id)
         if not session.broken:
-            transaction.put_session(structs.replace(session, cause=session.cause or QUARANTINED, broken=1))
+            quarantine(means, transaction, session, means.clock.now())
 
 
 def _summary(session: Session, mission: str) -> SessionSummary:

@@ -195,8 +195,10 @@ def _repeated(transaction: Transaction, session: Session, known: Delegation, ask
 
 def _refusal_of(transaction: Transaction, known: Delegation) -> str:
     """Return why a delegate may not act any more, where that is so."""
+    child = transaction.session(known.child)
+    if child is not None and child.state == "revoked":
+        return child.cause
     if transaction.revoked(known.child):
         return MOVES["revoke_passport"].code
-    child = transaction.session(known.child)
     ended = MOVES["end"].code if known.settled else ""
     return (child.cause if child else "") or ended

@@ -4,7 +4,10 @@ Hooks report starts and ends, and anyone who has their token can report more of 
 assistant may do. A session that follows one that was ended has the calls and the time that were left to it, and works
 in the same folder. One that is used up, expired or revoked stays so. Fresh limits need a person, who runs `remit
 protect` again, which raises the generation of the protection. That also releases a session that was ended because its
-settings were tampered with; what a person has revoked stays revoked even then.
+settings were tampered with, and nothing else.
+
+No session follows one that was revoked, or that the kill switch has stopped, or whose chain is broken, whatever its
+state is and whatever has become of it before or since. Each of these holds for all sessions under the key at once.
 
 A session is bound to the secret that its first event has shown, if it has shown one. Events that show another, or none,
 raise `HookSecretWrong` and change nothing.
@@ -21,20 +24,22 @@ from msgspec import structs
 from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import close
+from remit.governor.lifecycle import close, head_is_genuine, is_stopped, quarantine
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.sessions import Started, kept
 from remit.governor.sources import Reporter, StartFor
-from remit.governor.states import MOVES, account_of
+from remit.governor.states import MOVES, account_of, left_ms
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
-__all__ = ["GENERATION", "SECRET", "Continue", "generation_of", "last_lead", "lead_of"]
+__all__ = ["GENERATION", "SECRET", "Continue", "generation_of", "last_lead", "lead_of", "tampered_name"]
 
 # Members of what is told of a source.
 GENERATION: Final = "generation"
 SECRET: Final = "secret"  # noqa: S105 - the name of a member
 _FOLLOWED: Final = "ended"
+# Causes of revoked sessions that a person can release.
+_RELEASED: Final = (MOVES["tamper"].code, RESTORED)
 
 
 class _Last(NamedTuple):
@@ -43,15 +48,13 @@ class _Last(NamedTuple):
     session: Session
     generation: int
     secret: str
-    # The session or its passport was revoked, possibly after the session was ended.
-    revoked: bool
-    # The session was ended because the settings that protect the assistant were tampered with.
-    tampered: bool
+    # It is revoked, killed or broken, or another one under the key is; tampering counts in its own generation.
+    stopped: bool
 
     def is_outdated(self, reporter: Reporter) -> bool:
         """Tell whether a person has protected the assistant again since, or has restored an older ledger."""
-        renewed = self.generation < reporter.generation and (self.tampered or not self.revoked)
-        return renewed or self.session.cause == RESTORED
+        renewed = self.generation < reporter.generation or self.session.cause == RESTORED
+        return renewed and not self.stopped
 
     def check_secret(self, reporter: Reporter) -> None:
         """Raise unless the session is bound to no secret, or to the one that is shown."""
@@ -69,7 +72,7 @@ def lead_of(means: Means, reporter: Reporter) -> Steps[str]:
 
 def last_lead(transaction: Transaction, reporter: Reporter) -> str:
     """Return the id of the session that was started last, whatever has become of it; nothing where there is none."""
-    last = _last(transaction, reporter.key)
+    last = _last(transaction, reporter)
     if last is None or last.session.cause == RESTORED:
         return ""
     last.check_secret(reporter)
@@ -77,7 +80,7 @@ def last_lead(transaction: Transaction, reporter: Reporter) -> str:
 
 
 def _usable_lead(transaction: Transaction, reporter: Reporter) -> str:
-    last = _last(transaction, reporter.key)
+    last = _last(transaction, reporter)
     return "" if last is None or last.is_outdated(reporter) else last_lead(transaction, reporter)
 
 
@@ -98,7 +101,7 @@ class Continue:
 
     def _work(self, means: Means, transaction: Transaction) -> Started:
         now = means.clock.now()
-        last = _last(transaction, self.reporter.key)
+        last = _last(transaction, self.reporter)
         if last is None:
             return StartFor(self.reporter).begin(means, transaction, now)
         # A person who protects the assistant again renews its limits, not the binding of its sessions.
@@ -107,8 +110,13 @@ class Continue:
         session = last.session
         if not is_outdated:
             session = kept(means, transaction, session, now)
-            if session.state != _FOLLOWED or last.revoked:
+            if session.state != _FOLLOWED or last.stopped:
                 return Started(session, means.passport_of(session), existing=True)
+            if not head_is_genuine(means, transaction, session):
+                session = quarantine(means, transaction, session, now)
+                return Started(session, means.passport_of(session), existing=True)
+        # Whoever revokes it at the same moment must see the next one: both write its row.
+        transaction.put_session(session)
         mission = self._mission(means, session)
         if not is_outdated:
             return self._with_what_is_left(means, transaction, mission, session, now)
@@ -124,8 +132,10 @@ class Continue:
     def _with_what_is_left(
         self, means: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
     ) -> Started:
-        calls = min(mission.max_tool_calls, account_of(last).remaining)
-        left = min(mission.max_duration_s * 1000, max(0, last.lifetime_ms - last.elapsed_ms))
+        # What the last one says is left is what its last receipt says; without a receipt, what its passport gives.
+        given = means.passport_of(last).mission
+        calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
+        left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, left_ms(last))
         mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
         started = StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
         session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))
@@ -139,8 +149,13 @@ def generation_of(told: Mapping[str, object]) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _last(transaction: Transaction, key: str) -> _Last | None:
-    source = transaction.source(key)
+def tampered_name(key: str, generation: int) -> str:
+    """Return the name under which it is kept that the sessions of a key were tampered with in this generation."""
+    return f"{key}@{generation}"
+
+
+def _last(transaction: Transaction, reporter: Reporter) -> _Last | None:
+    source = transaction.source(reporter.key)
     session = None if source is None else transaction.session(source.session_id)
     if source is None or session is None:
         return None
@@ -154,6 +169,8 @@ def _last(transaction: Transaction, key: str) -> _Last | None:
         session,
         generation_of(members),
         secret if isinstance(secret, str) else "",
-        revoked=session.state == "revoked" or transaction.revoked(session.id),
-        tampered=session.cause == MOVES["tamper"].code and not transaction.revoked(session.id),
+        stopped=is_stopped(transaction, session)
+        or transaction.revoked(reporter.key)
+        or transaction.revoked(tampered_name(reporter.key, reporter.generation))
+        or (session.state == "revoked" and session.cause not in _RELEASED),
     )

@@ -4,8 +4,12 @@ Keeps these invariants: once a session is in a final state, nothing in its linea
 delegates are closed after it, a bounded number in each transaction, so that a large lineage does not keep others from
 the ledger (`closing.py` does so). What a delegate had used is used by its parent too; the rest goes back once the
 delegate and all below it are closed, with a receipt in the parent's chain.
+
+The sessions of an assistant under one key continue each other (`leads.py`). What is revoked or found broken in one of
+them holds for all of them: no later one is started, and the last one is closed (`revoke_line`).
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -13,10 +17,20 @@ from msgspec import structs
 from remit.claims.canonical import canonicalize
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.errors import TokenError
+from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
-from remit.governor.states import MOVES, QUARANTINED, Move, account_of, duration_left_s, standing_of, touched
+from remit.governor.states import (
+    MOVES,
+    QUARANTINED,
+    Move,
+    account_of,
+    duration_left_s,
+    move_of,
+    standing_of,
+    touched,
+)
 from remit.ledger.findings import fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Transaction
@@ -32,7 +46,11 @@ __all__ = [
     "close",
     "close_delegates",
     "has_open_delegates",
+    "head_is_genuine",
+    "is_stopped",
     "looked_at",
+    "quarantine",
+    "revoke_line",
     "seen_at",
     "settle",
     "settle_overdue",
@@ -60,7 +78,7 @@ def _move_above(transaction: Transaction, session: Session) -> Move | None:
         if parent is None or parent.cause == RESTORED:
             break
         if parent.state != "active":
-            return Move(parent.state, parent.cause)
+            return move_of(parent)
         session = parent
     return MOVES["revoke_passport"]
 
@@ -71,7 +89,7 @@ def looked_at(means: Means, transaction: Transaction, session: Session, now: Mom
     One that this process sees for the first time is quarantined if its last receipt is not genuine: whatever is
     appended would cover that up.
     """
-    session = _with_genuine_head(means, transaction, touched(session, now))
+    session = _with_genuine_head(means, transaction, touched(session, now), now)
     if session.state != "active":
         return session
     move = _move_above(transaction, session)
@@ -87,11 +105,9 @@ def seen_at(means: Means, transaction: Transaction, session: Session, now: Momen
     return _examined(means, transaction, touched(session, now))
 
 
-def _with_genuine_head(means: Means, transaction: Transaction, session: Session) -> Session:
+def _with_genuine_head(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
     examined = _examined(means, transaction, session)
-    if examined.cause != session.cause:
-        transaction.put_session(examined)
-    return examined
+    return session if examined is session else quarantine(means, transaction, session, now)
 
 
 def _examined(means: Means, transaction: Transaction, session: Session) -> Session:
@@ -100,19 +116,20 @@ def _examined(means: Means, transaction: Transaction, session: Session) -> Sessi
         return session
     # Another process may have changed the key; its receipts are no breach, once the keys are read again.
     means.keys.signing(transaction.switches.kid)
-    if _head_is_genuine(means, transaction, session):
+    if head_is_genuine(means, transaction, session):
         means.trust_head(session)
         return session
-    return structs.replace(session, cause=QUARANTINED, broken=1)
+    return _quarantined(session)
 
 
-def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
+def head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
     """Tell whether the last receipt is there, is ours, and is the one that the session says.
 
-    One that its key has signed after its period is not ours.
+    One that its key has signed after its period is not ours. What the session says is left of its calls must be what
+    that receipt says, and no more may be left of its time.
     """
     if session.receipt_id is None:
-        return session.length == 0
+        return session.length == session.used == session.reserved == 0
     kept = transaction.receipt(session.receipt_id)
     if isinstance(kept, Pending):
         return True  # made a moment ago, and not yet durable
@@ -123,19 +140,67 @@ def _head_is_genuine(means: Means, transaction: Transaction, session: Session) -
     except TokenError:
         return False
     late = fault_of_period(Periods(means.reader).limits(), receipt.kid, kept.number)
-    return late is None and receipt.hash == session.receipt_hash
+    return late is None and receipt.hash == session.receipt_hash and _is_left(session, receipt.claims.budget_remaining)
+
+
+def _is_left(session: Session, signed: Mapping[str, int]) -> bool:
+    """Compare what a session says is left with its last receipt, which says of time only while it is active."""
+    duration_s = signed.get("duration_s", 0)
+    is_within = not duration_s or duration_left_s(session) <= duration_s
+    return is_within and budget_remaining(session)[CALLS] == signed.get(CALLS)
+
+
+def _quarantined(session: Session) -> Session:
+    return structs.replace(session, cause=session.cause or QUARANTINED, broken=1)
+
+
+def quarantine(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Deny every further call of a session whose chain is broken; those of its line are closed and not continued.
+
+    Sessions that were delegated from it go on: their chains and passports are their own.
+    """
+    session = _quarantined(session)
+    transaction.put_session(session)
+    last = revoke_line(transaction, session.id, now, QUARANTINED)
+    if last is not None:
+        close(means, transaction, last, MOVES["revoke_session"], now)
+    return session
+
+
+def revoke_line(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
+    """Revoke all sessions of an assistant that one belongs to: none of them is continued, whatever its hooks report.
+
+    Return the last of them, which is to be closed, if it is another one.
+    """
+    source = transaction.source_of(session_id)
+    if source is None or not source.key.startswith(HOOK_KEY):
+        return None
+    transaction.put_revocation(source.key, at_ms=now.wall_ms, reason=reason)
+    last = transaction.source(source.key)
+    session = transaction.session(last.session_id) if last and last.session_id != session_id else None
+    if session is not None:
+        transaction.put_revocation(session.id, at_ms=now.wall_ms, reason=reason)
+    return session
+
+
+def is_stopped(transaction: Transaction, session: Session) -> bool:
+    """Tell whether a session is revoked, killed or broken, possibly after it was ended: nothing may follow upon it."""
+    is_killed = 0 < session.number <= transaction.switches.killed_up_to
+    return bool(session.broken) or is_killed or transaction.revoked(session.id)
 
 
 def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:
     """Take a session out of its active state; a final one stays as it is.
 
+    That its chain is broken stays its cause, unless it is revoked.
     From then on nothing below it is permitted. Its delegates are closed by `close_delegates`, some at a time.
     """
     if session.state != "active":
         return session
     session = touched(session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
-    session = structs.replace(session, state=move.state, cause=move.code, ended_ms=ended_ms)
+    cause = QUARANTINED if session.cause == QUARANTINED and move.state != "revoked" else move.code
+    session = structs.replace(session, state=move.state, cause=cause, ended_ms=ended_ms)
     transaction.put_session(session)
     if not session.reserved:
         _settle_given(means, transaction, session, now)
@@ -154,7 +219,7 @@ def close_delegates(
     done = 0
     if not has_open_delegates(session):
         return done
-    move = Move(session.state, session.cause)
+    move = move_of(session)
     for delegation in transaction.open_delegations(session.id):
         if done >= limit:
             break
@@ -196,7 +261,7 @@ def settle(means: Means, transaction: Transaction, delegation: Delegation, now: 
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
     if parent is None or parent.cause == RESTORED:
         return  # the chain of a session from an older copy takes no receipt any more
-    parent = _with_genuine_head(means, transaction, parent)
+    parent = _with_genuine_head(means, transaction, parent, now)
     used = child.used if child else 0
     account = release(account_of(parent), delegation.amount, used)
     parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)

@@ -2,7 +2,8 @@
 
 Keeps this invariant: what was delegated from something that is revoked is refused from the same commit on, and closed
 after it, a bounded number of sessions in each transaction. A passport that is revoked
-before it was ever used cannot start a session any more.
+before it was ever used cannot start a session any more. Every revocation is kept, also that of a session that is over:
+sessions of an assistant continue each other, and none of them goes on once one of them was revoked.
 """
 
 from collections.abc import Sequence
@@ -11,11 +12,12 @@ from functools import partial
 from typing import Final
 
 from remit.errors import FieldInvalid, SessionNotFound
+from remit.governor.clock import Moment
 from remit.governor.closing import close_killed, finish
-from remit.governor.lifecycle import MAX_CLOSED, close, looked_at, settle
+from remit.governor.lifecycle import MAX_CLOSED, close, looked_at, revoke_line, settle
 from remit.governor.means import Commit, Means, Steps
-from remit.governor.sessions import durable, found
-from remit.governor.states import MOVES
+from remit.governor.sessions import durable
+from remit.governor.states import MOVES, Move
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
@@ -36,11 +38,11 @@ class RevokePassport:
         _check_reason(self.reason)
 
         def keep(transaction: Transaction) -> None:
-            transaction.put_revocation(self.passport_id, at_ms=means.clock.now().wall_ms, reason=self.reason)
+            _keep(transaction, self.passport_id, means.clock.now(), self.reason)
 
         yield Commit(keep)
 
-        def work(transaction: Transaction) -> Session | None:
+        def work(transaction: Transaction) -> tuple[Session, Session | None] | None:
             now = means.clock.now()
             session = transaction.session(self.passport_id)
             if session is None:
@@ -49,13 +51,39 @@ class RevokePassport:
                 if given is not None and not given.settled:
                     settle(means, transaction, given, now)
                 return None
-            return close(means, transaction, session, MOVES["revoke_passport"], now)
+            return _close_line(means, transaction, session, MOVES["revoke_passport"], self.reason)
 
-        session: Session | None = yield Commit(work, alone=True)
-        if session is None:
+        closed: tuple[Session, Session | None] | None = yield Commit(work, alone=True)
+        if closed is None:
             return None
-        yield from finish(means, session)
-        return (yield from durable(means, session))
+        yield from _finish_line(means, *closed)
+        return (yield from durable(means, closed[0]))
+
+
+def _keep(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
+    """Keep that a session was revoked, and with it all that it continues and is continued by; return the last of them.
+
+    None if it is the last one itself, or belongs to no assistant.
+    """
+    transaction.put_revocation(session_id, at_ms=now.wall_ms, reason=reason)
+    return revoke_line(transaction, session_id, now, reason)
+
+
+def _close_line(
+    means: Means, transaction: Transaction, session: Session, move: Move, reason: str = ""
+) -> tuple[Session, Session | None]:
+    """Close a session and the last one that continues it, if there is one; keep that they were revoked."""
+    now = means.clock.now()
+    session = close(means, transaction, session, move, now)
+    last = _keep(transaction, session.id, now, reason)
+    return session, None if last is None else close(means, transaction, last, move, now)
+
+
+def _finish_line(means: Means, session: Session, last: Session | None) -> Steps[None]:
+    """Close the delegates of both."""
+    yield from finish(means, session)
+    if last is not None:
+        yield from finish(means, last)
 
 
 @dataclass(frozen=True)
@@ -69,27 +97,35 @@ class CloseRevoked:
         count = 0
         for start in range(0, len(self.passport_ids), MAX_CLOSED):
             some = self.passport_ids[start : start + MAX_CLOSED]
-            closed: list[Session] = yield Commit(partial(_close_these, means, some), alone=True)
-            for session in closed:
-                yield from finish(means, session)
+            closed: list[tuple[Session, Session | None]] = yield Commit(partial(_close_these, means, some), alone=True)
+            for session, last in closed:
+                yield from _finish_line(means, session, last)
             count += len(closed)
         return count
 
 
-def _close_these(means: Means, passport_ids: Sequence[str], transaction: Transaction) -> list[Session]:
-    now, closed = means.clock.now(), list[Session]()
+def _close_these(
+    means: Means, passport_ids: Sequence[str], transaction: Transaction
+) -> list[tuple[Session, Session | None]]:
+    now, closed = means.clock.now(), list[tuple[Session, Session | None]]()
     for passport_id in passport_ids:
         session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
-        if session is not None and session.state == "active":
-            closed.append(close(means, transaction, session, MOVES["revoke_passport"], now))
-        elif session is None and given is not None and not given.settled:
+        if session is not None:
+            was_active = session.state == "active"
+            session, last = _close_line(means, transaction, session, MOVES["revoke_passport"])
+            if was_active or last is not None:
+                closed.append((session, last))
+        elif given is not None and not given.settled:
             settle(means, transaction, given, now)
     return closed
 
 
 @dataclass(frozen=True)
 class RevokeSession:
-    """Revoke a session and what it has delegated; with `lineage`, from the first passport of its lineage on."""
+    """Revoke a session and what it has delegated; with `lineage`, from the first passport of its lineage on.
+
+    One that is over keeps its state, and its passport is revoked all the same.
+    """
 
     session_id: str
     lineage: bool = False
@@ -97,15 +133,16 @@ class RevokeSession:
     def steps(self, means: Means) -> Steps[Session]:
         """Close the session, or the one that its lineage began with."""
 
-        def work(transaction: Transaction) -> tuple[Session, Session]:
-            now = means.clock.now()
-            session = found(transaction, self.session_id)
+        def work(transaction: Transaction) -> tuple[Session, Session, Session | None]:
+            session = transaction.session(self.session_id)
+            if session is None:
+                raise SessionNotFound("no session has this id")
             first = _first_of(transaction, session) if self.lineage else session
-            first = close(means, transaction, looked_at(means, transaction, first, now), MOVES["revoke_session"], now)
-            return first, session
+            first = looked_at(means, transaction, first, means.clock.now())
+            return session, *_close_line(means, transaction, first, MOVES["revoke_session"])
 
-        first, session = yield Commit(work)
-        yield from finish(means, first)
+        session, first, last = yield Commit(work)
+        yield from _finish_line(means, first, last)
         return (yield from durable(means, session))
 
 
@@ -128,12 +165,12 @@ class KillSwitch:
         """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
 
         def turn(transaction: Transaction) -> int:
-            active = list(transaction.active_sessions()) if self.on else []
             switches = transaction.switches._replace(kill_switch=self.on)
-            if active:
-                switches = switches._replace(killed_up_to=found(transaction, active[-1]).number)
+            if self.on:
+                # Sessions that are over count too: an assistant would continue them once the switch is released.
+                switches = switches._replace(killed_up_to=transaction.position().sessions)
             transaction.put_switches(switches)
-            return len(active)
+            return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
         revoked: int = yield Commit(turn, alone=True)
         if revoked:

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import structs
+
 from remit.claims.mission import Mission
 from remit.claims.passport import AUDIENCE, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
+from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.sessions import Started, kept, new_session
 from remit.ledger.port import Transaction
-from remit.ledger.records import RESTORED, Session, Source
+from remit.ledger.records import RESTORED, Session, Source, trace_of
 
 __all__ = ["Reporter", "StartFor", "current", "last_of"]
 
@@ -85,6 +88,8 @@ class StartFor:
         except TokenTooLarge as error:
             raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
         session = new_session(means, transaction, passport, now)
+        if self.reporter.key.startswith(HOOK_KEY):
+            session = structs.replace(session, trace_id=trace_of(self.reporter.key))
         transaction.put_session(session)
         transaction.put_source(Source(session.id, self.reporter.key, self.reporter.told))
         return Started(session, passport, existing=False)

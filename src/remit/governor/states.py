@@ -21,6 +21,7 @@ __all__ = [
     "account_of",
     "duration_left_s",
     "left_ms",
+    "move_of",
     "same_answer",
     "standing_of",
     "touched",
@@ -46,6 +47,13 @@ MOVES: Final[Mapping[str, Move]] = {
 
 # Not a move: the session stays active, and all its calls are denied.
 QUARANTINED: Final = "chain_broken"
+
+
+def move_of(session: Session) -> Move:
+    """Return what has ended a session that is over. A broken chain is its cause alone, not that of its delegates."""
+    if session.cause != QUARANTINED:
+        return Move(session.state, session.cause)
+    return MOVES["end" if session.state == "ended" else "expire"]
 
 
 def touched(session: Session, now: Moment) -> Session:

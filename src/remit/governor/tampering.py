@@ -11,7 +11,9 @@ from typing import Final
 import msgspec
 
 from remit.governor.assistants import Begin
+from remit.governor.audiences import HOOK_KEY
 from remit.governor.closing import finish
+from remit.governor.leads import tampered_name
 from remit.governor.lifecycle import MAX_CLOSED, close, looked_at
 from remit.governor.means import Aside, Commit, Means, Steps
 from remit.governor.sessions import found
@@ -24,15 +26,18 @@ __all__ = ["TAMPERED", "EndReporter", "EndTampered"]
 
 # The cause of sessions that were ended here.
 TAMPERED: Final = MOVES["tamper"].code
-_HOOKS: Final = "hook:"
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True)
 class EndTampered:
-    """End every active session that reports under a protection, with its delegates; returns their ids."""
+    """End every active session that reports under a protection, with its delegates; returns their ids.
+
+    What was protected up to this generation does not let them begin again: only a later one does.
+    """
 
     protection: str
+    generation: int = 0
 
     def steps(self, means: Means) -> Steps[tuple[str, ...]]:
         """Find the active sessions of the protection, and close them in batches."""
@@ -40,7 +45,7 @@ class EndTampered:
         ours: list[str] = yield Aside(lambda: [one for one in active if _reports_under(means.reader, one, self)])
         for start in range(0, len(ours), MAX_CLOSED):
             batch = ours[start : start + MAX_CLOSED]
-            yield from _close_all(means, batch)
+            yield from _close_all(means, batch, self.generation)
         return tuple(ours)
 
 
@@ -53,13 +58,13 @@ class EndReporter:
     def steps(self, means: Means) -> Steps[str]:
         """Return the session, which is not active any more."""
         name = yield from Begin(self.reporter).steps(means)
-        yield from _close_all(means, [name])
+        yield from _close_all(means, [name], self.reporter.generation)
         return name
 
 
 def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool:
     source = reader.source_of(session_id)
-    if source is None or not source.key.startswith(_HOOKS):
+    if source is None or not source.key.startswith(HOOK_KEY):
         return False
     try:
         return _decode(source.told).get("protection") == wanted.protection
@@ -67,12 +72,17 @@ def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool
         return False
 
 
-def _close_all(means: Means, names: list[str]) -> Steps[None]:
+def _close_all(means: Means, names: list[str], generation: int) -> Steps[None]:
     """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
 
     def work(transaction: Transaction) -> list[Session]:
         now = means.clock.now()
         sessions = [looked_at(means, transaction, found(transaction, name), now) for name in names]
+        for name in names:
+            source = transaction.source_of(name)
+            if source is not None:
+                tampered = tampered_name(source.key, generation)
+                transaction.put_revocation(tampered, at_ms=now.wall_ms, reason=TAMPERED)
         return [close(means, transaction, session, MOVES["tamper"], now) for session in sessions]
 
     closed: list[Session] = yield Commit(work, alone=True)

@@ -26,6 +26,7 @@ from msgspec import Meta, Struct, structs
 
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
 from remit.governor.governor import Governor
+from remit.governor.lifecycle import quarantine
 from remit.governor.means import Commit, Means, Steps
 from remit.governor.statements import Declare
 from remit.governor.states import QUARANTINED
@@ -229,6 +230,7 @@ class VerificationState:
         with self._lock:
             if snapshot is None or snapshot.is_stale(self._wall()):
                 self._summary, self._problem = None, "no verifier reports"
+                self._sessions.clear()
                 return
             self._summary, self._problem = snapshot.summary, snapshot.problem
             self._remember(snapshot.sessions)
@@ -261,14 +263,16 @@ class VerificationState:
             return {name: _fault(found) for name, found in self._broken.items()}
 
     def progress(self, session: Session) -> Progress:
-        """Return how far the chain of a session was verified."""
+        """Return how far the chain of a session was verified; while the verifier does not report, nothing was."""
         with self._lock:
-            found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self._summary
+            found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self.summary
         if found is not None:
             return Progress(min(found.index, session.length), session.length, _fault(found))
+        if summary is None:
+            return Progress(0, session.length)
         if one is not None:
             return Progress(min(one.length, session.length), session.length, None, one.at)
-        if summary is not None and summary.verified_at is not None and (session.last_number or 0) <= summary.through:
+        if summary.verified_at is not None and (session.last_number or 0) <= summary.through:
             return Progress(session.length, session.length, None, summary.verified_at)
         return Progress(0, session.length)
 
@@ -279,23 +283,23 @@ def _fault(found: BrokenFound) -> BrokenChain:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Deny every further call of a session whose chain is broken, and of no other session.
+    """Deny every further call of a session whose chain is broken, and of those that continue it.
 
     Sessions that were delegated from it go on: their chains and passports are their own. No new ones are delegated.
     """
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[bool]:  # noqa: ARG002 - as use cases are called
+    def steps(self, means: Means) -> Steps[bool]:
         """Mark the session; return whether it was not marked before."""
-        marked: bool = yield Commit(self._work)
+        marked: bool = yield Commit(lambda transaction: self._work(means, transaction))
         return marked
 
-    def _work(self, transaction: Transaction) -> bool:
+    def _work(self, means: Means, transaction: Transaction) -> bool:
         session = transaction.session(self.session_id)
         if session is None or session.broken:
             return False
-        transaction.put_session(structs.replace(session, cause=session.cause or QUARANTINED, broken=1))
+        quarantine(means, transaction, session, means.clock.now())
         return True
 
 

@@ -15,7 +15,7 @@ from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import Notebook, is_limit_stated
 from remit.ledger.keys import limit_ids
-from remit.ledger.records import Session
+from remit.ledger.records import SOURCE_TRACE, Session, trace_of
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["SessionCheck"]
@@ -184,6 +184,9 @@ class SessionCheck:
         counted = verdicts["compliant"], verdicts["violation"], verdicts["insufficient_evidence"]
         if counted != (session.compliant, session.violation, session.insufficient_evidence):
             self._note("session_mismatch", "the verdicts of the session are not those of its receipts")
+        told = self._rows.source_of(session.id)
+        if session.trace_id.startswith(SOURCE_TRACE) and (told is None or trace_of(told.key) != session.trace_id):
+            self._note("session_mismatch", "the source of the session is not the one that its receipts were made for")
         if session.observed > length:
             self._note("session_mismatch", f"{session.observed} events are counted, and {length} receipts are there")
         for stated in self._attested:

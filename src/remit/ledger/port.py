@@ -153,8 +153,12 @@ class Transaction(Protocol):
     def source(self, key: str) -> Source | None:
         """Return the source of this key, with the session that was started last for it.
 
-        Only work that runs alone may rely on it.
+        Only work that runs alone may rely on it, or work that reads this session too: whoever starts the next one
+        writes its row.
         """
+
+    def source_of(self, session_id: str) -> Source | None:
+        """Return who reports to a session, if an adapter does."""
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return what was delegated upon this request."""
@@ -185,7 +189,7 @@ class Transaction(Protocol):
         """
 
     def revoked(self, passport_id: str) -> bool:
-        """Tell whether a passport was revoked."""
+        """Tell whether a passport was revoked, or the key of a source."""
 
     def put_session(self, session: Session) -> None:
         """Keep a session: a new one, or one that was read here with changes."""
@@ -206,7 +210,7 @@ class Transaction(Protocol):
         """Keep a delegation, or that it was settled."""
 
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
-        """Keep that a passport was revoked."""
+        """Keep that a passport was revoked. The key of a source can be revoked in the same way."""
 
     def put_switches(self, switches: Switches) -> None:
         """Keep what holds for the whole ledger."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, structs
 
 from remit.claims.attestation import SessionState
+from remit.claims.canonical import sha256_hex
 from remit.claims.chain import Head, Lineage
 from remit.claims.draft import Draft
 from remit.claims.jws import unsafe_peek
@@ -19,6 +20,7 @@ __all__ = [
     "FINAL_STATES",
     "NOTES_KEPT",
     "RESTORED",
+    "SOURCE_TRACE",
     "CodeCount",
     "Delegation",
     "Kept",
@@ -36,12 +38,15 @@ __all__ = [
     "Source",
     "Switches",
     "signer_of",
+    "trace_of",
 ]
 
 FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
 # The cause of sessions that were brought back from an older copy, at the price of what came after it. Their chains may
 # go on elsewhere, so they take no receipt any more: it could only fork them.
 RESTORED: Final = "restored"
+# What a `trace_id` begins with that was made from the key of a source.
+SOURCE_TRACE: Final = "source:"
 # How many notes of a session are kept: the last ones.
 NOTES_KEPT: Final = 50
 
@@ -272,6 +277,11 @@ class Overview(NamedTuple):
     last_receipt_id: str | None
     last_receipt_hash: str | None
     epoch: int
+
+
+def trace_of(key: str) -> str:
+    """Return the `trace_id` of all sessions of a source that continue each other; receipts sign it, and not the key."""
+    return f"{SOURCE_TRACE}{sha256_hex(key.encode())[:32]}"
 
 
 def signer_of(token: str) -> str:

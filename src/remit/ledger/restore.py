@@ -236,6 +236,11 @@ UPDATE sessions SET
 _REVOKE: Final = "INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)"
 # Delegates that were not started yet, here; they may have been since.
 _DELEGATES: Final = "INSERT OR IGNORE INTO revocations SELECT child, ?, ? FROM delegations WHERE settled = 0"
+# Sessions of the copy that were killed later stay so; those that begin now have the numbers after them.
+_SWITCHES: Final = """
+UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?,
+  killed_up_to = max(killed_up_to, min(?, (SELECT coalesce(max(number), 0) FROM sessions)))
+"""
 # Sessions that began after the copy was taken: their passports must not begin again, with all their calls.
 _LATER: Final = "INSERT OR IGNORE INTO revocations SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT id FROM sessions)"
 
@@ -253,11 +258,12 @@ def _reconcile(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord],
             if known.keys[: len(keys)] == keys:
                 copy.executemany("INSERT OR IGNORE INTO key_limits (kid, token) VALUES (?, ?)", known.limits)
         copy.execute(
-            "UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?",
+            _SWITCHES,
             (
                 switches.kid,
                 switches.kill_switch or (known is not None and known.switches.kill_switch),
                 max(switches.epoch, known.switches.epoch if known else 0) + 1,
+                known.switches.killed_up_to if known else 0,
             ),
         )
     return int(closed)

@@ -270,6 +270,11 @@ class Buffer:
         written = (it for it in (*reversed(self.own.sources), *reversed(self._group.sources)) if it.key == key)
         return next(written, None) or self._store.source(key)
 
+    def source_of(self, session_id: str) -> Source | None:
+        """Return who reports to a session."""
+        written = (it for it in (*self.own.sources, *self._group.sources) if it.session_id == session_id)
+        return next(written, None) or self._store.source_of(session_id)
+
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return what was delegated upon this request."""
         for changes in (self.own, self._group):

@@ -77,9 +77,10 @@ _WHY_UNPLACED: Final = "unplaced"
 # What a person has to do for fresh limits, whatever the hooks report.
 _USED_UP: Final = frozenset((
     "tool_calls_exhausted", "lineage_budget_exhausted", "duration_exceeded", "session_ended", "session_revoked",
-    "passport_revoked", "kill_switch",
+    "passport_revoked", "kill_switch", "chain_broken",
 ))  # fmt: skip
-_REVOKED: Final = frozenset(("session_revoked", "passport_revoked", "kill_switch"))
+# What `remit protect` does not lift. A session that was ended and is not continued was revoked after its end.
+_REVOKED: Final = frozenset(("session_ended", "session_revoked", "passport_revoked", "kill_switch", "chain_broken"))
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 _PLAIN: Final = "/:@#+,"
 

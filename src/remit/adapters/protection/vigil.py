@@ -116,7 +116,7 @@ class Vigil:
             try:
                 while self._endings:
                     name, tampering = next(iter(self._endings.items()))
-                    sessions = self._governor.run(EndTampered(name))
+                    sessions = self._governor.run(EndTampered(name, tampering.protection.generation))
                     self._endings.pop(name)
                     self._statements.append(ending_of(tampering, sessions))
                 while self._statements:
