@@ -91,7 +91,7 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 def _stated(service: Service) -> Iterator[None]:
     """Sign a statement about each end of a key's period that is recorded meanwhile."""
     reader = service.embedded.reader
-    before = limit_ids(reader.limits())
+    before = limit_ids(reader.limits(), keyring_of(reader.keys()))
     yield
     for limit in limits_of(reader.limits(), keyring_of(reader.keys())):
         if limit.jti not in before:

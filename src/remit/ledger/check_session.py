@@ -14,7 +14,7 @@ from remit.claims.passport import AUDIENCES, verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import Notebook, is_limit_stated
-from remit.ledger.keys import limit_ids
+from remit.ledger.keys import keyring_of, limit_ids
 from remit.ledger.records import SOURCE_TRACE, Session, trace_of
 from remit.ledger.rows import Rows, translated
 
@@ -146,8 +146,10 @@ class SessionCheck:
         if fault is not None:
             self._note(fault, receipt=head.length)
         # Read only now: another process may have recorded it since the check began.
-        if is_limit_stated(claims) and claims.target not in limit_ids(self._rows.limits()):
-            self._note("limit_missing", receipt=head.length)
+        if is_limit_stated(claims):
+            records = self._rows.limits()
+            if claims.target not in limit_ids(records, keyring_of(self._rows.keys())):
+                self._note("limit_missing", receipt=head.length)
         delta = claims.budget_delta
         if isinstance(delta, LineageBudgetDelta):
             self._sums[delta.operation] += delta.amount

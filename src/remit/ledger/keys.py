@@ -9,10 +9,10 @@ chooses moves it.
 import secrets
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from remit.claims.chain import verifier_id
-from remit.claims.jws import unsafe_peek
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
 from remit.claims.succession import (
     KeyLimit,
@@ -22,7 +22,7 @@ from remit.claims.succession import (
     verify_key_limit,
     with_successors,
 )
-from remit.errors import FieldInvalid
+from remit.errors import FieldInvalid, RemitError
 from remit.ledger.findings import Limits
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.port import Ledger, Reader, Transaction
@@ -89,9 +89,13 @@ class LedgerKeys:
         return self._keyring
 
 
-def limit_ids(records: Iterable[LimitRecord]) -> frozenset[str]:
-    """Return the ids that records of ends of periods say they have; whether they verify is another question."""
-    return frozenset(str((unsafe_peek(record.token).claims or {}).get("jti")) for record in records)
+def limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str]:
+    """Return the ids of those records of ends of periods that verify."""
+    ids = set[str]()
+    for record in records:
+        with suppress(RemitError):
+            ids.add(verify_key_limit(record.token, keyring).jti)
+    return frozenset(ids)
 
 
 def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
