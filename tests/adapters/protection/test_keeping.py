@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remit.adapters.protection.acceptance import Reader, refused_in
 from remit.adapters.protection.installing import install
 from remit.adapters.protection.keeping import REPAIRS, WINDOW_S, Gap, Keeper
 from remit.adapters.protection.obstacles import obstacle_of
@@ -107,9 +108,7 @@ def test_a_hook_that_was_changed_is_put_right(scene: Scene, old: str, new: str) 
     assert json.loads(scene.settings.read_bytes()) == before
 
 
-@pytest.mark.parametrize(
-    "broken", [None, b"", b"{", b'{"hooks": []}', b"{} // x", b"[1]", b'{"a": 1, "a": 2}', b" " * (1 << 19)]
-)
+@pytest.mark.parametrize("broken", [None, b"", b"{", b"{} // x", b"[1]", b'{"a": 1, "a": 2}', b" " * (1 << 19)])
 def test_a_file_that_is_gone_or_cannot_take_it_any_more_is_as_it_last_was(scene: Scene, broken: bytes | None) -> None:
     scene.settings.write_bytes(scene.settings.read_bytes() + b"\n\n")
     scene.settings.chmod(0o640)
@@ -139,12 +138,114 @@ def test_hooks_that_are_turned_off_in_the_file_itself_are_turned_on_again(
 ) -> None:
     scene = Scene.at(tmp_path)
     scene.write(shape)
-    protect(scene, plan=plan_of(added(scene.settings, entry())))
+    # Of an assistant of which it is not known what else it accepts.
+    protect(scene, plan=plan_of(added(scene.settings, entry())), assistant="another")
     watch, before = Watch(scene), json.loads(scene.settings.read_bytes().decode("utf-8-sig"))
     before |= {"z": "changed as well"}
     scene.settings.write_text(json.dumps(off | before if first else before | off, indent=2), encoding="utf-8")
     assert [gap.put_back for gap in watch.look()] == [True]
     assert json.loads(scene.settings.read_bytes()) in (before, before | {"hooksConfig": {}})
+
+
+HIDDEN = {"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
+NOT_ACCEPTED: dict[str, tuple[dict[str, Any], str]] = {
+    "permissions": ({"permissions": 7}, "permissions"),
+    "a rule": ({"permissions": {"allow": "Bash(ls)"}}, "permissions.allow"),
+    "a mode": ({"permissions": {"allow": ["Bash(ls)"], "defaultMode": "all"}}, "permissions.defaultMode"),
+    "a number": ({"cleanupPeriodDays": "x"}, "cleanupPeriodDays"),
+    "a number of another kind": ({"cleanupPeriodDays": 0}, "cleanupPeriodDays"),
+    "null": ({"model": None}, "model"),
+    "variables": ({"env": []}, "env"),
+    "an internal member": ({"quietHours": {"start": "late"}}, "quietHours.start"),
+    "a hook of no kind": ({"hooks": {"PreToolUse": [{"hooks": [{"type": "bogus"}]}]}}, "hooks.PreToolUse[1]"),
+    "a group that is none": ({"hooks": {"Stop": [7]}}, "hooks.Stop[0]"),
+    "an event that is none": ({"hooks": {"Stop": 7}}, "hooks.Stop"),
+    "hooks in an unknown member": ({"notes": HIDDEN}, "notes"),
+    "hooks in another event": ({"hooks": {"Note": [HIDDEN]}}, "hooks.Note"),
+}
+
+
+def joined(settings: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with more in them: groups of hooks behind those that are there."""
+    events = dict(settings["hooks"])
+    for event, groups in more.get("hooks", {}).items():
+        events[event] = [*events[event], *groups] if event in events else groups
+    return settings | more | {"hooks": events}
+
+
+@pytest.mark.parametrize(("wrong", "named"), NOT_ACCEPTED.values(), ids=NOT_ACCEPTED.keys())
+def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_file_kept_aside(
+    scene: Scene, wrong: dict[str, Any], named: str
+) -> None:
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+    changed = json.dumps(joined(before, wrong) | {"outputStyle": "short"})
+    scene.settings.write_text(changed, encoding="utf-8")
+    (gap,) = watch.look()
+    assert (gap.put_back, any(one.startswith("an accepted value of") and named in one for one in gap.missing)) == (
+        True,
+        True,
+    )
+    found = json.loads(scene.settings.read_bytes())
+    assert [*refused_in(Reader("claude-code", "2.1.325"), found)] == []
+    assert {event: groups for event, groups in found["hooks"].items() if groups} == before["hooks"]
+    assert found["outputStyle"] == "short"
+    (kept,) = gap.displaced
+    assert Path(kept.rpartition(" ")[2]).read_text("utf-8") == changed
+    assert watch.look() + watch.look(2.0) == []
+
+
+def test_a_value_for_which_the_file_would_be_dropped_is_found_when_the_hub_starts(scene: Scene) -> None:
+    before = json.loads(scene.settings.read_bytes())
+    scene.settings.write_text(json.dumps(before | {"cleanupPeriodDays": "x"}), encoding="utf-8")
+    keeper = Keeper(scene.protections, lambda _: "", _raise)
+    assert [gap.put_back for gap in keeper.look(0.0)] == [True]
+    assert json.loads(scene.settings.read_bytes()) == before
+
+
+def test_values_for_which_the_file_would_be_dropped_again_and_again_count_as_tampering(scene: Scene) -> None:
+    watch, text = Watch(scene), scene.settings.read_text("utf-8")
+    for _ in range(REPAIRS):
+        scene.settings.write_text(text.replace("{", '{"model": 7, ', 1), encoding="utf-8")
+        assert [gap.put_back for gap in watch.look()] == [True]
+    assert set(watch.keeper.tampered()) == {ID}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"permissions": {"allow": ["Bash(ls)"], "deny": ["Read(.env)"], "defaultMode": "plan", "later": 1}},
+        {"env": {"A": "1", "B": 2}},
+        {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true", "timeout": 1.5}]}]}},
+        {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}]}},
+        {"hooks": {"PostToolUse": [{"hooks": [{"type": "http", "url": "http://127.0.0.1:8000/x"}]}]}},
+        {"statusLine": {"type": "command", "command": "date"}, "model": "opus", "cleanupPeriodDays": 30.0},
+        {"a member of a later version": {"x": [1, {"y": None}]}},
+        {"attribution": False, "effortLevel": "max", "theme": "another"},
+        {
+            "enabledPlugins": {"a@b": True},
+            "extraKnownMarketplaces": {"b": {"source": {"source": "github", "repo": "o/r"}}},
+        },
+        {"sandbox": {"enabled": True, "network": {"allowedDomains": ["example.org"]}}},
+    ],
+)
+def test_settings_that_a_user_may_have_are_left_alone(scene: Scene, more: dict[str, Any]) -> None:
+    watch = Watch(scene)
+    changed = json.dumps(joined(json.loads(scene.settings.read_bytes()), more))
+    scene.settings.write_text(changed, encoding="utf-8")
+    assert [gap for _ in range(20) for gap in watch.look()] == []
+    assert scene.settings.read_text("utf-8") == changed
+
+
+def test_what_only_older_versions_drop_the_file_for_is_taken_out_for_those(tmp_path: Path) -> None:
+    found = dict[str, list[bool]]()
+    for version in ("2.1.325", "2.1.197", ""):
+        (top := tmp_path / f"version {version}").mkdir()
+        scene = Scene.at(top)
+        protect(scene, version=version)
+        watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+        scene.settings.write_text(json.dumps(before | {"attribution": False}), encoding="utf-8")
+        found[version] = [gap.put_back for gap in watch.look()]
+    assert found == {"2.1.325": [], "2.1.197": [True], "": [True]}
 
 
 def test_a_switch_that_claude_code_was_given_is_set_again(scene: Scene) -> None:

@@ -18,7 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.adapters.protection.parts import Part, is_legible, merge, missing_in, part_of
+from remit.adapters.protection.acceptance import Reader
+from remit.adapters.protection.parts import Part, is_legible, keeps_all, merge, missing_in, part_of
 from remit.adapters.protection.records import Protection, Protections, Written
 from remit.adapters.protection.restoring import MAX_READ, Displaced, Location, NotRestored, locate, restore
 from remit.errors import LedgerInUse, RemitError
@@ -227,7 +228,8 @@ class Keeper:
         """Tell whether all of ours is in a file, and remember it as it is then."""
         path, folder = kept.written.path, kept.protection.folder
         if kept.part is None:
-            kept.part = part_of(kept.written, kept.protection.id, data)
+            reader = Reader(kept.protection.assistant, kept.protection.version)
+            kept.part = part_of(kept.written, kept.protection.id, data, reader)
             kept.location = locate(path, folder) if kept.part else None
         kept.in_force = kept.part is not None and not missing_in(kept.part, data)
         if kept.part is None or not kept.in_force:
@@ -291,7 +293,9 @@ class Keeper:
             return f"{displaced.what}, now named {displaced.moved_to}"
         if displaced.data is None:
             return displaced.what
-        if not displaced.data.strip() or _merged(part, displaced.data) is not None:
+        if not displaced.data.strip() or (
+            _merged(part, displaced.data) is not None and keeps_all(part, displaced.data)
+        ):
             return ""
         file = _ODD_CHARACTERS.sub("_", Path(kept.written.path).name)[-100:]
         try:
@@ -378,6 +382,11 @@ def _layers(protection: Protection) -> Iterator[str]:
         with suppress(OSError), os.scandir(folder) as entries:
             names = (entry.name for entry in islice(entries, _MAX_DROP_INS))
             yield from sorted(f"{folder}/{name}" for name in names if name.endswith(".json"))
+
+
+def _keeps_all(part: Part, data: bytes) -> bool:
+    """Tell whether everything of others is still in the file that was written in the place of another."""
+    return _merged(part, data) is not None and keeps_all(part, data)
 
 
 def _merged(part: Part, data: bytes | None) -> bytes | None:
