@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 from remit.adapters.protection.acceptance import Reader, refused_in
 from remit.adapters.protection.installing import install
 from remit.adapters.protection.keeping import REPAIRS, WINDOW_S, Gap, Keeper
-from remit.adapters.protection.obstacles import obstacle_of
+from remit.adapters.protection.obstacles import obstacle_of, read_for
 from remit.adapters.protection.parts import part_of
-from remit.adapters.protection.plan import Block, Plan, Whole
+from remit.adapters.protection.plan import Block, Level, Plan, Whole
 from remit.adapters.protection.plans.claude_code import ClaudeCode
 from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import Protection, Protections
@@ -43,8 +44,13 @@ def protect(scene: Scene, name: str = ID, *, plan: Plan | None = None, **members
 class Watch:
     """A keeper of a scene, and a clock that goes on with every look."""
 
-    def __init__(self, scene: Scene, obstacle: Callable[[Protection], str] = lambda _: "") -> None:
-        self.keeper = Keeper(scene.protections, obstacle, _raise)
+    def __init__(
+        self,
+        scene: Scene,
+        obstacle: Callable[[Protection], str] = lambda _: "",
+        reads: Callable[[Protection], Iterable[str]] = lambda one: one.guards,
+    ) -> None:
+        self.keeper = Keeper(scene.protections, obstacle, _raise, reads)
         self.now = 0.0
         assert self.look() == []
 
@@ -197,7 +203,7 @@ def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_
 def test_a_value_for_which_the_file_would_be_dropped_is_found_when_the_hub_starts(scene: Scene) -> None:
     before = json.loads(scene.settings.read_bytes())
     scene.settings.write_text(json.dumps(before | {"cleanupPeriodDays": "x"}), encoding="utf-8")
-    keeper = Keeper(scene.protections, lambda _: "", _raise)
+    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
     assert [gap.put_back for gap in keeper.look(0.0)] == [True]
     assert json.loads(scene.settings.read_bytes()) == before
 
@@ -279,7 +285,7 @@ def test_what_was_never_seen_in_force_is_told_and_not_written(scene: Scene, brok
     scene.settings.unlink()
     if broken is not None:
         scene.settings.write_bytes(broken)
-    keeper = Keeper(scene.protections, lambda _: "", _raise)
+    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
     gaps = [gap for now in range(300) for gap in keeper.look(now)]
     assert [gap.put_back for gap in gaps] == [False]
     assert (scene.settings.read_bytes() if scene.settings.exists() else None) == broken
@@ -445,12 +451,100 @@ def test_nothing_keeps_the_hooks_of_an_assistant_from_running_that_was_just_prot
     assert Watch(scene, partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")).look() == []
 
 
+# What turns hooks off, and the level of settings for which that is looked at.
+OFF_ELSEWHERE: dict[str, tuple[str, Level, str, str]] = {
+    "another file of hooks of Copilot": ("copilot", "user", "user/.copilot/hooks/zz.json", '{"disableAllHooks": true}'),
+    "another file of hooks in the project": (
+        "copilot",
+        "local",
+        "project/.github/hooks/zz.json",
+        '{"disableAllHooks": true}',
+    ),
+    "settings of Copilot": ("copilot", "user", "user/.copilot/settings.json", '{"disableAllHooks": true}'),
+    "features of Codex": ("codex", "local", "user/.codex/config.toml", "[features]\nhooks = false\n"),
+    "settings of Gemini": ("gemini", "local", "user/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}'),
+    "settings of the project": (
+        "claude-code",
+        "user",
+        "project/.claude/settings.json",
+        '{"disableAllHooks": true}',
+    ),
+}
+
+
+def planned(tmp_path: Path, assistant: str, level: Level) -> tuple[Scene, Watch]:
+    """Return a project in which an assistant is protected at a level, with a watch as the Hub has it."""
+    scene, user = Scene.at(tmp_path), tmp_path / "user"
+    user.mkdir()
+    place = scene.place(level)
+    plan = PLANNERS[assistant].plan(place, replace(wire(), assistant=assistant))._replace(settle=None)
+    protect(scene, plan=plan, assistant=assistant, level=level, guards=plan.guards)
+    obstacle = partial(obstacle_of, user_home=str(user), config=lambda _: "")
+    return scene, Watch(scene, obstacle, partial(read_for, user_home=str(user), config=lambda _: ""))
+
+
+@pytest.mark.parametrize(("assistant", "level", "name", "text"), OFF_ELSEWHERE.values(), ids=OFF_ELSEWHERE.keys())
+def test_what_turns_hooks_off_in_any_file_that_is_read_is_found_when_it_is_written(
+    tmp_path: Path, assistant: str, level: Level, name: str, text: str
+) -> None:
+    _, watch = planned(tmp_path, assistant, level)
+    # No change is waited for any more.
+    assert watch.look(10.0) + watch.look(10.0) == []
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    watch.look(2.0)
+    assert set(watch.keeper.tampered()) == {ID}
+
+
+def test_hooks_of_codex_are_put_back_at_the_place_at_which_they_are_trusted(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    before, other = json.loads(file.read_bytes()), {"matcher": "x", "hooks": [{"type": "command", "command": "true"}]}
+    shifted = {**before["hooks"], "PreToolUse": [other, other | {"matcher": "y"}, *before["hooks"]["PreToolUse"]]}
+    file.write_text(json.dumps({"hooks": shifted}), encoding="utf-8")
+    (gap,) = watch.look()
+    assert (gap.put_back, gap.missing) == (True, ("the place of hooks.PreToolUse",))
+    expected = [*before["hooks"]["PreToolUse"], other, other | {"matcher": "y"}]
+    assert json.loads(file.read_bytes()) == {"hooks": {**before["hooks"], "PreToolUse": expected}}
+    assert watch.look() + watch.look(2.0) == []
+
+
+def test_hooks_of_codex_behind_those_of_others_are_not_moved_up(tmp_path: Path) -> None:
+    scene, file = Scene.at(tmp_path), tmp_path / "project" / "hooks.json"
+    other = {"hooks": [{"type": "command", "command": "true"}]}
+    file.write_text(json.dumps({"hooks": {"PreToolUse": [other]}}), encoding="utf-8")
+    protect(scene, plan=plan_of(added(file, entry())), assistant="codex")
+    watch, before = Watch(scene), json.loads(file.read_bytes())
+    file.write_text(json.dumps({"hooks": {"PreToolUse": [before["hooks"]["PreToolUse"][1]]}}), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert json.loads(file.read_bytes()) == before
+
+
+def test_a_group_behind_ours_is_left_alone(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    changed = json.loads(file.read_bytes())
+    changed["hooks"]["PreToolUse"].append({"hooks": [{"type": "command", "command": "true"}]})
+    file.write_text(json.dumps(changed), encoding="utf-8")
+    assert [gap for _ in range(20) for gap in watch.look()] == []
+
+
+def test_an_unknown_member_in_the_file_of_hooks_of_codex_is_taken_out(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    before = json.loads(file.read_bytes())
+    file.write_text(json.dumps(before | {"x": 1}), encoding="utf-8")
+    assert [(gap.put_back, gap.missing) for gap in watch.look()] == [(True, ("an accepted value of x",))]
+    assert json.loads(file.read_bytes()) == before
+
+
 def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_path: Path) -> None:
     scene, errors = Scene.at(tmp_path), list[Exception]()
     files = [scene.folder / "a.json", scene.folder / "b.json"]
     for name, file in zip((ID, "prot-ffffffffffff"), files, strict=True):
         protect(scene, name, plan=plan_of(added(file, entry(name))))
-    keeper = Keeper(scene.protections, lambda _: "", errors.append)
+    keeper = Keeper(scene.protections, lambda _: "", errors.append, lambda _: ())
     keeper.look(0.0)
     for file in files:
         file.write_bytes(b'{"x": 1}')

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from remit.adapters.protection.jsonedit import remove_at
 from remit.errors import quote
 
-__all__ = ["Reader", "Where", "is_known", "named", "refused_in", "without_refused"]
+__all__ = ["Reader", "Where", "is_known", "named", "refused_in", "trusts_by_place", "without_refused"]
 
 # Names of members and indexes of items, from the root.
 Where: TypeAlias = "tuple[str | int, ...]"
@@ -42,6 +42,8 @@ class _Table(NamedTuple):
     members: _Schema
     # Whether a file with an unknown member is dropped.
     is_closed: bool = False
+    # Whether hooks are trusted by their place in the file.
+    is_by_place: bool = False
     # For versions before the one named: what they accept less of.
     before: tuple[tuple[tuple[int, ...], _Schema], ...] = ()
     # Names of events whose hooks make the file one that is dropped where they stand outside of `hooks`, and the
@@ -73,6 +75,12 @@ def is_known(reader: Reader, name: str) -> bool:
     """Tell whether it is known what a member at the root of an assistant's settings may be."""
     table = _table(reader.assistant)
     return table is not None and name in table.members
+
+
+def trusts_by_place(reader: Reader) -> bool:
+    """Tell whether an assistant runs hooks only at the place in the file at which they were trusted."""
+    table = _table(reader.assistant)
+    return table is not None and table.is_by_place
 
 
 def without_refused(reader: Reader, data: bytes, read: Callable[[bytes], Any]) -> bytes | None:
@@ -113,6 +121,7 @@ def _table(assistant: str) -> _Table | None:
     return _Table(
         members=said["members"],
         is_closed=said.get("closed", False),
+        is_by_place=said.get("by_place", False),
         before=tuple((_numbers(version), members) for version, members in said.get("before", {}).items()),
         guards=frozenset(said.get("guards", ())),
         unscanned=frozenset(said.get("unscanned", ())),

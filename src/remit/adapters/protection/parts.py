@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from remit.adapters.protection.acceptance import Reader, named, refused_in, without_refused
+from remit.adapters.protection.acceptance import Reader, named, refused_in, trusts_by_place, without_refused
 from remit.adapters.protection.jsonedit import add_entries, remove_at, remove_entries, set_member
 from remit.adapters.protection.jsontext import BOM
 from remit.adapters.protection.plan import Entry, Member
@@ -193,6 +193,12 @@ def _members_missing(part: Part, value: JSON) -> Iterator[str]:
         items = _at(value, entry.where)
         if not (isinstance(items, list) and any(_same(entry.value, item) for item in items)):
             yield ".".join(entry.where)
+        elif (
+            part.reader
+            and trusts_by_place(part.reader)
+            and _index(entry, value) != _index(entry, _read_json(part.data))
+        ):
+            yield f"the place of {'.'.join(entry.where)}"
     for member in part.members:
         if not _same(_at(value, member.where), member.value):
             yield ".".join(member.where)
@@ -229,7 +235,27 @@ def _with_members(part: Part, data: bytes) -> bytes:
         merged, _ = set_member(merged, member)
     for was in _turned_off(part, _read_json(merged)):
         merged = remove_at(merged, was.where) if was.value is None else set_member(merged, was)[0]
+    if part.reader and trusts_by_place(part.reader):
+        return _with_entries_in_place(part, merged)
     return add_entries(merged, part.entries)
+
+
+def _with_entries_in_place(part: Part, data: bytes) -> bytes:
+    """Return a file with our entries where they were: what others have put there follows them."""
+    was = _read_json(part.data)
+    for entry in part.entries:
+        items = _at(_read_json(data), entry.where)
+        index = _index(entry, was)
+        following = items[index:] if isinstance(items, list) else []
+        for place in reversed(range(index, index + len(following))):
+            data = remove_at(data, (*entry.where, place))
+        data = add_entries(data, (entry, *(Entry(entry.where, item) for item in following)))
+    return data
+
+
+def _index(entry: Entry, value: JSON) -> int:
+    """Return where in its array an entry stands that is there."""
+    return next(index for index, item in enumerate(_at(value, entry.where)) if _same(entry.value, item))
 
 
 def _with_blocks(part: Part, data: bytes) -> bytes:

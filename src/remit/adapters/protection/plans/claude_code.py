@@ -77,6 +77,12 @@ class ClaudeCode:
     variable = "CLAUDE_CONFIG_DIR"
     levels: tuple[Level, ...] = ("local", "project", "user", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the layers of its settings."""
+        layers = _layers(place)
+        drop_ins = layers.pop("managed").parent
+        return (*map(str, layers.values()), str(drop_ins.parent / "managed-settings.json"), str(drop_ins))
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
         obstacles = find_obstacles(_layers(place), place.level)
