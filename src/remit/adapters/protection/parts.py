@@ -193,11 +193,7 @@ def _members_missing(part: Part, value: JSON) -> Iterator[str]:
         items = _at(value, entry.where)
         if not (isinstance(items, list) and any(_same(entry.value, item) for item in items)):
             yield ".".join(entry.where)
-        elif (
-            part.reader
-            and trusts_by_place(part.reader)
-            and _index(entry, value) != _index(entry, _read_json(part.data))
-        ):
+        elif _is_by_place(part) and _index(entry, value) != _index(entry, _read_json(part.data)):
             yield f"the place of {'.'.join(entry.where)}"
     for member in part.members:
         if not _same(_at(value, member.where), member.value):
@@ -235,7 +231,7 @@ def _with_members(part: Part, data: bytes) -> bytes:
         merged, _ = set_member(merged, member)
     for was in _turned_off(part, _read_json(merged)):
         merged = remove_at(merged, was.where) if was.value is None else set_member(merged, was)[0]
-    if part.reader and trusts_by_place(part.reader):
+    if _is_by_place(part):
         return _with_entries_in_place(part, merged)
     return add_entries(merged, part.entries)
 
@@ -251,6 +247,10 @@ def _with_entries_in_place(part: Part, data: bytes) -> bytes:
             data = remove_at(data, (*entry.where, place))
         data = add_entries(data, (entry, *(Entry(entry.where, item) for item in following)))
     return data
+
+
+def _is_by_place(part: Part) -> bool:
+    return part.reader is not None and trusts_by_place(part.reader)
 
 
 def _index(entry: Entry, value: JSON) -> int:
