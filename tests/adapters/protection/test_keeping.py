@@ -163,6 +163,14 @@ NOT_ACCEPTED: dict[str, tuple[dict[str, Any], str]] = {
     "null": ({"model": None}, "model"),
     "variables": ({"env": []}, "env"),
     "an internal member": ({"quietHours": {"start": "late"}}, "quietHours.start"),
+    "a source that is not checked by its shape alone": (
+        {"strictKnownMarketplaces": [{"source": "npm", "package": "../x"}]},
+        "strictKnownMarketplaces[0]",
+    ),
+    "a credential with a pattern": (
+        {"sandbox": {"credentials": {"envVars": [{"name": "A", "mode": "mask", "extract": "("}]}}},
+        "sandbox.credentials.envVars[0]",
+    ),
     "a hook of no kind": ({"hooks": {"PreToolUse": [{"hooks": [{"type": "bogus"}]}]}}, "hooks.PreToolUse[1]"),
     "a group that is none": ({"hooks": {"Stop": [7]}}, "hooks.Stop[0]"),
     "an event that is none": ({"hooks": {"Stop": 7}}, "hooks.Stop"),
@@ -495,6 +503,21 @@ def test_what_turns_hooks_off_in_any_file_that_is_read_is_found_when_it_is_writt
     assert [gap.put_back for gap in watch.look()] == [False]
     watch.look(2.0)
     assert set(watch.keeper.tampered()) == {ID}
+
+
+@pytest.mark.parametrize("assistant", sorted(PLANNERS))
+def test_a_file_of_any_assistant_that_it_cannot_read_or_that_holds_no_hooks_is_put_back(
+    assistant: str, tmp_path: Path
+) -> None:
+    scene, watch = planned(tmp_path, assistant, "local")
+    kept = scene.protections.get(ID)
+    assert kept is not None
+    for written in kept.files:
+        file = Path(written.path)
+        for broken in (b"{", b"[]", b'{"hooks": 7}', b'{"hooks": []}', b"hooks = 7\n", b"[[hooks"):
+            file.write_bytes(broken)
+            assert [gap.put_back for gap in watch.look(WINDOW_S)] == [True]
+            assert (ID.encode() in file.read_bytes(), watch.look()) == (True, [])
 
 
 def test_hooks_of_codex_are_put_back_at_the_place_at_which_they_are_trusted(tmp_path: Path) -> None:

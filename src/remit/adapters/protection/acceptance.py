@@ -1,6 +1,8 @@
 """What an assistant accepts in a settings file: one value that it does not accept makes it drop the whole file.
 
-The tables in `accepted/` say which members are known and which values they may have, in a part of JSON Schema. Keeps
+The tables in `accepted/` say which members are known and which values they may have, in a part of JSON Schema; with
+`whole`, a value is taken out as one. That of Claude Code follows the schema of its version 2.1.325, and what 2.1.197
+accepts less of; where the program checks more than a schema can say, the table allows only what surely passes. Keeps
 this invariant: a file in which nothing is refused here is one that the assistant does not drop. So a value that no
 table allows for a known member is refused, and an unknown member only where the assistant refuses those. The monitor
 of the settings and `remit doctor` ask here, and nowhere else.
