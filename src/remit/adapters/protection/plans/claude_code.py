@@ -103,7 +103,9 @@ def _check_accepted(place: Place) -> None:
     path = _layers(place)[place.level]
     if place.level == "managed":
         return
-    for where in refused_in(Reader(ClaudeCode.name, place.version), read_settings(path)):
+    set_anyway = {member.where[0] for member in _members(place)}
+    said = {name: value for name, value in read_settings(path).items() if name not in set_anyway}
+    for where in refused_in(Reader(ClaudeCode.name, place.version), said):
         problem = "is not a value that Claude Code accepts, so it would drop the whole file: put it right first"
         raise FieldInvalid(problem, place=f"{shown_path(path)} {named(where)}")
 
