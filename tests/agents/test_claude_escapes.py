@@ -160,6 +160,7 @@ SWAPS = {
     "second link": "printf '$(OFF)' > n && ln -f n $(AT)",
     "large": "printf '$(OFF)%1100000s' '' > n && mv -f n $(AT)",
     "link": "printf '$(OFF)' > n && ln -sf $(CURDIR)/n $(AT)",
+    "not accepted": """sed -i '1s/{/{"cleanupPeriodDays": "x",/' $(AT)""",
     "not JSON": "printf '{' > n && mv -f n $(AT)",
     "directory": "rm -f $(AT) && mkdir $(AT)",
     "folder": "mv .claude away && mkdir .claude && printf '$(OFF)' > $(AT) && chmod 555 .claude",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.hooks.routes import hook_routes
-from remit.adapters.protection.obstacles import obstacle_of
+from remit.adapters.protection.obstacles import obstacle_of, read_for
 from remit.adapters.protection.records import Protections
 from remit.adapters.protection.vigil import Vigil
 from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings
@@ -133,7 +133,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
 def _vigil(service: Service, options: HubOptions) -> Vigil:
     """Return what keeps protections in force; it reads them for itself, because it is a thread of its own."""
     obstacle = partial(obstacle_of, user_home=options.user_home, config=assistant_config)
-    return Vigil(Protections(service.home), obstacle, service.governor)
+    reads = partial(read_for, user_home=options.user_home, config=assistant_config)
+    return Vigil(Protections(service.home), obstacle, reads, service.governor)
 
 
 def _routes(

@@ -99,7 +99,7 @@ class Scene(NamedTuple):
 
 def entry(name: str = ID, where: tuple[str, ...] = ("hooks", "PreToolUse")) -> Entry:
     """Return a small entry of a protection."""
-    return Entry(where, {"hooks": [{"url": f"/{name}"}]})
+    return Entry(where, {"hooks": [{"type": "command", "command": f"/{name}"}]})
 
 
 def added(path: Path, *entries: Entry) -> Added:

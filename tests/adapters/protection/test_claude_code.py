@@ -271,3 +271,14 @@ def test_of_several_stronger_layers_the_strongest_says_whether_skills_run_comman
 @pytest.mark.parametrize(("text", "version"), [("2.1.325 (Claude Code)", (2, 1, 325)), ("v3.0", (3, 0)), ("none", ())])
 def test_versions_compare_as_numbers(text: str, version: tuple[int, ...]) -> None:
     assert version_of(text) == version
+
+
+@pytest.mark.parametrize("level", LEVELS[:3])
+def test_hooks_are_not_written_to_a_file_that_would_be_dropped(level: Level, tmp_path: Path) -> None:
+    name = {"local": "project/.claude/settings.local.json", "project": "project/.claude/settings.json"}.get(level)
+    file = tmp_path / (name or "user/.claude/settings.json")
+    file.parent.mkdir(parents=True)
+    file.write_text('{"permissions": {"defaultMode": "all"}}', encoding="utf-8")
+    with pytest.raises(FieldInvalid) as refused:
+        planned(tmp_path, level)
+    assert refused.value.place == f".claude/{file.name} permissions.defaultMode"

@@ -305,7 +305,9 @@ def test_hooks_that_others_share_stay_when_they_are_no_longer_counted_on(tmp_pat
 def test_hooks_of_this_home_that_it_does_not_know_any_more_are_taken_out(tmp_path: Path) -> None:
     scene = Scene.at(tmp_path)
     path = scene.protections.wire_path(OTHER)
-    stale = {"hooks": {"Stop": [{"hooks": [{"command": f"run {path}"}]}, {"hooks": [{"command": f"run /x{OTHER}"}]}]}}
+    stale = {
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": f"run {at}"}]} for at in (path, f"/x{OTHER}")]}
+    }
     for act in (scene.protect, scene.undo):
         if act is scene.undo:
             scene.protect()
@@ -321,7 +323,7 @@ def test_hooks_of_another_home_and_of_a_known_protection_stay(tmp_path: Path) ->
     scene.protect(OTHER)
     known = json.loads(scene.settings.read_bytes())
     paths = (f"/another/home/protections/{foreign}.wire.json", scene.protections.wire_path(OTHER))
-    known["hooks"]["Stop"] = [{"hooks": [{"command": path}]} for path in paths]
+    known["hooks"]["Stop"] = [{"hooks": [{"type": "command", "command": path}]} for path in paths]
     scene.write(json.dumps(known).encode())
     scene.protect()
     assert all(name in scene.settings.read_text() for name in (ID, OTHER, foreign))

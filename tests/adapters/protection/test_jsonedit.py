@@ -33,7 +33,9 @@ SHAPES = {
     "other members": b'{\n  "model": "x",\n  "unknown": [1, 2.50, null]\n}\n',
     "other hooks": b'{\n  "hooks": {\n    "Stop": [\n      {"hooks": []}\n    ]\n  }\n}\n',
     "the same event": b'{\n  "hooks": {\n    "PreToolUse": [\n      {\n        "hooks": []\n      }\n    ]\n  }\n}\n',
-    "the same event in one line": b'{"hooks": {"PreToolUse": [{"hooks": [{"x": 1}]}]}, "z": 1}',
+    "the same event in one line": (
+        b'{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}, "z": 1}'
+    ),
     "an empty array": b'{\n    "hooks": {"PreToolUse": []}\n}',
     "minified": b'{"a":1,"hooks":{"PreToolUse":[{"hooks":[]}]},"b":"x"}',
     "tabs": b'{\n\t"a": {\n\t\t"b": 1\n\t}\n}\n',
@@ -41,7 +43,9 @@ SHAPES = {
     "a byte order mark": BOM + b'{\n  "a": 1\n}',
     "no final line end": b'{\n  "a": 1\n}',
     "odd spaces": b' {  "a" :1 ,\n\n"hooks":{ "Stop" :[ ] } }  \n',
-    "escapes": b'{\n  "\\u0068ooks": {"PreToolUse": [{"a": "}],{\\"//\\\\"}]},\n  "\xc3\xa4": "\\ud83d\\ude00"\n}',
+    "escapes": (
+        b'{\n  "\\u0068ooks": {"PreToolUse": [{"a": "}],{\\"//\\\\", "hooks": []}]},\n  "\xc3\xa4": "\\ud83d\\ude00"\n}'
+    ),
     "the member off": b'{\n  "disableSkillShellExecution" :  false,\n  "a": 1\n}\n',
     "the member of another type": b'{"disableSkillShellExecution": {"a":\t[1]}}',
     "the member almost right": b'{"disableSkillShellExecution":1}',

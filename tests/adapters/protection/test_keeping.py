@@ -2,18 +2,20 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remit.adapters.protection.acceptance import Reader, refused_in
 from remit.adapters.protection.installing import install
 from remit.adapters.protection.keeping import REPAIRS, WINDOW_S, Gap, Keeper
-from remit.adapters.protection.obstacles import obstacle_of
+from remit.adapters.protection.obstacles import obstacle_of, read_for
 from remit.adapters.protection.parts import part_of
-from remit.adapters.protection.plan import Block, Plan, Whole
+from remit.adapters.protection.plan import Block, Level, Plan, Whole
 from remit.adapters.protection.plans.claude_code import ClaudeCode
 from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import Protection, Protections
@@ -42,8 +44,13 @@ def protect(scene: Scene, name: str = ID, *, plan: Plan | None = None, **members
 class Watch:
     """A keeper of a scene, and a clock that goes on with every look."""
 
-    def __init__(self, scene: Scene, obstacle: Callable[[Protection], str] = lambda _: "") -> None:
-        self.keeper = Keeper(scene.protections, obstacle, _raise)
+    def __init__(
+        self,
+        scene: Scene,
+        obstacle: Callable[[Protection], str] = lambda _: "",
+        reads: Callable[[Protection], Iterable[str]] = lambda one: one.guards,
+    ) -> None:
+        self.keeper = Keeper(scene.protections, obstacle, _raise, reads)
         self.now = 0.0
         assert self.look() == []
 
@@ -107,9 +114,7 @@ def test_a_hook_that_was_changed_is_put_right(scene: Scene, old: str, new: str) 
     assert json.loads(scene.settings.read_bytes()) == before
 
 
-@pytest.mark.parametrize(
-    "broken", [None, b"", b"{", b'{"hooks": []}', b"{} // x", b"[1]", b'{"a": 1, "a": 2}', b" " * (1 << 19)]
-)
+@pytest.mark.parametrize("broken", [None, b"", b"{", b"{} // x", b"[1]", b'{"a": 1, "a": 2}', b" " * (1 << 19)])
 def test_a_file_that_is_gone_or_cannot_take_it_any_more_is_as_it_last_was(scene: Scene, broken: bytes | None) -> None:
     scene.settings.write_bytes(scene.settings.read_bytes() + b"\n\n")
     scene.settings.chmod(0o640)
@@ -139,12 +144,122 @@ def test_hooks_that_are_turned_off_in_the_file_itself_are_turned_on_again(
 ) -> None:
     scene = Scene.at(tmp_path)
     scene.write(shape)
-    protect(scene, plan=plan_of(added(scene.settings, entry())))
+    # Of an assistant of which it is not known what else it accepts.
+    protect(scene, plan=plan_of(added(scene.settings, entry())), assistant="another")
     watch, before = Watch(scene), json.loads(scene.settings.read_bytes().decode("utf-8-sig"))
     before |= {"z": "changed as well"}
     scene.settings.write_text(json.dumps(off | before if first else before | off, indent=2), encoding="utf-8")
     assert [gap.put_back for gap in watch.look()] == [True]
     assert json.loads(scene.settings.read_bytes()) in (before, before | {"hooksConfig": {}})
+
+
+HIDDEN = {"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}]}]}
+NOT_ACCEPTED: dict[str, tuple[dict[str, Any], str]] = {
+    "permissions": ({"permissions": 7}, "permissions"),
+    "a rule": ({"permissions": {"allow": "Bash(ls)"}}, "permissions.allow"),
+    "a mode": ({"permissions": {"allow": ["Bash(ls)"], "defaultMode": "all"}}, "permissions.defaultMode"),
+    "a number": ({"cleanupPeriodDays": "x"}, "cleanupPeriodDays"),
+    "a number of another kind": ({"cleanupPeriodDays": 0}, "cleanupPeriodDays"),
+    "null": ({"model": None}, "model"),
+    "variables": ({"env": []}, "env"),
+    "an internal member": ({"quietHours": {"start": "late"}}, "quietHours.start"),
+    "a source that is not checked by its shape alone": (
+        {"strictKnownMarketplaces": [{"source": "npm", "package": "../x"}]},
+        "strictKnownMarketplaces[0]",
+    ),
+    "a credential with a pattern": (
+        {"sandbox": {"credentials": {"envVars": [{"name": "A", "mode": "mask", "extract": "("}]}}},
+        "sandbox.credentials.envVars[0]",
+    ),
+    "a hook of no kind": ({"hooks": {"PreToolUse": [{"hooks": [{"type": "bogus"}]}]}}, "hooks.PreToolUse[1]"),
+    "a group that is none": ({"hooks": {"Stop": [7]}}, "hooks.Stop[0]"),
+    "an event that is none": ({"hooks": {"Stop": 7}}, "hooks.Stop"),
+    "hooks in an unknown member": ({"notes": HIDDEN}, "notes"),
+    "hooks in another event": ({"hooks": {"Note": [HIDDEN]}}, "hooks.Note"),
+}
+
+
+def joined(settings: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with more in them: groups of hooks behind those that are there."""
+    events = dict(settings["hooks"])
+    for event, groups in more.get("hooks", {}).items():
+        events[event] = [*events[event], *groups] if event in events else groups
+    return settings | more | {"hooks": events}
+
+
+@pytest.mark.parametrize(("wrong", "named"), NOT_ACCEPTED.values(), ids=NOT_ACCEPTED.keys())
+def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_file_kept_aside(
+    scene: Scene, wrong: dict[str, Any], named: str
+) -> None:
+    watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+    changed = json.dumps(joined(before, wrong) | {"outputStyle": "short"})
+    scene.settings.write_text(changed, encoding="utf-8")
+    (gap,) = watch.look()
+    assert (gap.put_back, any(one.startswith("an accepted value of") and named in one for one in gap.missing)) == (
+        True,
+        True,
+    )
+    found = json.loads(scene.settings.read_bytes())
+    assert [*refused_in(Reader("claude-code", "2.1.325"), found)] == []
+    assert {event: groups for event, groups in found["hooks"].items() if groups} == before["hooks"]
+    assert found["outputStyle"] == "short"
+    (kept,) = gap.displaced
+    assert Path(kept.rpartition(" ")[2]).read_text("utf-8") == changed
+    assert watch.look() + watch.look(2.0) == []
+
+
+def test_a_value_for_which_the_file_would_be_dropped_is_found_when_the_hub_starts(scene: Scene) -> None:
+    before = json.loads(scene.settings.read_bytes())
+    scene.settings.write_text(json.dumps(before | {"cleanupPeriodDays": "x"}), encoding="utf-8")
+    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
+    assert [gap.put_back for gap in keeper.look(0.0)] == [True]
+    assert json.loads(scene.settings.read_bytes()) == before
+
+
+def test_values_for_which_the_file_would_be_dropped_again_and_again_count_as_tampering(scene: Scene) -> None:
+    watch, text = Watch(scene), scene.settings.read_text("utf-8")
+    for _ in range(REPAIRS):
+        scene.settings.write_text(text.replace("{", '{"model": 7, ', 1), encoding="utf-8")
+        assert [gap.put_back for gap in watch.look()] == [True]
+    assert set(watch.keeper.tampered()) == {ID}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"permissions": {"allow": ["Bash(ls)"], "deny": ["Read(.env)"], "defaultMode": "plan", "later": 1}},
+        {"env": {"A": "1", "B": 2}},
+        {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true", "timeout": 1.5}]}]}},
+        {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}]}},
+        {"hooks": {"PostToolUse": [{"hooks": [{"type": "http", "url": "http://127.0.0.1:8000/x"}]}]}},
+        {"statusLine": {"type": "command", "command": "date"}, "model": "opus", "cleanupPeriodDays": 30.0},
+        {"a member of a later version": {"x": [1, {"y": None}]}},
+        {"attribution": False, "effortLevel": "max", "theme": "another"},
+        {
+            "enabledPlugins": {"a@b": True},
+            "extraKnownMarketplaces": {"b": {"source": {"source": "github", "repo": "o/r"}}},
+        },
+        {"sandbox": {"enabled": True, "network": {"allowedDomains": ["example.org"]}}},
+    ],
+)
+def test_settings_that_a_user_may_have_are_left_alone(scene: Scene, more: dict[str, Any]) -> None:
+    watch = Watch(scene)
+    changed = json.dumps(joined(json.loads(scene.settings.read_bytes()), more))
+    scene.settings.write_text(changed, encoding="utf-8")
+    assert [gap for _ in range(20) for gap in watch.look()] == []
+    assert scene.settings.read_text("utf-8") == changed
+
+
+def test_what_only_older_versions_drop_the_file_for_is_taken_out_for_those(tmp_path: Path) -> None:
+    found = dict[str, list[bool]]()
+    for version in ("2.1.325", "2.1.197", ""):
+        (top := tmp_path / f"version {version}").mkdir()
+        scene = Scene.at(top)
+        protect(scene, version=version)
+        watch, before = Watch(scene), json.loads(scene.settings.read_bytes())
+        scene.settings.write_text(json.dumps(before | {"attribution": False}), encoding="utf-8")
+        found[version] = [gap.put_back for gap in watch.look()]
+    assert found == {"2.1.325": [], "2.1.197": [True], "": [True]}
 
 
 def test_a_switch_that_claude_code_was_given_is_set_again(scene: Scene) -> None:
@@ -178,7 +293,7 @@ def test_what_was_never_seen_in_force_is_told_and_not_written(scene: Scene, brok
     scene.settings.unlink()
     if broken is not None:
         scene.settings.write_bytes(broken)
-    keeper = Keeper(scene.protections, lambda _: "", _raise)
+    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
     gaps = [gap for now in range(300) for gap in keeper.look(now)]
     assert [gap.put_back for gap in gaps] == [False]
     assert (scene.settings.read_bytes() if scene.settings.exists() else None) == broken
@@ -344,12 +459,115 @@ def test_nothing_keeps_the_hooks_of_an_assistant_from_running_that_was_just_prot
     assert Watch(scene, partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")).look() == []
 
 
+# What turns hooks off, and the level of settings for which that is looked at.
+OFF_ELSEWHERE: dict[str, tuple[str, Level, str, str]] = {
+    "another file of hooks of Copilot": ("copilot", "user", "user/.copilot/hooks/zz.json", '{"disableAllHooks": true}'),
+    "another file of hooks in the project": (
+        "copilot",
+        "local",
+        "project/.github/hooks/zz.json",
+        '{"disableAllHooks": true}',
+    ),
+    "settings of Copilot": ("copilot", "user", "user/.copilot/settings.json", '{"disableAllHooks": true}'),
+    "features of Codex": ("codex", "local", "user/.codex/config.toml", "[features]\nhooks = false\n"),
+    "settings of Gemini": ("gemini", "local", "user/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}'),
+    "settings of the project": (
+        "claude-code",
+        "user",
+        "project/.claude/settings.json",
+        '{"disableAllHooks": true}',
+    ),
+}
+
+
+def planned(tmp_path: Path, assistant: str, level: Level) -> tuple[Scene, Watch]:
+    """Return a project in which an assistant is protected at a level, with a watch as the Hub has it."""
+    scene, user = Scene.at(tmp_path), tmp_path / "user"
+    user.mkdir()
+    place = scene.place(level)
+    plan = PLANNERS[assistant].plan(place, replace(wire(), assistant=assistant))._replace(settle=None)
+    protect(scene, plan=plan, assistant=assistant, level=level, guards=plan.guards)
+    obstacle = partial(obstacle_of, user_home=str(user), config=lambda _: "")
+    return scene, Watch(scene, obstacle, partial(read_for, user_home=str(user), config=lambda _: ""))
+
+
+@pytest.mark.parametrize(("assistant", "level", "name", "text"), OFF_ELSEWHERE.values(), ids=OFF_ELSEWHERE.keys())
+def test_what_turns_hooks_off_in_any_file_that_is_read_is_found_when_it_is_written(
+    tmp_path: Path, assistant: str, level: Level, name: str, text: str
+) -> None:
+    _, watch = planned(tmp_path, assistant, level)
+    # No change is waited for any more.
+    assert watch.look(10.0) + watch.look(10.0) == []
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [False]
+    watch.look(2.0)
+    assert set(watch.keeper.tampered()) == {ID}
+
+
+@pytest.mark.parametrize("assistant", sorted(PLANNERS))
+def test_a_file_of_any_assistant_that_it_cannot_read_or_that_holds_no_hooks_is_put_back(
+    assistant: str, tmp_path: Path
+) -> None:
+    scene, watch = planned(tmp_path, assistant, "local")
+    kept = scene.protections.get(ID)
+    assert kept is not None
+    for written in kept.files:
+        file = Path(written.path)
+        for broken in (b"{", b"[]", b'{"hooks": 7}', b'{"hooks": []}', b"hooks = 7\n", b"[[hooks"):
+            file.write_bytes(broken)
+            assert [gap.put_back for gap in watch.look(WINDOW_S)] == [True]
+            assert (ID.encode() in file.read_bytes(), watch.look()) == (True, [])
+
+
+def test_hooks_of_codex_are_put_back_at_the_place_at_which_they_are_trusted(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    before, other = json.loads(file.read_bytes()), {"matcher": "x", "hooks": [{"type": "command", "command": "true"}]}
+    shifted = {**before["hooks"], "PreToolUse": [other, other | {"matcher": "y"}, *before["hooks"]["PreToolUse"]]}
+    file.write_text(json.dumps({"hooks": shifted}), encoding="utf-8")
+    (gap,) = watch.look()
+    assert (gap.put_back, gap.missing) == (True, ("the place of hooks.PreToolUse",))
+    expected = [*before["hooks"]["PreToolUse"], other, other | {"matcher": "y"}]
+    assert json.loads(file.read_bytes()) == {"hooks": {**before["hooks"], "PreToolUse": expected}}
+    assert watch.look() + watch.look(2.0) == []
+
+
+def test_hooks_of_codex_behind_those_of_others_are_not_moved_up(tmp_path: Path) -> None:
+    scene, file = Scene.at(tmp_path), tmp_path / "project" / "hooks.json"
+    other = {"hooks": [{"type": "command", "command": "true"}]}
+    file.write_text(json.dumps({"hooks": {"PreToolUse": [other]}}), encoding="utf-8")
+    protect(scene, plan=plan_of(added(file, entry())), assistant="codex")
+    watch, before = Watch(scene), json.loads(file.read_bytes())
+    file.write_text(json.dumps({"hooks": {"PreToolUse": [before["hooks"]["PreToolUse"][1]]}}), encoding="utf-8")
+    assert [gap.put_back for gap in watch.look()] == [True]
+    assert json.loads(file.read_bytes()) == before
+
+
+def test_a_group_behind_ours_is_left_alone(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    changed = json.loads(file.read_bytes())
+    changed["hooks"]["PreToolUse"].append({"hooks": [{"type": "command", "command": "true"}]})
+    file.write_text(json.dumps(changed), encoding="utf-8")
+    assert [gap for _ in range(20) for gap in watch.look()] == []
+
+
+def test_an_unknown_member_in_the_file_of_hooks_of_codex_is_taken_out(tmp_path: Path) -> None:
+    scene, watch = planned(tmp_path, "codex", "local")
+    file = scene.folder / ".codex" / "hooks.json"
+    before = json.loads(file.read_bytes())
+    file.write_text(json.dumps(before | {"x": 1}), encoding="utf-8")
+    assert [(gap.put_back, gap.missing) for gap in watch.look()] == [(True, ("an accepted value of x",))]
+    assert json.loads(file.read_bytes()) == before
+
+
 def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_path: Path) -> None:
     scene, errors = Scene.at(tmp_path), list[Exception]()
     files = [scene.folder / "a.json", scene.folder / "b.json"]
     for name, file in zip((ID, "prot-ffffffffffff"), files, strict=True):
         protect(scene, name, plan=plan_of(added(file, entry(name))))
-    keeper = Keeper(scene.protections, lambda _: "", errors.append)
+    keeper = Keeper(scene.protections, lambda _: "", errors.append, lambda _: ())
     keeper.look(0.0)
     for file in files:
         file.write_bytes(b'{"x": 1}')

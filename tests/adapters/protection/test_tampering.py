@@ -415,14 +415,14 @@ def test_hooks_that_are_turned_off_again_soon_after_it_was_told_count_as_tamperi
 
 @pytest.mark.parametrize("name", ["managed-settings.json", "managed-settings.d/50.json", "settings.json"])
 @pytest.mark.parametrize("is_there", [True, False])
-def test_settings_that_are_added_to_or_changed_in_a_guarded_folder_are_looked_at(
+def test_settings_that_are_added_to_or_changed_in_a_folder_that_is_read_are_looked_at(
     place: Path, name: str, is_there: bool
 ) -> None:
     scene, layer = Scene.at(place), place / "machine" / name
     if is_there:
         layer.parent.mkdir(parents=True)
         layer.write_bytes(b"{}")
-    protect(scene, guards=(str(place / "machine"),))
+    protect(scene, guards=(str(place / "machine"), str(place / "machine" / "managed-settings.d")))
     watch = Watch(scene, lambda _: "hooks are turned off" if layer.exists() and layer.read_bytes() == OFF else "")
     watch.look(10.0)
     layer.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.adapters.diagnosis.settings import Hook, contains, hooks_in, misshapen, parse_settings, read_settings
+from remit.adapters.diagnosis.settings import Hook, contains, hooks_in, parse_settings, read_settings
+from remit.adapters.protection.acceptance import Reader, named, refused_in
 from remit.adapters.protection.jsontext import is_same
 from remit.adapters.protection.plan import Added, Block, Change, Member, Whole
 from remit.adapters.protection.plans.claude_environment import ENVIRONMENT, NO_PROXY, is_left_out
@@ -50,7 +51,7 @@ def _in_file(written: Written, protection: Protection, planned: Sequence[Change]
         return Registered((), (f"{name} is gone, or cannot be read",))
     says = parse_settings(written.path, data)
     there = tuple(hook for hook in hooks_in(protection.assistant, says, written.path) if hook.names(protection.id))
-    unset = tuple(_unset(says, name, planned))
+    unset = (*_unset(says, name, planned), *_dropped(written, protection, says))
     if hashlib.sha256(data).hexdigest() == written.after:
         return Registered(there, unset)
     expected = [hook for change in planned for hook in _planned(change, protection.assistant)]
@@ -61,12 +62,18 @@ def _in_file(written: Written, protection: Protection, planned: Sequence[Change]
         faults.append(f"{name} was changed: the hook for {', '.join(missing)} is missing, or another one")
     elif not _holds(written, data.decode("utf-8", "replace"), says, protection.id, planned):
         faults.append(f"{name} was changed: what was written there is not there any more")
-    if written.kind == "json":
-        faults += [f"{name} is dropped as a whole: {said}" for said in misshapen(protection.assistant, says)]
     return Registered(ours, tuple(faults), () if faults else (name,))
 
 
-def _unset(says: Any, name: str, planned: Sequence[Change]) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
+def _dropped(written: Written, protection: Protection, says: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
+    """Yield a sentence for each value for which the assistant drops the whole file."""
+    if written.kind == "json" and isinstance(says, dict):
+        refused = refused_in(Reader(protection.assistant, protection.version), says)
+        name = Path(written.path).name
+        yield from (f"{name} is dropped as a whole: {named(where)} is not accepted" for where in refused)
+
+
+def _unset(says: Any, name: str, planned: Sequence[Change]) -> Iterator[str]:  # noqa: ANN401
     """Yield a sentence for each member that has not the value which it must have."""
     members = (member for change in planned if isinstance(change, Added) for member in change.members)
     for member in members:

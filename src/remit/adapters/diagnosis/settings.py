@@ -12,29 +12,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from remit.errors import quote
-
-__all__ = ["Hook", "contains", "hooks_in", "misshapen", "parse_settings", "read_settings"]
+__all__ = ["Hook", "contains", "hooks_in", "parse_settings", "read_settings"]
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _HOOKS: Final = "hooks"
 _CALLING: Final = ("url", "command", "bash", "exec")
 # Those whose hooks need no group around them.
 _WITHOUT_GROUPS: Final = ("copilot",)
-# The kinds of hooks that are known to assistants which drop a whole file for one that they do not know.
-_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "claude-code": ("command", "http", "mcp_tool", "prompt", "agent"),
-    "codex": ("command", "mcp_tool", "prompt", "agent"),
-}
-# The text without which a hook of a kind is none.
-_NEEDED: Final[Mapping[str, str]] = {"command": "command", "http": "url", "prompt": "prompt", "agent": "prompt"}
-# What may stand at the root of a file, where nothing else may.
-_ROOTS: Final[Mapping[str, tuple[str, ...]]] = {"codex": ("description", _HOOKS)}
-# Members of the settings of Claude Code that are often set, and what they must be.
-_MEMBERS: Final[Mapping[str, type]] = {"env": dict, "model": str, "permissions": dict, "statusLine": dict}
-_NAMES: Final[Mapping[type, str]] = {dict: "object", str: "text"}
-_TEXTS: Final = ("allow", "deny", "ask", "additionalDirectories")
-_TEXT: Final = ("defaultMode", "disableBypassPermissionsMode")
 
 
 class Hook(NamedTuple):
@@ -115,60 +99,3 @@ def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
     if isinstance(one, list):
         return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other)
-
-
-def misshapen(assistant: str, says: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield what makes an assistant drop a whole file of settings, as far as hooks and a few other members go.
-
-    Versions differ: what one of them drops the file for counts for all.
-    """
-    if assistant not in _KINDS or not isinstance(says, dict):
-        return
-    for name in says if assistant in _ROOTS else ():
-        if name not in _ROOTS[assistant]:
-            yield f"{quote(name)} is nothing that it knows there"
-    yield from _misshapen_hooks(says.get(_HOOKS, {}), _KINDS[assistant])
-    if assistant == "claude-code":
-        yield from _misshapen_members(says)
-
-
-def _misshapen_hooks(events: Any, kinds: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401
-    if not isinstance(events, dict):
-        yield "hooks is no object"
-        return
-    for event, groups in events.items():
-        if not isinstance(groups, list):
-            yield f"hooks.{quote(event)} is no array"
-        elif not all(_is_group(group, kinds) for group in groups):
-            yield f"hooks.{quote(event)} holds a group that is none, or a hook that is none"
-
-
-def _is_group(group: Any, kinds: tuple[str, ...]) -> bool:  # noqa: ANN401
-    if not isinstance(group, dict) or not isinstance(group.get("matcher", ""), str):
-        return False
-    hooks = group.get(_HOOKS)
-    return isinstance(hooks, list) and all(_is_hook(hook, kinds) for hook in hooks)
-
-
-def _is_hook(hook: Any, kinds: tuple[str, ...]) -> bool:  # noqa: ANN401
-    kind = hook.get("type") if isinstance(hook, dict) else None
-    if kind not in kinds or not isinstance(hook.get(_NEEDED.get(kind, "type")), str):
-        return False
-    return type(hook.get("timeout", 0)) in (int, float)
-
-
-def _misshapen_members(says: Mapping[str, Any]) -> Iterator[str]:
-    for name, kind in _MEMBERS.items():
-        if name in says and not isinstance(says[name], kind):
-            yield f"{name} is no {_NAMES[kind]}"
-    permissions = says.get("permissions")
-    if isinstance(permissions, dict):
-        yield from _misshapen_permissions(permissions)
-
-
-def _misshapen_permissions(permissions: Mapping[str, Any]) -> Iterator[str]:
-    for name in _TEXTS:
-        listed = permissions.get(name, [])
-        if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
-            yield f"permissions.{name} is no array of texts"
-    yield from (f"permissions.{name} is no text" for name in _TEXT if not isinstance(permissions.get(name, ""), str))

@@ -16,7 +16,7 @@ from remit.adapters.protection.records import ANY_ID, SetMember
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["add_entries", "put_back", "remove_entries", "set_member", "still_set"]
+__all__ = ["add_entries", "put_back", "remove_at", "remove_entries", "set_member", "still_set"]
 
 _USUAL_INDENT: Final = "  "
 _INDENT: Final = re.compile(r"[\r\n]([ \t]+)\S")
@@ -43,6 +43,15 @@ def remove_entries(data: bytes, mark: str, original: bytes | None = None) -> byt
         if way is None:
             return data
         data = document.bytes(_without(document.text, _outermost(way, had)))
+
+
+def remove_at(data: bytes, where: Sequence[str | int]) -> bytes:
+    """Return the file without what stands at a place in it, named by members and indexes; what holds it stays."""
+    document = read_document(data)
+    way = _along(document.root, where)
+    if not where or len(way) < len(where):
+        raise FieldInvalid("is not there", place=".".join(("$", *map(str, where))))
+    return document.bytes(_without(document.text, way[-1]))
 
 
 def set_member(data: bytes | None, member: Member) -> tuple[bytes, SetMember | None]:
@@ -116,15 +125,23 @@ def _with_member(document: Document, way: Sequence[Step], where: Sequence[str], 
     return _inserted(document, node, _nested(where[depth + 1 :], value), where[depth])
 
 
-def _along(root: Node | None, where: Sequence[str]) -> tuple[Step, ...]:
-    """Return the way to a member, as far as it is there."""
+def _along(root: Node | None, where: Sequence[str | int]) -> tuple[Step, ...]:
+    """Return the way to a place, as far as it is there."""
     way, node = list[Step](), root
     for name in where:
-        if node is None or name not in node.names:
+        child = None if node is None else _child(node, name)
+        if node is None or child is None:
             break
-        way.append(Step(node, node.names.index(name)))
+        way.append(Step(node, child))
         node = way[-1].node
     return tuple(way)
+
+
+def _child(node: Node, name: str | int) -> int | None:
+    """Return which child of a node is meant by the name of a member, or by the index of an item."""
+    if isinstance(name, int):
+        return name if node.kind == "array" and name < len(node.children) else None
+    return node.names.index(name) if name in node.names else None
 
 
 def _set_in(document: Document, member: SetMember) -> tuple[Step, ...]:

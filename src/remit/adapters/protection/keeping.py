@@ -11,14 +11,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.adapters.protection.parts import Part, is_legible, merge, missing_in, part_of
+from remit.adapters.protection.acceptance import Reader
+from remit.adapters.protection.parts import Part, is_legible, keeps_all, merge, missing_in, part_of
 from remit.adapters.protection.records import Protection, Protections, Written
 from remit.adapters.protection.restoring import MAX_READ, Displaced, Location, NotRestored, locate, restore
 from remit.errors import LedgerInUse, RemitError
@@ -37,10 +38,7 @@ _RETRY_S: Final = 1.0
 # Whoever protects or undoes holds the lock. Undoing takes a moment; protecting writes the record before any file.
 _LOCK_PATIENCE_S: Final = 1.0
 _SETTINGS: Final = (".json", ".toml")
-# What may turn hooks off in a directory that is guarded as a whole; in the last, every JSON file.
-_IN_FOLDERS: Final = ("managed-settings.json", "settings.json", "config.toml")
-_DROP_INS: Final = "managed-settings.d"
-_MAX_DROP_INS: Final = 1000
+_MAX_IN_FOLDER: Final = 1000
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _ODD_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]")
 _UNKNOWN: Final = "all that Remit has written"
@@ -124,14 +122,17 @@ class Keeper:
         protections: Protections,
         obstacle: Callable[[Protection], str],
         failed: Callable[[Exception], None],
+        reads: Callable[[Protection], Iterable[str]],
     ) -> None:
         """Ask `obstacle` what keeps the hooks of a protection from running, whatever its own files say.
 
+        `reads` gives the files and folders that `obstacle` looks at: it is asked again when one of them has changed.
         `failed` is told of every error; the other files are looked after all the same.
         """
         self._protections = protections
         self._obstacle = obstacle
         self._failed = failed
+        self._reads = reads
         self._renewed: float | None = None
         self._files: dict[tuple[str, str], _Kept] = {}
         self._around: dict[str, _Around] = {}
@@ -227,7 +228,8 @@ class Keeper:
         """Tell whether all of ours is in a file, and remember it as it is then."""
         path, folder = kept.written.path, kept.protection.folder
         if kept.part is None:
-            kept.part = part_of(kept.written, kept.protection.id, data)
+            reader = Reader(kept.protection.assistant, kept.protection.version)
+            kept.part = part_of(kept.written, kept.protection.id, data, reader)
             kept.location = locate(path, folder) if kept.part else None
         kept.in_force = kept.part is not None and not missing_in(kept.part, data)
         if kept.part is None or not kept.in_force:
@@ -291,7 +293,9 @@ class Keeper:
             return f"{displaced.what}, now named {displaced.moved_to}"
         if displaced.data is None:
             return displaced.what
-        if not displaced.data.strip() or _merged(part, displaced.data) is not None:
+        if not displaced.data.strip() or (
+            _merged(part, displaced.data) is not None and keeps_all(part, displaced.data)
+        ):
             return ""
         file = _ODD_CHARACTERS.sub("_", Path(kept.written.path).name)[-100:]
         try:
@@ -339,7 +343,7 @@ class Keeper:
         around = self._around[protection.id]
         if not all(kept.in_force for (name, _), kept in self._files.items() if name == protection.id):
             return None  # this is told already, and one of its own files would seem to be the obstacle
-        seen = tuple(_seen(path) for path in _layers(protection))
+        seen = tuple(_seen(path) for path in _with_content(self._reads(protection)))
         if seen != around.seen:
             around.seen, around.until = seen, max(around.until, now + _UNSETTLED_S)
         elif now < around.again or not (around.obstacle or now < around.until):
@@ -364,20 +368,20 @@ class Keeper:
         return Gap(protection, where, ("that hooks run",), put_back=False, why=around.obstacle)
 
 
-def _layers(protection: Protection) -> Iterator[str]:
-    """Yield the settings files that steer an assistant: guarded ones, and those in guarded directories."""
-    for path in protection.guards:
-        if not path.startswith("/"):
-            continue
+def _with_content(paths: Iterable[str]) -> Iterator[str]:
+    """Yield files and folders, and the settings files in each folder."""
+    for path in paths:
+        yield path
         if path.endswith(_SETTINGS):
-            yield path
             continue
-        yield from (f"{path}/{name}" for name in _IN_FOLDERS)
-        folder = f"{path}/{_DROP_INS}"
-        yield folder
-        with suppress(OSError), os.scandir(folder) as entries:
-            names = (entry.name for entry in islice(entries, _MAX_DROP_INS))
-            yield from sorted(f"{folder}/{name}" for name in names if name.endswith(".json"))
+        with suppress(OSError), os.scandir(path) as entries:
+            names = (entry.name for entry in islice(entries, _MAX_IN_FOLDER))
+            yield from sorted(f"{path}/{name}" for name in names if name.endswith(_SETTINGS))
+
+
+def _keeps_all(part: Part, data: bytes) -> bool:
+    """Tell whether everything of others is still in the file that was written in the place of another."""
+    return _merged(part, data) is not None and keeps_all(part, data)
 
 
 def _merged(part: Part, data: bytes | None) -> bytes | None:

@@ -7,7 +7,7 @@ from remit.adapters.protection.plans.table import PLANNERS
 from remit.adapters.protection.records import Protection
 from remit.errors import InputError
 
-__all__ = ["obstacle_of"]
+__all__ = ["obstacle_of", "read_for"]
 
 
 def obstacle_of(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> str:
@@ -18,18 +18,24 @@ def obstacle_of(protection: Protection, user_home: str | None, config: Callable[
     planner = PLANNERS.get(protection.assistant)
     if planner is None or user_home is None or not protection.files:
         return ""
-    place = Place(
-        protection.level,
-        protection.folder,
-        user_home,
-        config=config(planner.variable),
-        version=protection.version,
-    )
+    place = _place(protection, user_home, config(planner.variable))
     try:
         planner.plan(place, _nowhere(protection))
     except InputError as error:
         return f"{error.place}: {error.problem}"
     return ""
+
+
+def read_for(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the files and folders that `obstacle_of` looks at."""
+    planner = PLANNERS.get(protection.assistant)
+    if planner is None or user_home is None or not protection.files:
+        return ()
+    return planner.reads(_place(protection, user_home, config(planner.variable)))
+
+
+def _place(protection: Protection, user_home: str, config: str) -> Place:
+    return Place(protection.level, protection.folder, user_home, config=config, version=protection.version)
 
 
 def _nowhere(protection: Protection) -> Wire:

@@ -1,8 +1,10 @@
 """What is ours in a file of an assistant: found again, missed, and put back beside what others have written there.
 
-Keeps these invariants: what counts as ours is what the record of the protection vouches for, by the digest of the file
-as it was written, and never whatever stands there now; and what others have changed stays, unless the file can no
-longer be read, or can no longer take what is ours. Works on bytes. Which files, and when, is for `keeping.py`.
+Keeps these invariants: a file is in force only if all of ours is in it and the assistant accepts the file, because one
+value that it does not accept makes it drop the whole file (`acceptance.py`). What counts as ours is what the record of
+the protection vouches for, by the digest of the file as it was written, and never whatever stands there now. What
+others have changed stays, but for what the assistant does not accept, unless the file can no longer be read, or can no
+longer take what is ours. Works on bytes. Which files, and when, is for `keeping.py`.
 """
 
 import hashlib
@@ -14,8 +16,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from remit.adapters.protection.jsonedit import add_entries, remove_entries, set_member
-from remit.adapters.protection.jsontext import BOM, Node, Step, read_document
+from remit.adapters.protection.acceptance import Reader, named, refused_in, trusts_by_place, without_refused
+from remit.adapters.protection.jsonedit import add_entries, remove_at, remove_entries, set_member
+from remit.adapters.protection.jsontext import BOM
 from remit.adapters.protection.plan import Entry, Member
 from remit.adapters.protection.plans.claude_layers import NO_SHELL_IN_SKILLS
 from remit.adapters.protection.records import ANY_ID, FileKind, Written
@@ -23,7 +26,7 @@ from remit.adapters.protection.tomltext import add_block
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["Part", "as_written", "is_legible", "merge", "missing_in", "part_of", "put_in"]
+__all__ = ["Part", "as_written", "is_legible", "keeps_all", "merge", "missing_in", "part_of", "put_in"]
 
 # What turns hooks off where it stands, in settings of any assistant, and the value that does.
 _SWITCHES: Final = (Member(("disableAllHooks",), value=True), Member(("hooksConfig", "enabled"), value=False))
@@ -31,6 +34,7 @@ _SWITCHES: Final = (Member(("disableAllHooks",), value=True), Member(("hooksConf
 _STEADY: Final = ((NO_SHELL_IN_SKILLS,),)
 _BLOCK: Final = r"^# >>> remit {0} ([a-z][a-z0-9-]*):[^\n]*\n((?:[^\n]*\n)*?)# <<< remit {0} \1$"
 _MAX_NAMED: Final = 100
+_MAX_NOT_ACCEPTED: Final = 10
 _ALL: Final = "all that Remit has written"
 _ABSENT: Final = object()
 
@@ -47,17 +51,19 @@ class Part(NamedTuple):
     switches: tuple[Member, ...] = ()
     # The name and the lines of each.
     blocks: tuple[tuple[str, str], ...] = ()
+    # Who has to accept the file.
+    reader: Reader | None = None
 
 
-def part_of(written: Written, mark: str, data: bytes | None) -> Part | None:
-    """Return what is ours in a file, or None where nothing shows what that was.
+def part_of(written: Written, mark: str, data: bytes | None, reader: Reader | None = None) -> Part | None:
+    """Return what is ours in a file that `reader` reads, or None where nothing shows what that was.
 
     If others have changed the file, what names us in it must give the bytes that were written once it is added to what
     was there before.
     """
     with suppress(InputError):
         was = as_written(written, mark, data)
-        return None if was is None else _FOUND[written.kind](written, mark, was)
+        return None if was is None else _FOUND[written.kind](written, mark, was)._replace(reader=reader)
     return None
 
 
@@ -80,7 +86,7 @@ def is_legible(kind: FileKind, data: bytes | None) -> bool:
 
 
 def missing_in(part: Part, data: bytes | None) -> tuple[str, ...]:
-    """Return what of ours is not in a file, in names of members and blocks; nothing where it is all there."""
+    """Return what a file lacks to be in force, in names of members and blocks; nothing where it is in force."""
     if part.kind == "whole" or data is None:
         return () if data == part.data else (_ALL,)
     try:
@@ -88,7 +94,7 @@ def missing_in(part: Part, data: bytes | None) -> tuple[str, ...]:
     except InputError:
         return (_ALL,)
     lacking = _blocks_missing(part, value, data) if part.kind == "toml" else _members_missing(part, value)
-    return tuple(dict.fromkeys(lacking))
+    return tuple(dict.fromkeys((*lacking, *islice(_not_accepted(part, value), _MAX_NOT_ACCEPTED))))
 
 
 def put_in(part: Part, data: bytes | None) -> bytes:
@@ -105,6 +111,11 @@ def merge(part: Part, data: bytes | None) -> bytes | None:
             if not missing_in(part, merged):
                 return merged
     return None
+
+
+def keeps_all(part: Part, data: bytes) -> bool:
+    """Tell whether merging leaves everything of others in a file that can be merged: nothing in it is refused."""
+    return part.kind != "json" or not any(_not_accepted(part, _read_json(data)))
 
 
 def _is_blank(data: bytes | None) -> bool:
@@ -182,10 +193,18 @@ def _members_missing(part: Part, value: JSON) -> Iterator[str]:
         items = _at(value, entry.where)
         if not (isinstance(items, list) and any(_same(entry.value, item) for item in items)):
             yield ".".join(entry.where)
+        elif _is_by_place(part) and _index(entry, value) != _index(entry, _read_json(part.data)):
+            yield f"the place of {'.'.join(entry.where)}"
     for member in part.members:
         if not _same(_at(value, member.where), member.value):
             yield ".".join(member.where)
     yield from (".".join(was.where) for was in _turned_off(part, value))
+
+
+def _not_accepted(part: Part, value: JSON) -> Iterator[str]:
+    """Yield a phrase for each thing for which the assistant would drop the file."""
+    if part.reader is not None and part.kind == "json":
+        yield from (f"an accepted value of {named(where)}" for where in refused_in(part.reader, value))
 
 
 def _turned_off(part: Part, value: JSON) -> Iterator[Member]:
@@ -204,38 +223,45 @@ def _blocks_missing(part: Part, value: JSON, data: bytes) -> Iterator[str]:
 
 
 def _with_members(part: Part, data: bytes) -> bytes:
-    merged = remove_entries(data, part.mark)
+    accepted = without_refused(part.reader, data, _read_json) if part.reader else data
+    if accepted is None:
+        raise FieldInvalid("holds nothing that is accepted")
+    merged = remove_entries(accepted, part.mark)
     for member in part.members:
         merged, _ = set_member(merged, member)
     for was in _turned_off(part, _read_json(merged)):
-        merged = _without(merged, was.where) if was.value is None else set_member(merged, was)[0]
+        merged = remove_at(merged, was.where) if was.value is None else set_member(merged, was)[0]
+    if _is_by_place(part):
+        return _with_entries_in_place(part, merged)
     return add_entries(merged, part.entries)
+
+
+def _with_entries_in_place(part: Part, data: bytes) -> bytes:
+    """Return a file with our entries where they were: what others have put there follows them."""
+    was = _read_json(part.data)
+    for entry in part.entries:
+        items = _at(_read_json(data), entry.where)
+        index = _index(entry, was)
+        following = items[index:] if isinstance(items, list) else []
+        for place in reversed(range(index, index + len(following))):
+            data = remove_at(data, (*entry.where, place))
+        data = add_entries(data, (entry, *(Entry(entry.where, item) for item in following)))
+    return data
+
+
+def _is_by_place(part: Part) -> bool:
+    return part.reader is not None and trusts_by_place(part.reader)
+
+
+def _index(entry: Entry, value: JSON) -> int:
+    """Return where in its array an entry stands that is there."""
+    return next(index for index, item in enumerate(_at(value, entry.where)) if _same(entry.value, item))
 
 
 def _with_blocks(part: Part, data: bytes) -> bytes:
     for name, text in part.blocks:
         data = add_block(data, part.mark, name, text)
     return data
-
-
-def _without(data: bytes, where: Sequence[str]) -> bytes:
-    """Return a file without a member that is in it."""
-    document = read_document(data)
-    *_, (container, index) = _along(document.root, where)
-    text, children = document.text, container.children
-    if index > 0:
-        return document.bytes(text[: children[index - 1].end] + text[children[index].end :])
-    end = container.spot(1) if len(children) > 1 else children[0].end
-    return document.bytes(text[: container.spot(0)] + text[end:])
-
-
-def _along(node: Node | None, where: Sequence[str]) -> Iterator[Step]:
-    for name in where:
-        if node is None or name not in node.names:
-            raise FieldInvalid("is not there", place=".".join(("$", *where)))
-        step = Step(node, node.names.index(name))
-        node = step.node
-        yield step
 
 
 def _read_json(data: bytes) -> JSON:

@@ -189,5 +189,8 @@ class Planner(Protocol):
     def levels(self) -> tuple[Level, ...]:
         """Return where its hooks can be written, the usual place first."""
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the files, and the folders of such files, in which `plan` looks for what keeps hooks from running."""
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return what protects the assistant there; `FieldInvalid` says why that cannot be."""

@@ -9,7 +9,7 @@ once and ends neither the monitor nor the Hub.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, final
 
 from remit.adapters.protection.keeping import Gap, Keeper, Tampering
@@ -41,12 +41,18 @@ class Runner(Protocol):
 class Vigil:
     """Looks after the protections of a home until it is closed."""
 
-    def __init__(self, protections: Protections, obstacle: Callable[[Protection], str], governor: Runner) -> None:
+    def __init__(
+        self,
+        protections: Protections,
+        obstacle: Callable[[Protection], str],
+        reads: Callable[[Protection], Iterable[str]],
+        governor: Runner,
+    ) -> None:
         """Begin, and return after the first look, or soon where that takes its time.
 
         Where no thread can be started, that is logged and nothing is looked after.
         """
-        self._keeper = Keeper(protections, obstacle, self._failed)
+        self._keeper = Keeper(protections, obstacle, self._failed, reads)
         self._stopper = Stopper()
         self._governor = governor
         self._statements: deque[Declare] = deque(maxlen=_MAX_WAITING)

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from remit.adapters.protection.acceptance import Reader, named, refused_in
 from remit.adapters.protection.plan import Added, Change, Entry, Level, Member, Place, Plan, Whole, Wire
 from remit.adapters.protection.plans.claude_layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
 from remit.adapters.protection.plans.machine import PUBLIC, for_everyone
+from remit.adapters.protection.plans.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
@@ -75,9 +77,16 @@ class ClaudeCode:
     variable = "CLAUDE_CONFIG_DIR"
     levels: tuple[Level, ...] = ("local", "project", "user", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the layers of its settings."""
+        layers = _layers(place)
+        drop_ins = layers.pop("managed").parent
+        return (*map(str, layers.values()), str(drop_ins.parent / "managed-settings.json"), str(drop_ins))
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
         obstacles = find_obstacles(_layers(place), place.level)
+        _check_accepted(place)
         return Plan(
             form="command",
             changes=_changes(place, wire),
@@ -87,6 +96,18 @@ class ClaudeCode:
             steps=_steps(place),
             warnings=(*obstacles, *_warnings(place)),
         )
+
+
+def _check_accepted(place: Place) -> None:
+    """Raise if Claude Code drops the file that hooks are to be written to: then it would run none of them."""
+    path = _layers(place)[place.level]
+    if place.level == "managed":
+        return
+    set_anyway = {member.where[0] for member in _members(place)}
+    said = {name: value for name, value in read_settings(path).items() if name not in set_anyway}
+    for where in refused_in(Reader(ClaudeCode.name, place.version), said):
+        problem = "is not a value that Claude Code accepts, so it would drop the whole file: put it right first"
+        raise FieldInvalid(problem, place=f"{shown_path(path)} {named(where)}")
 
 
 def version_of(text: str) -> tuple[int, ...]:

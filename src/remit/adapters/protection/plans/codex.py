@@ -62,6 +62,11 @@ class Codex:
     variable = "CODEX_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the settings that name features."""
+        own = () if place.level == "managed" else (_folder(place),)
+        return tuple(str(folder / "config.toml") for folder in (_user(place), *own))
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place, and what makes Codex trust them."""
         if place.level == "managed":

@@ -44,6 +44,10 @@ class Copilot:
     variable = "COPILOT_HOME"
     levels: tuple[Level, ...] = ("user", "local", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the settings of the user, and the folder of hooks."""
+        return (*map(str, _settings(place)), str(_hooks(place)))
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
         weaker = () if place.level == "managed" else (_TURNED_OFF,)
@@ -77,8 +81,7 @@ def _text(wire: Wire) -> str:
 
 def _check_enabled(place: Place) -> None:
     """Raise if a file that counts here turns hooks off."""
-    user, folder = _user(place), _hooks(place)
-    for path in (user / "settings.json", user / "config.json", *sorted(folder.glob("*.json"))):
+    for path in (*_settings(place), *sorted(_hooks(place).glob("*.json"))):
         # It begins its own file with comments.
         if read_settings(path, with_comments=True).get(_SWITCH, False) is not False:
             problem = f"{_SWITCH} is not false, so no hook would run: take it out first"
@@ -105,6 +108,10 @@ def _guards(place: Place) -> tuple[str, ...]:
     )
     here = (str(Path(place.folder, name)) if place.folder else f"**/{name}" for name in names)
     return (*(str(_user(place) / name) for name in steering), *here, str(_machine(place)))
+
+
+def _settings(place: Place) -> tuple[Path, ...]:
+    return tuple(_user(place) / name for name in ("settings.json", "config.json"))
 
 
 def _hooks(place: Place) -> Path:

@@ -54,6 +54,10 @@ class Gemini:
     variable = "GEMINI_CLI_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:
+        """Return the settings that count in a place."""
+        return tuple(map(str, _counting(place)))
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the hooks for a place."""
         _check_enabled(place, wire)
@@ -87,8 +91,7 @@ def _group(event: _Event, wire: Wire) -> JSON:
 
 def _check_enabled(place: Place, wire: Wire) -> None:
     """Raise if settings that count here turn hooks off, all or ours by the command that is their name."""
-    here = (Path(place.folder, ".gemini", _SETTINGS),) if place.folder else ()
-    for path in (_machine(place) / _SETTINGS, _user(place) / _SETTINGS, *here):
+    for path in _counting(place):
         switch = read_settings(path, with_comments=True).get(_SWITCH)
         if not isinstance(switch, dict):
             continue
@@ -98,6 +101,11 @@ def _check_enabled(place: Place, wire: Wire) -> None:
             _refuse(
                 "disabled", f"names our hooks in {shown_path(path)}, so they would not run: take them out of it first"
             )
+
+
+def _counting(place: Place) -> tuple[Path, ...]:
+    here = (Path(place.folder, ".gemini", _SETTINGS),) if place.folder else ()
+    return (_machine(place) / _SETTINGS, _user(place) / _SETTINGS, *here)
 
 
 def _refuse(name: str, problem: str) -> NoReturn:

@@ -34,6 +34,10 @@ class Opencode:
     variable = "XDG_CONFIG_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
+    def reads(self, place: Place) -> tuple[str, ...]:  # noqa: ARG002 - others do
+        """Return nothing: no file that is looked at keeps plugins from running."""
+        return ()
+
     def plan(self, place: Place, wire: Wire) -> Plan:
         """Return the plugin for a place."""
         return Plan(
