@@ -35,7 +35,7 @@ demo: $(READY)
 CLAIMS := tests/claims tests/test_vectors.py
 # Many of the others wait for processes that they start: more of them than processors run at once. Each worker takes
 # neighbours, which share a service, and those that are done early take from the others.
-AT_ONCE = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
+AT_ONCE = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 2)')
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(CLAIMS)
 	$(BIN)/python -m pytest -n $(AT_ONCE) --dist worksteal $(CLAIMS:%=--ignore=%)

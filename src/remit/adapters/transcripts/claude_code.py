@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from remit.adapters.transcripts.call import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.adapters.transcripts.lines import Lines
+from remit.config import user_home
 
 __all__ = ["ClaudeCode"]
 
@@ -99,10 +100,13 @@ def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any]) -> No
 def _absolute(given: Mapping[str, Any], cwd: str) -> dict[str, Any]:
     """Return arguments with the paths of files as hooks are told them: absolute, and without `.` and `..`."""
     paths = {name: given[name] for name in _PATHS if isinstance(given.get(name), str) and given[name]}
-    return {
-        **given,
-        **{name: posixpath.normpath(posixpath.join(cwd, posixpath.expanduser(path))) for name, path in paths.items()},
-    }
+    return {**given, **{name: posixpath.normpath(posixpath.join(cwd, _at_home(path))) for name, path in paths.items()}}
+
+
+def _at_home(path: str) -> str:
+    """Return a path with the user's home in the place of a tilde."""
+    home = user_home() if path == "~" or path.startswith("~/") else None
+    return path if home is None else home + path[1:]
 
 
 def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:
