@@ -87,7 +87,7 @@ def _reader_of(assistant: str) -> TranscriptReader:
         refused = FieldInvalid(f"{assistant} cannot be reconciled: {UNREADABLE[assistant]}", place="ASSISTANT")
         refused.add_note(f"Its receipts are in the ledger: remit ledger show; its hooks: remit doctor {assistant}")
         raise refused
-    return READERS[assistant]
+    return READERS[assistant](user_home() or "")
 
 
 def _protections(path: Path, assistant: str) -> dict[str, Protection]:

@@ -9,7 +9,7 @@ from remit.adapters.transcripts.call import Call, digest_of
 from remit.adapters.transcripts.claude_code import ClaudeCode
 from tests.adapters.transcripts.written import AT, SESSION, ClaudeTranscript
 
-READER = ClaudeCode()
+READER = ClaudeCode("/work")
 
 
 def read(transcript: ClaudeTranscript, tmp_path: Path) -> dict[str, Call]:
@@ -170,7 +170,7 @@ def test_sessions_of_a_folder_and_beneath_it_are_found(tmp_path: Path) -> None:
     assert len(list(READER.found_in(tmp_path, None))) == 3
 
 
-@pytest.mark.parametrize("given", ["a", "./a", "../project/a", "/work/project/b/../a"])
+@pytest.mark.parametrize("given", ["a", "./a", "../project/a", "/work/project/b/../a", "~/project/a"])
 def test_paths_of_files_are_told_as_they_are_and_absolute(tmp_path: Path, given: str) -> None:
     transcript = ClaudeTranscript()
     transcript.asks("c1", "Read")

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from remit.adapters.transcripts.call import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.adapters.transcripts.lines import Lines
-from remit.config import user_home
 
 __all__ = ["ClaudeCode"]
 
@@ -43,6 +42,10 @@ class ClaudeCode:
     variable = "CLAUDE_CONFIG_DIR"
     folder = ".claude"
 
+    def __init__(self, home: str = "") -> None:
+        """Read transcripts of the user whose home directory this is; empty where that is not known."""
+        self._home = home
+
     def find(self, config: Path, session: str) -> Iterator[Path]:
         """Yield the files of a session, by its id."""
         if not _SESSION.fullmatch(session):
@@ -64,7 +67,7 @@ class ClaudeCode:
         for line in lines:
             session = session or plain(line.get("sessionId"))
             for block in _blocks(line):
-                _note(tally, line, block)
+                _note(tally, line, block, self._home)
         return Transcript(
             str(path), session or path.stem, tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
         )
@@ -84,12 +87,12 @@ def _blocks(line: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)]
 
 
-def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any]) -> None:
+def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any], home: str) -> None:
     kind = block.get("type")
     if kind == "tool_use" and line["type"] == "assistant" and plain(block.get("id")):
         call = _call(line, plain(block["id"]), plain(block.get("name")))
         given = block.get("input")
-        absolute = digest_of(_absolute(given, call.cwd)) if isinstance(given, dict) else ""
+        absolute = digest_of(_absolute(given, call.cwd, home)) if isinstance(given, dict) else ""
         tally.asked(call._replace(hook_tool=call.tool, hook_arguments=digest_of(given), absolute_arguments=absolute))
     elif kind == "tool_result" and line["type"] == "user" and plain(block.get("tool_use_id")):
         result = _result(block, line.get("toolUseResult"))
@@ -97,16 +100,16 @@ def _note(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any]) -> No
         tally.settled(call.settled(result._replace(at=call.at)))
 
 
-def _absolute(given: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+def _absolute(given: Mapping[str, Any], cwd: str, home: str) -> dict[str, Any]:
     """Return arguments with the paths of files as hooks are told them: absolute, and without `.` and `..`."""
     paths = {name: given[name] for name in _PATHS if isinstance(given.get(name), str) and given[name]}
-    return {**given, **{name: posixpath.normpath(posixpath.join(cwd, _at_home(path))) for name, path in paths.items()}}
+    absolute = {name: posixpath.join(cwd, _at_home(path, home)) for name, path in paths.items()}
+    return {**given, **{name: posixpath.normpath(path) for name, path in absolute.items()}}
 
 
-def _at_home(path: str) -> str:
+def _at_home(path: str, home: str) -> str:
     """Return a path with the user's home in the place of a tilde."""
-    home = user_home() if path == "~" or path.startswith("~/") else None
-    return path if home is None else home + path[1:]
+    return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
 
 
 def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:

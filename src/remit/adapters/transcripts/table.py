@@ -1,6 +1,6 @@
 """Whose transcripts can be read here, and why others cannot."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -36,7 +36,11 @@ class TranscriptReader(Protocol):
         """Return what a file tells."""
 
 
-READERS: Final[Mapping[str, TranscriptReader]] = {reader.name: reader for reader in (ClaudeCode(), Codex())}
+# Given the user's home directory.
+READERS: Final[Mapping[str, Callable[[str], TranscriptReader]]] = {
+    ClaudeCode.name: ClaudeCode,
+    Codex.name: lambda _home: Codex(),
+}
 # Why a call of these cannot be found again among receipts.
 UNREADABLE: Final[Mapping[str, str]] = {
     "gemini": "its hooks are told no call ids",
