@@ -64,7 +64,7 @@ def test_closing_gives_up_what_is_under_way(port: int) -> None:
     with relay(port, Fault("drop", "down", 0)) as relayed, ThreadPoolExecutor(1) as pool:
         proxy = Proxy(f"http://127.0.0.1:{relayed}", timeout_s=600)
         waiting = pool.submit(proxy.health)
-        while not threads():
+        while not threads() and not waiting.done():
             time.sleep(0.01)
         proxy.close()
         with pytest.raises(ServiceUnavailable):
