@@ -62,7 +62,7 @@ def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: 
     before = set(threading.enumerate())
     second.finish_closing()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
     ended = second.embedded.reader.session(session_id)
     second.close()
     assert ended is not None

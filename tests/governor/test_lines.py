@@ -444,7 +444,7 @@ def play(places: Callable[[int], Place], sequences: range) -> None:
 
 
 def test_no_order_of_events_permits_a_call_after_a_revocation() -> None:
-    play(lambda _: MemoryPlace(), range(20_000 if _THOROUGH else 200))
+    play(lambda _: MemoryPlace(), range(20_000 if _THOROUGH else 60))
 
 
 def test_no_order_of_events_permits_a_call_after_a_revocation_on_disk(tmp_path: Path) -> None:

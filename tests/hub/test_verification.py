@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,16 @@ def is_quarantined(home: Path, session: str) -> bool:
         return bool(ledger.execute("SELECT broken FROM sessions WHERE id = ?", (session,)).fetchone()[0])
 
 
-def alter(home: Path, *statements: str) -> None:
+def alter(home: Path, session: str, *statements: str) -> None:
     with closing(sqlite3.connect(home / "ledger.db", timeout=30)) as ledger, ledger:
+        (number,) = ledger.execute("SELECT number FROM sessions WHERE id = ?", (session,)).fetchone()
         for statement in statements:
-            ledger.execute(statement)
+            ledger.execute(statement, {"number": number})
 
 
 SWAP = ((2, 99), (3, 2), (99, 3))
-SESSION = "session = (SELECT max(number) FROM sessions)"
-ROW = "number = (SELECT max(number) FROM sessions)"
+SESSION = "session = :number"
+ROW = "number = :number"
 DAMAGES = {
     "token bytes": [f"UPDATE receipts SET token = substr(token, 1, 900) || 'A' WHERE {SESSION} AND seq = 2"],
     "swapped rows": [f"UPDATE receipts SET seq = {after} WHERE {SESSION} AND seq = {before}" for before, after in SWAP],
@@ -97,28 +99,29 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("statements", DAMAGES.values(), ids=DAMAGES)
-def test_a_session_that_is_altered_in_the_file_is_stopped_while_the_hub_runs(hub: Hub, statements: list[str]) -> None:
+def test_sessions_that_are_altered_in_the_file_are_stopped_while_the_hub_runs(hub: Hub) -> None:
     hub.observe("other")
-    name = hub.observe("altered")["ardur_session_id"]
-    for _ in range(3):
-        hub.observe("altered")
-    assert (verified(hub)["sessions_verified"], verified(hub)["sessions"]) == (2, 2)
+    names = {damage: hub.observe(damage)["ardur_session_id"] for damage in DAMAGES}
+    for damage in [*DAMAGES] * 3:
+        hub.observe(damage)
+    assert (verified(hub)["sessions_verified"], verified(hub)["sessions"]) == (7, 7)
     assert b"All is well up to" in hub.get("/dashboard").body
-    alter(hub.home, *statements)
-    found = until(lambda: (it := verification(hub))["state"] == "broken" and it, "the break is not found")
-    assert [one["session_id"] for one in found["broken"]] == [name]
-    until(lambda: is_quarantined(hub.home, name), "the session is not stopped")
-    denied = hub.observe("altered")
-    assert denied["decision"] == "DENY"
-    assert denied["receipt"]["verdict"] == "violation"
+    for damage, statements in DAMAGES.items():
+        alter(hub.home, names[damage], *statements)
+    for damage, name in names.items():
+        until(partial(is_quarantined, hub.home, name), f"{damage}: the session is not stopped")
+        denied = hub.observe(damage)
+        assert (denied["decision"], denied["receipt"]["verdict"]) == ("DENY", "violation"), damage
+    found = until(lambda: len(it := verification(hub)["broken"]) == len(names) and it, "not all is found")
+    assert {one["session_id"] for one in found} == {*names.values()}
     assert hub.observe("other")["decision"] == "PERMIT"
     page = hub.get("/dashboard").body
     assert b'class="hero broken"' in page
     assert b"All is well" not in page
     examined = examined_by("doctor", "--home", str(hub.home), "--json")
     (check,) = [one for one in examined if one["name"] == "verification"]
-    assert (check["state"], name in check["said"]) == ("problem", True)
+    assert check["state"] == "problem"
+    assert any(name in check["said"] for name in names.values())
 
 
 def examined_by(*words: str) -> list[dict[str, Any]]:
@@ -136,7 +139,7 @@ def test_a_break_is_signed_as_a_statement_and_survives_a_restart(tmp_path: Path)
         for _ in range(2):
             hub.observe("altered")
         verified(hub)
-        alter(home, *DAMAGES["token bytes"])
+        alter(home, name, *DAMAGES["token bytes"])
         until(lambda: "remit.verify" in json.dumps(hub.told("/v1/status")["latest_receipt"]), "nothing was signed")
     with running(home) as hub:
         assert hub.observe("altered")["decision"] == "DENY"
@@ -202,7 +205,7 @@ def test_a_session_that_is_altered_in_the_file_is_stopped_while_the_proxy_runs(t
         for _ in range(4):
             assert evaluate(proxy, session)["decision"] == "PERMIT"
         until(lambda: (published(proxy.home).get("summary") or {}).get("receipts_verified") == 4, "not verified")
-        alter(proxy.home, *DAMAGES["token bytes"])
+        alter(proxy.home, session, *DAMAGES["token bytes"])
         until(lambda: is_quarantined(proxy.home, session), "it goes on")
         denied = evaluate(proxy, session)
         assert (denied["decision"], denied["public_denial_reason"]) == ("DENY", "chain_invalid")

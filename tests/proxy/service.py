@@ -228,7 +228,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     """End a process, kindly at first: workers end with it."""
     process.terminate()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
 

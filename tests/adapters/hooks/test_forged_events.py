@@ -45,7 +45,7 @@ from tests.http.asking import HOST, Witness
 
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 THOROUGH: Final = settings.default is not None and settings.default.max_examples > 1000
-SEQUENCES: Final = 20_000 if THOROUGH else 300
+SEQUENCES: Final = 20_000 if THOROUGH else 120
 PARTS: Final = 4
 EVENTS: Final = 9
 LIMIT: Final = 2

@@ -160,6 +160,7 @@ NOT_ACCEPTED: dict[str, tuple[dict[str, Any], str]] = {
     "a mode": ({"permissions": {"allow": ["Bash(ls)"], "defaultMode": "all"}}, "permissions.defaultMode"),
     "a number": ({"cleanupPeriodDays": "x"}, "cleanupPeriodDays"),
     "a number of another kind": ({"cleanupPeriodDays": 0}, "cleanupPeriodDays"),
+    "an integer that JavaScript does not have": ({"cleanupPeriodDays": 1e300}, "cleanupPeriodDays"),
     "null": ({"model": None}, "model"),
     "variables": ({"env": []}, "env"),
     "an internal member": ({"quietHours": {"start": "late"}}, "quietHours.start"),

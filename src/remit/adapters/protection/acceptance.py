@@ -29,6 +29,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z$_][A-Za-z0-9$_-]{0,59}")
 _NUMBERS: Final = re.compile(r"\d+")
 # Each pass takes out everything that is refused; what is left then can lack something in turn.
 _MAX_PASSES: Final = 20
+# Integers beyond this are none in JavaScript.
+_SAFE: Final = 2**53 - 1
 
 
 class Reader(NamedTuple):
@@ -178,7 +180,7 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value == int(value),
+    "integer": lambda value: _TYPES["number"](value) and value == int(value) and abs(value) <= _SAFE,
 }
 
 

@@ -293,9 +293,7 @@ class Keeper:
             return f"{displaced.what}, now named {displaced.moved_to}"
         if displaced.data is None:
             return displaced.what
-        if not displaced.data.strip() or (
-            _merged(part, displaced.data) is not None and keeps_all(part, displaced.data)
-        ):
+        if not displaced.data.strip() or _keeps_all(part, displaced.data):
             return ""
         file = _ODD_CHARACTERS.sub("_", Path(kept.written.path).name)[-100:]
         try:
