@@ -124,6 +124,16 @@ def test_an_altered_receipt_is_found_by_the_first_pass_where_it_is(
     assert reports.order == [other]
 
 
+def test_a_break_is_reported_without_reading_the_chain_twice(service: Service, reports: Reports) -> None:
+    reader = CountingReader(service.shelf)
+    verifier = verifier_of(service, reports.all.append, reader=reader)
+    name = busy(service, 120)
+    tamper(service, name, 119)
+    verifier.first_pass()
+    assert reports.broken == {name: (119, "signature_invalid")}
+    assert reader.receipts_read == 120
+
+
 def test_what_a_bookmark_covers_is_hashed_and_the_rest_is_verified(service: Service, reports: Reports) -> None:
     name = busy(service, 6)
     service.attest(name)
