@@ -211,7 +211,7 @@ ROW_CHANGES: list[dict[str, int]] = [
 
 
 def edit(service: Service, session_id: str, **changes: Any) -> None:
-    """Write another row of a session, as whoever can write the ledger's file."""
+    """Overwrite the row of a session, as a process with write access to the ledger file can."""
     there = service.session(session_id)
     service.shelf.sessions[session_id] = structs.replace(there, **changes)
     service.restart()
@@ -257,7 +257,7 @@ class Line:
     # Revoked, killed or quarantined.
     stopped: bool = False
     tampered: bool = False
-    # Somebody has written a row, or a chain is broken: then only what must not happen is known.
+    # A row was overwritten or a chain is broken: only the forbidden outcomes are checked then.
     doubtful: bool = False
     permitted: int = 0
     # Sessions of subagents that were revoked.

@@ -212,7 +212,7 @@ def _is_of(head: Head, session: Session) -> bool:
 
 
 def _kept(reader: Reader, session_id: str, after: int, end: int) -> Iterator[Kept]:
-    """Yield the receipts after the one numbered `after`, up to that of the number `end`, a page at a time."""
+    """Yield the receipts with numbers above `after`, up to and including `end`, one page at a time."""
     while after < end:
         page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
         if not page:

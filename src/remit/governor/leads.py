@@ -115,7 +115,7 @@ class Continue:
             if not head_is_genuine(means, transaction, session):
                 session = quarantine(means, transaction, session, now)
                 return Started(session, means.passport_of(session), existing=True)
-        # Whoever revokes it at the same moment must see the next one: both write its row.
+        # Written so that a revocation that runs at the same time conflicts with this, and sees the next session.
         transaction.put_session(session)
         mission = self._mission(means, session)
         if not is_outdated:

@@ -184,7 +184,7 @@ def revoke_line(transaction: Transaction, session_id: str, now: Moment, reason: 
 
 
 def is_stopped(transaction: Transaction, session: Session) -> bool:
-    """Tell whether a session is revoked, killed or broken, possibly after it was ended: nothing may follow upon it."""
+    """Return whether a session is revoked, killed or broken, even after its end. Such a session is not continued."""
     is_killed = 0 < session.number <= transaction.switches.killed_up_to
     return bool(session.broken) or is_killed or transaction.revoked(session.id)
 

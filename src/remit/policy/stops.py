@@ -198,7 +198,7 @@ def _by_service(program: str, given: _Words) -> Selected | None:
 
 
 def _matches(word: str, line: str) -> bool:
-    """Tell whether a name or pattern selects the process of a line; one that cannot be read may select any."""
+    """Return whether a name or pattern may match a process with this command line; unreadable patterns may."""
     if _PATTERN.fullmatch(word) is None or len(_REPEATED.findall(word)) > _MAX_REPEATED:
         return True
     try:

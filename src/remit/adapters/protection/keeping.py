@@ -378,7 +378,7 @@ def _with_content(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _keeps_all(part: Part, data: bytes) -> bool:
-    """Tell whether everything of others is still in the file that was written in the place of another."""
+    """Return whether the restored file still has every setting that others made in the one that it replaced."""
     return _merged(part, data) is not None and keeps_all(part, data)
 
 
