@@ -336,12 +336,12 @@ def test_a_program_stands_in_brackets_behind_its_tool(entry: str, named: tuple[s
 
 def test_long_scopes_do_not_take_longer_than_their_length_explains() -> None:
     """Every entry once against every other: a backtracking pattern would not end here."""
-    parent = structs.replace(MISSION, resource_scope=tuple(f"/{number}" for number in range(900)))
-    child = structs.replace(MISSION, resource_scope=("a" * 4000,) * 200, cwd=None)
+    parent = structs.replace(MISSION, resource_scope=tuple(f"/{number}" for number in range(300)))
+    child = structs.replace(MISSION, resource_scope=("a" * 4000,) * 100, cwd=None)
     with pytest.raises(MissionWidened):
         narrow(structs.replace(parent, cwd=None), child)
-    fitting = structs.replace(MISSION, resource_scope=("/899/" + "a" * 4000,) * 200)
-    assert len(narrow(parent, fitting).resource_scope) == 200
+    fitting = structs.replace(MISSION, resource_scope=("/299/" + "a" * 4000,) * 100)
+    assert len(narrow(parent, fitting).resource_scope) == 100
 
 
 def test_a_relative_path_that_nothing_anchors_proves_nothing() -> None:

@@ -444,8 +444,8 @@ def play(places: Callable[[int], Place], sequences: range) -> None:
 
 
 def test_no_order_of_events_permits_a_call_after_a_revocation() -> None:
-    play(lambda _: MemoryPlace(), range(20_000 if _THOROUGH else 60))
+    play(lambda _: MemoryPlace(), range(20_000 if _THOROUGH else 30))
 
 
 def test_no_order_of_events_permits_a_call_after_a_revocation_on_disk(tmp_path: Path) -> None:
-    play(lambda seed: SqlitePlace(_made(tmp_path / str(seed))), range(2000 if _THOROUGH else 20))
+    play(lambda seed: SqlitePlace(_made(tmp_path / str(seed))), range(2000 if _THOROUGH else 10))
