@@ -175,6 +175,11 @@ def test_a_key_that_nobody_knows_is_refused(place: Path) -> None:
     assert [path.stem for path in (place / "keys").glob("*.pem")] == [before[0]["kid"]]
 
 
+def test_a_key_id_that_begins_with_a_dash_is_no_option(place: Path) -> None:
+    refused = run(place, "keys", "distrust", "-_" + "A" * 41, "--from", "now", "--yes")
+    assert "no key of this home" in refused.stderr
+
+
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_where_nobody_can_be_asked_it_must_be_said_that_it_is_meant(place: Path, more: list[str]) -> None:
     before = _kids(place)

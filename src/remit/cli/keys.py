@@ -17,7 +17,7 @@ import click
 
 from remit.cli.errors import reported
 from remit.cli.opening import opened_rows
-from remit.cli.options import everywhere
+from remit.cli.options import KeyCommand, everywhere
 from remit.cli.render import date, note, show_data, show_facts
 from remit.cli.service import opened_service
 from remit.errors import FieldInvalid, RemitError
@@ -102,7 +102,7 @@ def _stated(service: Service) -> Iterator[None]:
                 note(f"careful: no statement about the end of the period of {limit.kid} was signed: {error}")
 
 
-@keys.command("distrust")
+@keys.command("distrust", cls=KeyCommand)
 @click.argument("kid", metavar="KID")
 @click.option("--from", "since", required=True, metavar="TIME", help="ISO 8601 with its zone, or now.")
 @click.option("--yes", is_flag=True, help="Do not ask back.")

@@ -1,16 +1,17 @@
-"""Options that commands share: where the home is, what the output is, and lists.
+"""Options that commands share: where the home is, what the output is, key ids and lists.
 
 A list option takes several values and may be given again: `--allowed-tools Read Grep --allowed-tools Bash`. It ends at
 the next option, or at `--`; a value that begins with a dash is written `--allowed-tools=-x`.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["ListCommand", "ListOption", "everywhere"]
+__all__ = ["KeyCommand", "ListCommand", "ListOption", "everywhere"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -19,6 +20,21 @@ def everywhere(command: _Command) -> _Command:
     """Add the options that every command has."""
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
     return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)
+
+
+# A key id is a SHA-256 thumbprint in base64url: one in 64 begins with a dash.
+_DASHED_KEY_ID: Final = re.compile(r"-[A-Za-z0-9_-]{42}\Z")
+
+
+class KeyCommand(click.Command):
+    """A command whose argument is a key id, also one that begins with a dash."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, a key id never as options."""
+        ids = [word for word in args if _DASHED_KEY_ID.match(word)]
+        if ids and "--" not in args:
+            args = [*(word for word in args if word not in ids), "--", *ids]
+        return super().parse_args(ctx, args)
 
 
 class ListOption(click.Option):
