@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,10 +82,22 @@ def test_a_protection_of_any_folder_counts_all() -> None:
     assert len(listed) == 1
 
 
+@contextmanager
+def waiting(*words: str, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a program that waits. While one is being started, the system tells neither its words nor its variables."""
+    code = "print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"1\n"
+        yield child
+        child.kill()
+
+
 def test_processes_of_this_machine_are_seen_with_their_words() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()", "--a word"], stdin=subprocess.PIPE) as child:
+    with waiting("--a word") as child:
         words = next(one.words for one in running_processes() if one.pid == child.pid)
-        child.communicate(b"\n")
     assert "--a word" in " ".join(words)
 
 
@@ -101,16 +116,8 @@ def test_variables_count_as_options_do_and_proxies_where_hooks_are_asked_over_ht
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells variables")
 def test_of_the_variables_of_a_process_only_names_that_matter_are_kept() -> None:
     variables = {"CLAUDE_CODE_SAFE_MODE": "1", "SECRET": "s3cret", "https_proxy": "http://u:s3cret@proxy"}
-    with subprocess.Popen(
-        [sys.executable, "-c", "print(1, flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=variables,
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    with waiting(env=variables) as child:
         process = next(one for one in running_processes() if one.pid == child.pid)
-        child.communicate(b"\n")
     assert sorted(process.variables) == ["CLAUDE_CODE_SAFE_MODE", "https_proxy"]
     assert "s3cret" not in repr(process)
 
@@ -167,7 +174,7 @@ def test_a_process_descends_from_those_that_started_it() -> None:
 
 
 def test_a_process_that_has_ended_is_none_any_more(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as child:
+    with waiting(cwd=tmp_path) as child:
         found = process_of(child.pid)
         assert found is not None
         assert (found.folder, found.uid) == (str(tmp_path), os.geteuid())
