@@ -5,45 +5,94 @@ step can, and looking up a name, for one, cannot.
 """
 
 import asyncio
+import os
 import threading
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar, final
+from queue import SimpleQueue
+from typing import Any, Final, Generic, TypeVar, final
 
 from remit.client.names import Loop
 
-__all__ = ["LoopThread"]
+__all__ = ["LoopThread", "Submitted"]
 
 _Result = TypeVar("_Result")
 _LONGEST_STOP_S: Final = 5.0
 
 
 @final
+class Submitted(Generic[_Result]):
+    """Work in a loop, to be waited for in another thread.
+
+    Not a future of `concurrent.futures`: those have a lock in Python code. An exception that a signal handler raises
+    while it is being taken leaves it locked, and the loop would wait for it without end. A `SimpleQueue` has none.
+    """
+
+    __slots__ = ("_ended", "_loop", "_task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take part in a loop; nothing is started yet."""
+        self._loop = loop
+        self._ended = SimpleQueue[asyncio.Task[_Result]]()
+        self._task: asyncio.Task[_Result] | None = None
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> "asyncio.Task[_Result]":
+        """Start the work; only the loop's own thread may do that."""
+        self._task = self._loop.create_task(work())
+        self._task.add_done_callback(self._end)
+        return self._task
+
+    def _end(self, task: "asyncio.Task[_Result]") -> None:
+        if not task.cancelled():
+            task.exception()  # whoever was interrupted does not ask for it
+        self._ended.put(task)
+
+    def result(self, timeout_s: float | None = None) -> _Result:
+        """Wait for the result, once; raise what the work raised, or `asyncio.CancelledError`."""
+        return self._ended.get(timeout=timeout_s).result()
+
+    def cancel(self) -> None:
+        """Cancel the work if it has not ended."""
+        with suppress(RuntimeError):  # a loop that is closed has ended it
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+@final
 class LoopThread:
     """A running loop. `finish` is awaited in it, last of all."""
 
-    __slots__ = ("_finish", "_loop", "_stopped", "_submitted", "_thread")
+    __slots__ = ("_finish", "_loop", "_process", "_stopped", "_tasks", "_thread")
 
     def __init__(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Start the thread. It does not keep the process from ending."""
         self._finish = finish
         self._loop = Loop()
+        self._process = os.getpid()
         self._stopped = asyncio.Event()
-        self._submitted = weakref.WeakSet[Coroutine[Any, Any, Any]]()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="remit-client", daemon=True)
         self._thread.start()
 
     @property
     def is_alive(self) -> bool:
         """Tell whether the loop runs; after a fork, it runs in the parent only."""
-        return self._thread.is_alive()
+        # Not by asking the thread: if a signal handler raises meanwhile, Python takes the thread for ended.
+        return self._process == os.getpid() and not self._loop.is_closed()
 
-    def submit(self, work: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
+    def submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Submitted[_Result]:
         """Start work in the loop. Nothing is to be submitted after `stop`."""
-        self._submitted.add(work)
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        submitted = Submitted[_Result](self._loop)
+        self._loop.call_soon_threadsafe(self._start, submitted, work)
+        return submitted
+
+    def _start(self, submitted: Submitted[_Result], work: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
+        task = submitted.start(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
         """Let the thread cancel what is under way, and end."""
@@ -56,16 +105,17 @@ class LoopThread:
         self._thread.join(_LONGEST_STOP_S)
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
 
     async def _serve(self) -> None:
         await self._stopped.wait()
         # Only what was submitted is cancelled. It cancels the tasks that it started itself: a task of anyio that is
         # cancelled from outside before it has begun leaves a coroutine that nobody awaits.
-        for task in asyncio.all_tasks():
-            if task.get_coro() in self._submitted:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         while under_way := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(under_way)
         await self._finish()

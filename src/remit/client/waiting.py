@@ -7,10 +7,10 @@ So clients of both kinds have the same methods, and differ only in how they wait
 import os
 import threading
 import weakref
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, get_args
@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, get_args
 from remit.client.attempts import Silence
 from remit.client.beliefs import Given
 from remit.client.call import Call
-from remit.client.loop_thread import LoopThread
+from remit.client.loop_thread import LoopThread, Submitted
 from remit.client.settings import Settings
 from remit.client.wire import Wire
 from remit.errors import ServiceError
@@ -146,15 +146,16 @@ class Waiting(Client):
                 self._result(lambda _wire: parts.close())
 
     def _result(self, work: Callable[[Wire], Coroutine[Any, Any, _Result]]) -> _Result:
-        future = self._submit(work)
+        submitted = self._submit(work)
         try:
-            return future.result()
+            return submitted.result()
         except CancelledError:
             raise self._settings.no_answer(_CLOSED) from None
-        finally:
-            future.cancel()  # whoever is interrupted does not want it any more
+        except BaseException:
+            submitted.cancel()  # whoever is interrupted does not want it any more
+            raise
 
-    def _submit(self, work: Callable[[Wire], Coroutine[Any, Any, _Result]]) -> "Future[_Result]":
+    def _submit(self, work: Callable[[Wire], Coroutine[Any, Any, _Result]]) -> Submitted[_Result]:
         # Under the lock, so that nothing comes to a loop that is told to stop.
         with self._lock():
             if self._is_closed:
@@ -162,7 +163,8 @@ class Waiting(Client):
             if self._running is None or not self._running[1].is_alive:
                 self._running = self._begin()
             wire, thread = self._running
-            return thread.submit(work(wire))
+            submitted = thread.submit(partial(work, wire))
+        return submitted  # noqa: RET504 - a return in the block could leave the lock locked where it is interrupted
 
     def _begin(self) -> tuple[Wire, LoopThread]:
         """Start the loop, for the first time or after a fork: connections of the parent are the parent's."""
