@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.commit import DEADLINE_S
+from remit.wiring.serving import FINISHING_S
 from tests.faults.proxy_driver import Load, Proxy, ask, body_of, is_running, launched, session_in, until, workers_of
 from tests.faults.service import Audit, open_service, pages, session_of
 from tests.proxy.service import Answer, read_answer, read_answers
@@ -34,7 +35,7 @@ def started(home: Path) -> tuple[str, Audit]:
         return token, Audit(session_of(service.governor, token))
 
 
-def check_stop(home: Path, audit: Audit, load: Load) -> None:
+def check_stop(home: Path, audit: Audit, load: Load, took: float) -> None:
     """Raise unless each client had a whole answer that is in the ledger, or nothing at all."""
     assert [came for came in load.cut if came] == []
     assert load.errors == []
@@ -42,8 +43,8 @@ def check_stop(home: Path, audit: Audit, load: Load) -> None:
         new = audit.grow(service)
         tokens = {kept.token for kept in pages(service.reader, audit.session)}
     assert {ack.receipt for ack in load.acks.values()} <= tokens
-    # What was decided was answered, too.
-    assert new == len(load.acks)
+    # What was decided was answered, too, unless the machine was so busy that there was no time for it.
+    assert new == len(load.acks) or (took > FINISHING_S and new > len(load.acks))
 
 
 @pytest.mark.parametrize(("workers", "runs"), [("1", (7, 35)), ("2", (3, 15))], ids=["one worker", "two workers"])
@@ -63,7 +64,7 @@ def test_a_stop_under_load_leaves_whole_answers_and_no_process(
             assert (code, took < IN_TIME_S) == (0, True)
             assert not [pid for pid in served_by if is_running(pid)]
             assert list((home / "run").glob("proxy-*")) == []
-        check_stop(home, audit, load)
+        check_stop(home, audit, load, took)
 
 
 def test_what_was_asked_before_the_stop_is_answered_after_it(tmp_path: Path) -> None:
