@@ -31,7 +31,7 @@ class Submitted(Generic[_Result]):
     __slots__ = ("_ended", "_loop", "_task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take part in a loop; nothing is started yet."""
+        """Prepare to run work in the loop; `start` runs it."""
         self._loop = loop
         self._ended = SimpleQueue[asyncio.Task[_Result]]()
         self._task: asyncio.Task[_Result] | None = None
@@ -44,7 +44,8 @@ class Submitted(Generic[_Result]):
 
     def _end(self, task: "asyncio.Task[_Result]") -> None:
         if not task.cancelled():
-            task.exception()  # whoever was interrupted does not ask for it
+            # Marks the exception as retrieved: if the waiting thread was interrupted, nothing else retrieves it.
+            task.exception()
         self._ended.put(task)
 
     def result(self, timeout_s: float | None = None) -> _Result:
@@ -53,7 +54,7 @@ class Submitted(Generic[_Result]):
 
     def cancel(self) -> None:
         """Cancel the work if it has not ended."""
-        with suppress(RuntimeError):  # a loop that is closed has ended it
+        with suppress(RuntimeError):  # the loop is closed, and its tasks have ended
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:

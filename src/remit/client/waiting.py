@@ -152,7 +152,7 @@ class Waiting(Client):
         except CancelledError:
             raise self._settings.no_answer(_CLOSED) from None
         except BaseException:
-            submitted.cancel()  # whoever is interrupted does not want it any more
+            submitted.cancel()  # the caller was interrupted, so nothing waits for the answer
             raise
 
     def _submit(self, work: Callable[[Wire], Coroutine[Any, Any, _Result]]) -> Submitted[_Result]:
