@@ -108,7 +108,7 @@ def test_a_token_that_was_rotated_opens_at_once(tmp_path: Path) -> None:
         assert run(place, "status").exit_code == DONE
         assert "another token" not in run(place, "doctor").stdout
         token = renewed.stdout.strip()
-        assert token not in hub.log
+        assert token not in hub.log_to_here()
 
 
 @pytest.mark.parametrize(

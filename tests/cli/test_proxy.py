@@ -151,8 +151,9 @@ def test_its_log_is_its_owners_alone_and_no_token_is_seen_anywhere(background: R
     passport = background.passport()
     background.ask("POST", "/session/start", {"token": passport})
     assert stat.S_IMODE(background.log_path.stat().st_mode) == 0o600
-    assert "/session/start" in background.log
-    seen = background.log + Path(f"/proc/{background.pid}/cmdline").read_text(encoding="utf-8")
+    log = background.log_to_here()
+    assert "/session/start" in log
+    seen = log + Path(f"/proc/{background.pid}/cmdline").read_text(encoding="utf-8")
     assert not [secret for secret in (admin, admin[::-1], passport) if secret in seen]
 
 

@@ -41,7 +41,7 @@ def told(event: str = "something", *, level: str = "info", **fields: object) -> 
     stream = io.StringIO()
     configure("debug", as_json=True, stream=stream)
     getattr(logger(), level)(event, **fields)
-    flush()
+    flush(60)
     (line,) = stream.getvalue().splitlines()
     said: dict[str, Any] = json.loads(line)
     return said
@@ -51,7 +51,7 @@ def for_people(event: str, **fields: object) -> str:
     stream = io.StringIO()
     configure("debug", as_json=False, stream=stream)
     logger().info(event, **fields)
-    flush()
+    flush(60)
     return stream.getvalue()
 
 
@@ -166,7 +166,7 @@ def test_logging_never_raises() -> None:
     configure("info", as_json=True, stream=stream)
     logger().info("hostile", v=Hostile())
     logger().info("plain", v=object)
-    flush()
+    flush(60)
     stream.close()
     logger().error("nobody reads this")
     logging.getLogger("asyncio").error("%d", "not a number")
@@ -211,7 +211,7 @@ def test_libraries_speak_the_same_way(name: str) -> None:
     configure("info", as_json=True, stream=stream)
     error = broken(SECRET)
     logging.getLogger(name).error("task of %s\nfuture: <%r>", "someone", error, exc_info=error)
-    flush()
+    flush(60)
     line = json.loads(stream.getvalue())
     assert (line["event"], line["logger"], line["error"]) == ("task of someone", name, "KeyError")
     assert SECRET not in stream.getvalue()
@@ -221,7 +221,7 @@ def test_requests_are_not_written_down_by_uvicorn() -> None:
     stream = io.StringIO()
     configure("debug", as_json=True, stream=stream)
     logging.getLogger("uvicorn.access").info('"GET /?q=1 HTTP/1.1" 200')
-    flush()
+    flush(60)
     assert stream.getvalue() == ""
 
 
@@ -232,7 +232,7 @@ def test_only_what_is_bad_enough_is_said(level: str) -> None:
     for each in LEVELS:
         getattr(logger(), each)("from us")
         logging.getLogger("library").log(LEVELS[each], "from a library")
-    flush()
+    flush(60)
     said = [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
     assert said == [each for each in LEVELS if LEVELS[each] >= LEVELS[level] for _ in range(2)]
 
@@ -268,7 +268,7 @@ def test_what_was_said_is_written_before_a_process_ends() -> None:
 
 
 def test_a_child_speaks_for_itself_and_repeats_nothing() -> None:
-    forking = "flush()\nif os.fork() == 0:\n    logger().info('child')\n    flush()\n    os._exit(0)\nos.wait()"
+    forking = "flush(60)\nif os.fork() == 0:\n    logger().info('child')\n    flush(60)\n    os._exit(0)\nos.wait()"
     assert said_by(forking) == ["parent", "child"]
 
 

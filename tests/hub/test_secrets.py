@@ -110,7 +110,7 @@ def test_all_of_it_has_happened(life: Life) -> None:
     statuses = {answer.status for answer in life.answers}
     assert statuses >= {200, 400, 401, 403, 404, 413, 500}
     assert [error_of(answer) for answer in life.answers if answer.status == 500] == ["500 internal_error"]
-    assert '"level":"debug"' in life.hub.log
+    assert '"level":"debug"' in life.hub.log_to_here()
 
 
 def test_the_token_is_in_no_answer(life: Life) -> None:
@@ -120,7 +120,7 @@ def test_the_token_is_in_no_answer(life: Life) -> None:
 
 
 def test_the_token_is_in_no_log(life: Life) -> None:
-    assert not shows(life.hub.log.encode(), life.hub.token)
+    assert not shows(life.hub.log_to_here().encode(), life.hub.token)
 
 
 def test_the_token_is_in_no_file_of_the_home_but_its_own(life: Life) -> None:

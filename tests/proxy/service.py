@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -84,8 +85,17 @@ class Service:
 
     @property
     def log(self) -> str:
-        """Return what was logged so far."""
+        """Return what was written to the log so far: the line of a request comes some time after its answer."""
         return self.log_path.read_text(encoding="utf-8")
+
+    def log_to_here(self) -> str:
+        """Return the log once it has the lines of all that was answered; lines keep their order."""
+        deadline, asked = time.monotonic() + PATIENCE_S, list[str]()
+        while not any(request in self.log for request in asked):
+            assert time.monotonic() < deadline, "the log does not have the last requests"
+            asked.append(self.ask("GET", "/nowhere").headers["x-request-id"])  # too many in a second have no line
+            time.sleep(0.05)
+        return self.log
 
     def connect(self, certificate: tuple[str, str] | None = None, *, timeout: float = PATIENCE_S) -> socket.socket:
         """Return a connection, over TLS where that is served; `certificate` is its file and that of its key."""

@@ -380,6 +380,6 @@ def test_secrets_stay_out_of_the_log(visitor: Visitor) -> None:
     session = visitor.start()
     visitor.read(session, f"{PROJECT}/very-secret-name")
     visitor.as_admin("/revoke", {"session_id": session})
-    log = visitor.proxy.log
+    log = visitor.proxy.log_to_here()
     assert visitor.admin not in log
     assert "very-secret-name" not in log

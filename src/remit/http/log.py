@@ -312,9 +312,9 @@ def configure(level: str, *, as_json: bool, stream: TextIO) -> None:
         library.setLevel(logging.NOTSET)
 
 
-def flush() -> None:
+def flush(timeout_s: float = _FLUSH_S) -> None:
     """Have all lines written; whoever does not read them is waited for a moment, and then no longer."""
-    _OUTPUT.flush(_FLUSH_S)
+    _OUTPUT.flush(timeout_s)
 
 
 atexit.register(flush)
