@@ -182,17 +182,17 @@ class SeenFiles:
             for count, entry in enumerate(_below(directory)):
                 if count > _MAX_LISTED:
                     return None
-                odd = (
-                    odd
-                    or not entry.name.isprintable()
-                    or entry.name[0] == "-"
-                    or any(mark in entry.name for mark in " '\"\\")
-                )
+                odd = odd or _is_odd(entry.name)
                 if entry.is_symlink():
                     links.append(entry.path)
         except (OSError, ValueError):
             return None
         return Survey(tuple(links), odd)
+
+
+def _is_odd(name: str) -> bool:
+    """Tell whether the name of a file could be taken for two, or for an option."""
+    return not name.isprintable() or name.startswith("-") or any(mark in name for mark in " '\"\\")
 
 
 def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
@@ -211,18 +211,21 @@ _MOST_SURVEYS: Final = 20
 
 
 class Rationed:
-    """The files, for one call: a call that asks for too much is not told any more, and what is not told is a doubt.
+    """The files, for one call, with the names that the call itself makes on the way.
 
-    A command can name many patterns, each of which stands for many files; looking at all of them would keep everyone
-    else waiting.
+    A call that asks for too much is not told any more, and what is not told is a doubt: a command can name many
+    patterns, each of which stands for many files, and looking at all of them would keep everyone else waiting.
     """
 
-    __slots__ = ("_files", "_lists", "_looks", "_surveys", "home", "sees")
+    __slots__ = ("_files", "_lists", "_looks", "_made", "_surveys", "home", "links", "sees")
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self.home = files.home
         self.sees = files.sees
+        # Names that the call makes, and those of them that stand for another path, or for one that is not known ("").
+        self._made: set[str] = set()
+        self.links: dict[str, str] = {}
         self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
 
     def look(self, path: str) -> Look:
@@ -233,12 +236,41 @@ class Rationed:
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
         """Return the names in a directory that a glob matches."""
         self._lists -= 1
-        return self._files.expand(directory, pattern) if self._lists >= 0 else None
+        names = self._files.expand(directory, pattern) if self._lists >= 0 else None
+        made = self.made(directory, pattern) if names is not None else ()
+        return tuple(sorted({*names, *made})) if names is not None and made else names
 
     def survey(self, directory: str) -> Survey | None:
-        """Return what lies below a directory."""
+        """Return what lay below a directory before the call."""
         self._surveys -= 1
         return self._files.survey(directory) if self._surveys >= 0 else None
+
+    def make(self, path: str) -> None:
+        """Remember a name that the call makes."""
+        self._made.add(path)
+
+    def link(self, path: str, target: str) -> None:
+        """Remember a name that the call makes for another path; without one it may stand for anything."""
+        self._made.add(path)
+        self.links[path] = target
+
+    def is_made(self, path: str) -> bool:
+        """Tell whether the call makes a name, or one below it."""
+        return path in self._made or any(each.startswith(path + "/") for each in self._made)
+
+    def made(self, directory: str, pattern: str) -> tuple[str, ...]:
+        """Return the names in a directory that the call makes and a glob matches."""
+        inside = directory.removesuffix("/") + "/"
+        names = {path[len(inside) :].partition("/")[0] for path in self._made if path.startswith(inside)}
+        return tuple(name for name in names if _compiled(pattern).match(name))
+
+    def with_made(self, directory: str, survey: Survey) -> Survey:
+        """Return a survey together with what the call makes below the directory."""
+        inside = directory.removesuffix("/") + "/"
+        names = [path[len(inside) :] for path in self._made if path.startswith(inside)]
+        links = tuple(path for path in self.links if path.startswith(inside))
+        odd = survey.odd_names or any(_is_odd(name) for path in names for name in path.split("/"))
+        return Survey((*survey.links, *links), odd)
 
 
 def load_policies(path: str) -> str:

@@ -6,6 +6,7 @@ doubt. Whether an effect is allowed is for `scope.py`.
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.claims.shapes import SideEffectClass
@@ -114,6 +115,11 @@ class Trace:
         for verb in VERBS[role]:
             self.add(Effect(verb, directory, source, beneath=True, picks=picks))
 
+    def touch_listed(self, role: str, directory: str, source: str, picks: str) -> None:
+        """Note what a role does to files below a directory that a program has listed."""
+        self.touch_beneath(role, directory, source, picks)
+        self._through_links(role, directory, [], source)
+
     def touch_pattern(self, role: str, pattern: str, base: str | None, source: str) -> None:
         """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
         refusal = refuse_text(_GLOB.sub("", pattern))
@@ -134,6 +140,7 @@ class Trace:
     def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
         picks = _picks(names[fixed:], hidden=self.hidden)
         self.touch_beneath(role, folder, source, picks)
+        self._through_links(role, folder, names[fixed:], source)
         if ".." in names[:fixed]:
             # Some tools cut `..` from the text before they look for links: both places must do.
             self.touch_beneath(role, without_dots("/".join(names[:fixed])), source, picks)
@@ -161,19 +168,45 @@ class Trace:
         yield from found
 
     def survey(self, directory: str) -> Survey | None:
-        """Return what lies below a directory; looked at once per call."""
+        """Return what lies below a directory, which is looked at once per call, and what the call makes there."""
         if directory not in self._surveys:
             self._surveys[directory] = self.files.survey(directory)
-        return self._surveys[directory]
+        survey = self._surveys[directory]
+        return survey if survey is None else self.files.with_made(directory, survey)
 
     def _links_below(self, role: str, directory: str, source: str) -> None:
         survey = self.survey(directory)
         for link in survey.links if survey else ():
+            if link in self.files.links:
+                self._through_link(role, link, "", source)
+                continue
             real = self.files.look(link)
             if real.refusal:
                 self.doubt(source, real.refusal)
             else:
                 self._note(role, real, source)
+
+    def _through_link(self, role: str, link: str, rest: str, source: str) -> None:
+        """Note what a role does beneath a name that the call makes, by what the name stands for."""
+        target = self.files.links[link]
+        look = self.files.look(target + rest) if target else None
+        if look is None or look.refusal:
+            self.doubt(source, "it leads through a name that the same command makes")
+        else:
+            self._note(role, look, source)
+            self.touch_beneath(role, look.path, source)
+
+    def _through_links(self, role: str, folder: str, names: list[str], source: str) -> None:
+        """Note what a glob touches through names that the call makes, above its fixed part or among its matches."""
+        inside = folder.removesuffix("/") + "/"
+        for link in self.files.links:
+            if folder == link or folder.startswith(link + "/"):
+                self._through_link(role, link, folder[len(link) :], source)
+            elif link.startswith(inside):
+                parts = link[len(inside) :].split("/")
+                matched = all(fnmatchcase(part, name) for part, name in zip(parts, names, strict=False))
+                if "**" in names or (matched and len(parts) <= len(names)):
+                    self._through_link(role, link, "", source)
 
     def follow_links(self, directory: str, source: str, role: str = "read") -> None:
         """Note what a program that follows links below a directory would touch."""

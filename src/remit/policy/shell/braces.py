@@ -31,7 +31,7 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
         yield list(parts)
         return
     if braces > _MAX_BRACES:
-        yield [Parameter("{", "", None, quoted=False)]
+        yield _unknown(parts)
         return
     atoms: list[_Atom] = []
     for part in parts:
@@ -43,10 +43,16 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
     for expanded in _expand_atoms(atoms, budget):
         joined = _joined(expanded)
         # bash expands braces before it looks for names: what comes together then may be another name.
-        yield [Parameter("{", "", None, quoted=False)] if _makes_names(joined) else joined
+        yield _unknown(parts) if _makes_names(joined) else joined
     if budget[0] <= 0:
         # There are more: what they are is not known.
-        yield [Parameter("{", "", None, quoted=False)]
+        yield _unknown(parts)
+
+
+def _unknown(parts: Sequence[Part]) -> list[Part]:
+    """Return a word of which nothing is known, with the expansions that the parts hold: each is still evaluated."""
+    unknown: list[Part] = [Parameter("{", "", None, quoted=False)]
+    return unknown + [each for part in parts if not isinstance(part, Text) for each in (part, *unknown)]
 
 
 def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]]:
@@ -127,8 +133,9 @@ def _joined(atoms: Sequence[_Atom]) -> list[Part]:
 def _makes_names(parts: Sequence[Part]) -> bool:
     """Tell whether a dollar sign or a bare name has come to stand before characters that may belong to a name."""
     for part, following in pairwise(parts):
+        if isinstance(part, Text) and part.value.endswith("$"):
+            return True
         opens = isinstance(part, Parameter) and part.bare and not part.quoted
-        opens = opens or (isinstance(part, Text) and part.value.endswith("$"))
         if opens and isinstance(following, Text) and not following.quoted and _NAME_PART.match(following.value):
             return True
     return False

@@ -141,7 +141,8 @@ def _trap(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     words = [field for field in fields if field.text != "--"]
     if not words or (words[0].text in ("-", "", "-p", "-l") and words[0].kind == "exact"):
         return after(world)
-    if words[0].kind != "exact" or any(word.text in ("DEBUG", "RETURN", "ERR") for word in words):
+    signals = {word.text.upper().removeprefix("SIG") if word.kind == "exact" else "" for word in words[1:]}
+    if words[0].kind != "exact" or signals & {"", "DEBUG", "RETURN", "ERR"}:
         run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.

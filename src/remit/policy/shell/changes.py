@@ -6,6 +6,7 @@ makes (a link, a copy, a new name) stands for something else. A directory that i
 
 from typing import Final
 
+from remit.policy.files import Rationed
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
@@ -22,7 +23,8 @@ _SOURCES: Final = tuple(
 class Changes:
     """The marks that a script leaves on the file system, as far as they can be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Rationed) -> None:
+        self._files = files
         self.written: set[str] = set()
         # Written from nothing, not changed in place.
         self.created: set[str] = set()
@@ -36,7 +38,7 @@ class Changes:
         self._code: set[tuple[str, str]] = set()
         self._controls: set[tuple[str, str]] = set()
         self._runners: set[tuple[str, str]] = set()
-        self.aliases: dict[str, str] = {}
+        self.aliases = files.links
         self.downloads = Downloads(self.aliases)
         # Words that run something that was downloaded, each with the program that downloads it.
         self._downloaded_code: dict[str, tuple[str, bool]] = {}
@@ -98,7 +100,7 @@ class Changes:
 
     def alias(self, name: str, target: str | None) -> None:
         """Remember that `name` stands for `target` from now on; None where nobody can say what it stands for."""
-        self.aliases[name] = target if target is not None else _UNKNOWN
+        self._files.link(name, target if target is not None else _UNKNOWN)
 
     def crosses(self, path: str, *, upwards: bool = True) -> bool:
         """Tell whether a path leads through a name that the script makes, and upwards from there."""

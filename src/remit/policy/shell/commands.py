@@ -19,7 +19,19 @@ from remit.policy.shell.launches import SYSTEM_FOLDERS
 from remit.policy.shell.notes import TOO_MUCH, Notes
 from remit.policy.shell.programs import known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_value, merged, restored
+from remit.policy.shell.world import (
+    NUMBER,
+    Field,
+    Mystery,
+    Outcome,
+    Output,
+    Value,
+    World,
+    as_arguments,
+    as_value,
+    merged,
+    restored,
+)
 from remit.policy.trace import Trace
 
 __all__ = ["Commands", "can_fail"]
@@ -66,6 +78,8 @@ class Commands(Notes):
         self.passed: set[str] = set()
         # Functions that were defined anywhere, for what runs at the end.
         self.defined: dict[str, Command] = {}
+        # Worlds in which an error has ended the line that is being followed.
+        self._discarded: list[World] = []
 
     @abstractmethod
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
@@ -83,7 +97,7 @@ class Commands(Notes):
         """Follow a script that another shell runs: it has neither our functions nor our variables for certain."""
         names = (*world.variables, *self.passed)
         variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
-        inner = world._replace(functions={}, strict=False, variables=variables, local=frozenset())
+        inner = world._replace(functions={}, strict=False, variables=variables, in_function=False, local=frozenset())
         return self.nested(text, inner, posix=posix)
 
     @abstractmethod
@@ -100,7 +114,20 @@ class Commands(Notes):
 
     def _substituted(self, script: Script, world: World) -> Output:
         """Follow the commands of a substitution and return what they print."""
-        return self.follow(script, (world._replace(strict=False),)).output
+        discarded = len(self._discarded)
+        output = self.follow(script, (world._replace(strict=False),)).output
+        # An error there ends the substitution only.
+        del self._discarded[discarded:]
+        return output
+
+    def discard(self, world: World) -> None:
+        """Remember a world in which an error ends the line: what follows on it does not run, the next line does."""
+        self._discarded.append(world)
+
+    def check_failure(self, expander: Expander, world: World) -> None:
+        """Remember that an expansion may have ended in an error."""
+        if expander.may_fail:
+            self.discard(world)
 
     def simple(self, command: Simple, world: World) -> Outcome:
         """Follow one simple command in one world."""
@@ -128,16 +155,12 @@ class Commands(Notes):
         expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
         self.substituted = downloads.since(count) if downloads.count != count else ""
-        assigned = [(item, self._assigned(item, expander)) for item in command.assignments]
-        world = expander.world
-        inner = self.redirect(command.redirects, world) if command.redirects else world
+        self.check_failure(expander, world)
         if not fields:
-            # Words that came to nothing leave nothing to run.
-            before = world
-            for item, value in assigned if not command.words else ():
-                world = self._assign(item, value, world)
-            unchanged = (before,) if any(can_fail(redirect) for redirect in command.redirects) else ()
-            return Outcome((world,), merged((world,), unchanged))
+            return self._without_program(command, expander.world)
+        world = expander.world
+        assigned = self._assigned_for(command.assignments, world) if command.assignments else ()
+        inner = self.redirect(command.redirects, world) if command.redirects else world
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
         if any(can_fail(redirect) for redirect in command.redirects):
@@ -148,11 +171,39 @@ class Commands(Notes):
             self.stdin_changed = True
         if not command.redirects or fields[0].text == "exec":
             return outcome
-        inputs = {redirect.operator for redirect in command.redirects if not redirect.descriptor}
-        plain = len(inputs) > 0 and inputs <= {"<<", "<<<"} and all(not each.descriptor for each in command.redirects)
-        number = Output(number=outcome.output.number and inputs <= {"<", "<<", "<<<"})
+        plain = all(each.operator in ("<<", "<<<") and not each.descriptor for each in command.redirects)
+        counts = outcome.output.number and all(_keeps_output(each) for each in command.redirects)
         succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
-        return Outcome(succeeded, failed, outcome.output if plain else number)
+        return Outcome(succeeded, failed, outcome.output if plain else Output(number=counts))
+
+    def _without_program(self, command: Simple, world: World) -> Outcome:
+        """Follow a command whose words came to nothing: each assignment sees those before it."""
+        before = world
+        for item in command.assignments:
+            expander = self.expander(world, assigns=True)
+            value = self._assigned(item, expander)
+            self.check_failure(expander, world)
+            if world.is_fixed(item.name):
+                self.discard(world)
+            world = self._assign(item, value, expander.world)
+        if not command.redirects:
+            return Outcome((world,), (world,))
+        # Files are opened after the assignments; shells do not agree on that where there were words.
+        for each in merged((before,), (world,)):
+            self.redirect(command.redirects, each)
+        unchanged = (before,) if any(can_fail(redirect) for redirect in command.redirects) else ()
+        return Outcome((world,), merged((world,), unchanged))
+
+    def _assigned_for(self, items: Sequence[Assignment], world: World) -> list[tuple[Assignment, Value]]:
+        """Return the values that are set for one command; each assignment sees those before it."""
+        assigned: list[tuple[Assignment, Value]] = []
+        for item in items:
+            expander = self.expander(world)
+            value = self._assigned(item, expander)
+            self.check_failure(expander, world)
+            assigned.append((item, value))
+            world = world.with_variable(item.name, value if item.replaces else Mystery("any", "", f"${item.name}"))
+        return assigned
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
         """Return the fields of a command; the values of a declaration are not split."""
@@ -160,7 +211,7 @@ class Commands(Notes):
             return expander.fields(words)
         fields = expander.fields(words[:1])
         for word in words[1:]:
-            fields.extend([expander.single(word)] if _ASSIGNMENT.match(word.source) else expander.fields((word,)))
+            fields.extend(expander.declared(word) if _ASSIGNMENT.match(word.source) else expander.fields((word,)))
         return fields
 
     def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], world: World) -> None:
@@ -178,6 +229,9 @@ class Commands(Notes):
             ):
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
+            if isinstance(value, Mystery) and value.cause.startswith("~"):
+                # A home directory, which counts as a path wherever it is.
+                known = value.cause
             judge_variable(self, item.name, known, world.cwd, item.name)
 
     def _assigned(self, item: Assignment, expander: Expander) -> Value:
@@ -185,7 +239,7 @@ class Commands(Notes):
             return expander.value(item.value)
         fields = expander.fields(item.value)
         if all(field.kind == "exact" and not field.text.startswith("[") for field in fields):
-            return tuple(field.text for field in fields)
+            return tuple(as_value(field) for field in fields)
         return Mystery("any", "", item.name)
 
     def _assign(self, item: Assignment, value: Value, world: World) -> World:
@@ -206,7 +260,9 @@ class Commands(Notes):
         """Note what redirections touch; return the world with what standard input is."""
         for redirect in redirects:
             if redirect.descriptor.startswith("{"):
-                world = world.with_variable(redirect.descriptor.strip("{}"), NUMBER)
+                name = redirect.descriptor.strip("{}")
+                judge_setting(self, name, None, world.cwd, redirect.descriptor)
+                world = world.with_variable(name, NUMBER)
             given = self._redirected_input(redirect, world)
             number = redirect.descriptor.lstrip("0") if redirect.descriptor.isdigit() else redirect.descriptor
             if not number and (given is not None or redirect.descriptor):
@@ -219,6 +275,7 @@ class Commands(Notes):
         count = downloads.count
         expander = self.expander(world)
         field = expander.single(redirect.word)
+        self.check_failure(expander, world)
         if redirect.operator in ("<<", "<<<"):
             ending = "\n" if redirect.operator == "<<<" else ""
             given = Output(field.text + ending) if field.kind == "exact" else Output()
@@ -250,7 +307,10 @@ class Commands(Notes):
             self.trace.doubt(
                 name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
             )
-        elif functions and name.text in world.functions and "/" not in name.text:
+        elif functions and name.text in world.functions:
+            if "/" in name.text:
+                # Not every shell takes a path for the name of a function.
+                self._program(name, rest, world)
             return self._call(name.text, rest, world)
         elif name.text in BUILTINS:
             if world.posix and name.text in _BASH_ONLY:
@@ -290,11 +350,12 @@ class Commands(Notes):
             self._depth -= 1
             self.trace.doubt(name, "a function that calls itself, or is not always the same", unbounded=True)
             return Outcome((world,), (world,))
-        arguments = tuple(as_value(field) for field in rest)
         left, self._left = self._left, []
-        inside = world._replace(arguments=arguments, local=frozenset())
+        discarded = len(self._discarded)
+        inside = world._replace(arguments=as_arguments(rest), local=frozenset(), in_function=True)
         called = self.follow_command(world.functions[name], (inside,))
         returned, self._left = tuple(self._left), left
+        self._discarded[discarded:] = [_back(after, world) for after in self._discarded[discarded:]]
         self._depth -= 1
         return Outcome(
             tuple(_back(after, world) for after in merged(called.succeeded, returned)),
@@ -338,6 +399,7 @@ class Commands(Notes):
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
         if known.handler:
+            invocation.check_wildcards(known, rest)
             HANDLERS[known.handler](invocation, rest)
         else:
             invocation.judge(known, rest)
@@ -398,11 +460,20 @@ def _is_descriptor(field: Field) -> bool:
     )
 
 
+def _keeps_output(redirect: Redirect) -> bool:
+    """Tell whether a redirection changes only what is read, or drops what goes to standard error."""
+    if redirect.descriptor == "2":
+        return redirect.operator in (">", ">>")
+    return redirect.operator in ("<", "<<", "<<<") and not redirect.descriptor
+
+
 def _back(after: World, before: World) -> World:
     """Return the world after a function: its own parameters and variables are gone."""
     variables = {name: value for name, value in after.variables.items() if name not in after.local}
     variables.update({name: before.variables[name] for name in after.local if name in before.variables})
-    return after._replace(arguments=before.arguments, local=before.local, variables=variables)
+    return after._replace(
+        arguments=before.arguments, in_function=before.in_function, local=before.local, variables=variables
+    )
 
 
 def can_fail(redirect: Redirect) -> bool:

@@ -29,6 +29,7 @@ class _Counts:
     def __init__(self) -> None:
         self.commands = 0
         self.words = 0
+        self.substitutions: list[Script] = []
 
 
 class Cursor:

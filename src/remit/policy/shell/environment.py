@@ -28,9 +28,13 @@ _STEERING: Final = re.compile(
     r"|TAR_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIP|ZIPOPT|ZIPINFO.*|UNZIP|UNZIPOPT|PIGZ|ACK.*|MANOPT|MANPATH|MORE|MAGIC|BC_ENV_ARGS"
     r"|ZDOTDIR|FPATH|PATCH_.*|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH"
     r"|POSIXLY_CORRECT|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQLRC|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
+    r"|RANDOM|SECONDS|OPTIND|LINENO|HISTCMD|SRANDOM|EPOCHSECONDS|EPOCHREALTIME|BASHPID"
     r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z",
     re.IGNORECASE,
 )
+# What these are set to is evaluated as arithmetic, which can run commands. A number is harmless.
+_EVALUATED: Final = frozenset("RANDOM SECONDS OPTIND LINENO HISTCMD SRANDOM EPOCHSECONDS EPOCHREALTIME BASHPID".split())
+_NUMBER: Final = re.compile(r"[0-9]+\Z")
 # Lists of directories to load code from: fine when each of them is in scope.
 _SEARCHED: Final = frozenset(("PYTHONPATH", "NODE_PATH"))
 
@@ -40,9 +44,14 @@ def is_steering(name: str) -> bool:
     return name in _SEARCHED or _STEERING.match(name) is not None
 
 
+def _counts(name: str, value: str | None) -> bool:
+    """Tell whether a variable that bash evaluates is set to a number."""
+    return name in _EVALUATED and value is not None and _NUMBER.match(value) is not None
+
+
 def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Note that a variable is set for the shell itself, and perhaps for every program that follows."""
-    if is_steering(name):
+    if is_steering(name) and not _counts(name, value):
         judge_variable(run, name, value, cwd, source)
     else:
         run.trace.add(Effect("setenv", name, source))
@@ -50,13 +59,14 @@ def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None
 
 def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Note that a variable is set for a program; None stands for a value that is not known."""
+    run.passed.add(name)
     # Setting it lets wildcards pick hidden names.
     run.trace.hidden |= name == "GLOBIGNORE"
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
             run.trace.touch("read", directory, cwd, source)
         run.note_code()
-    elif is_steering(name):
+    elif is_steering(name) and not _counts(name, value):
         run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
     elif value is not None and "\n" not in value and " " not in value:
         # A program may well read or write there.

@@ -22,13 +22,14 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
+from remit.policy.shell.world import NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
 __all__ = ["Expander", "arithmetic_names"]
 
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
+_SPLITS_OR_GLOBS: Final = re.compile(r"[*?\[ \t\n]")
 _NUMBERS: Final = frozenset("? # $ !".split())
 # Numbers as long as nobody gives them another meaning.
 _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
@@ -37,9 +38,22 @@ _MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE
 # An expansion that touches a name makes another name of it.
 _JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
 _SETS: Final = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--")
+# Arithmetic that holds nothing but numbers, names, operators and plain subscripts. In other text there may be commands.
+_ARITHMETIC: Final = re.compile(r"(?:[A-Za-z0-9_\s+*/%<>=!&|^~()?:;,#\x00-]|\[[A-Za-z0-9_\x00]+\])*\Z")
+# Arithmetic that cannot end in an error: no division, no power, no number with a base.
+_TERM: Final = r"\s*(?:(?:\+\+|--)?[A-Za-z_]\w*(?:\+\+|--)?|[-+!~]?(?:0|[1-9][0-9]*)|\x00)\s*"
+_CERTAIN: Final = re.compile(
+    rf"{_TERM}(?:(?:\+(?!\+)|-(?!-)|\*(?!\*)|<<?|>>?|<=|>=|==|!=|&&?|\|\|?|,|[-+*]?=){_TERM})*\Z", re.ASCII
+)
 _BLANKS: Final = re.compile(r"[ \t\n]+")
 _HARMLESS_FORMS: Final = frozenset("Q U u L".split())
 _INTEGER: Final = re.compile(r"\s*-?[0-9]*\s*\Z")
+_DECIMAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)?\Z")
+_NEVER_FAIL: Final = frozenset((
+    "", "-", ":-", "+", ":+", "=", ":=", "?", ":?", "#", "##", "%", "%%", "/", "//", "/#", "/%", "^", "^^", ",", ",,",
+    "[@]", "[*]", "#[@]", "#[*]", "[0]",
+))  # fmt: skip
+_ALL_KEYS: Final = frozenset(("[@", "[*"))
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -65,9 +79,12 @@ class Expander:
         self._follow = follow
         self._doubt = doubt
         self._assigns = assigns
+        # An expansion may end in an error, and with it the line that the word stands in.
+        self.may_fail = False
 
     def _set(self, name: str, value: Value) -> None:
         """Give a variable a value, as some expansions do."""
+        self.may_fail = self.may_fail or self.world.is_fixed(name)
         if not self._assigns or is_steering(name):
             self._doubt(name, "an expansion that changes a variable")
         self.world = self.world.with_variable(name, value)
@@ -98,6 +115,11 @@ class Expander:
             for pieces in self._split(parts):
                 yield field_of(pieces, word.source)
 
+    def declared(self, word: Word) -> list[Field]:
+        """Return the fields of an assignment that is an argument of a declaration: its value is not split."""
+        alternatives = list(brace_alternatives(word.parts))
+        return [self.single(Word(parts, word.source)) for parts in alternatives]
+
     def single(self, word: Word) -> Field:
         """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
         pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
@@ -109,7 +131,8 @@ class Expander:
             return None
         pieces = [piece for group in self._split(word.parts) for piece in group]
         field = field_of([*pieces, Piece("")], word.source)
-        if field.kind not in ("exact", "pattern") or ("[" in field.text and "[*]" not in field.text):
+        brackets = any(piece.active and "[" in piece.text for piece in pieces)
+        if field.kind not in ("exact", "pattern") or brackets:
             return None
         return field.text if field.kind == "pattern" else _GLOB.sub(lambda mark: f"[{mark[0]}]", field.text)
 
@@ -124,10 +147,12 @@ class Expander:
             return NUMBER
         field = self.single(word)
         if field.kind == "below":
-            return Mystery("below", field.text, word.source, field.cwd, field.linked)
+            return as_value(field)
         if field.kind == "exact" and len(field.text) <= _MAX_VALUE:
-            # A tilde after a colon is expanded in assignments too.
-            return field.text if ":~" not in field.text else Mystery("any", "", word.source)
+            # A tilde after a colon is expanded in assignments too, and one that is left at the start stands for
+            # a directory that is not known.
+            tilde = ":~" in field.text or (field.text.startswith("~") and _starts_with_tilde(word))
+            return Mystery("any", "", word.source) if tilde else field.text
         return Mystery("any", "", word.source)
 
     # Splitting
@@ -139,9 +164,10 @@ class Expander:
         for index, part in enumerate(parts):
             if isinstance(part, Text):
                 started = True
-                alone = index == 0 and (len(parts) == 1 or "/" in part.value)
-                text = _tilde(part, self._home if alone else None) if index == 0 else part.value
-                pieces.append(Piece(text, not part.quoted))
+                if index == 0 and not part.quoted and "~" in part.value:
+                    pieces.extend(_tilde_pieces(part.value, self._home, alone=len(parts) == 1))
+                else:
+                    pieces.append(Piece(part.value, not part.quoted))
                 continue
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)
@@ -165,7 +191,9 @@ class Expander:
                 yield from self._groups(Text("", quoted=True), element, quoted=quoted)
             return
         if isinstance(value, Mystery) or quoted:
-            yield [piece_of(value, active=not quoted)]
+            # All parameters, or all elements of an array, are several words or none, also in double quotes.
+            several = isinstance(part, Parameter) and (part.name == "@" or "[@]" in part.operator)
+            yield [piece_of(value, active=not quoted or several)]
             return
         if "IFS" in self.world.variables:
             yield [piece_of(Mystery("any", "", "IFS"), active=True)]
@@ -210,20 +238,30 @@ class Expander:
         for name in names:
             if name in self.world.variables and not _is_number(self.world.variables[name]):
                 self._doubt(name, "arithmetic on a value that may hold commands")
-        if _JOINS_NAMES.search("".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)):
+        text = "".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)
+        if _JOINS_NAMES.search(text):
             self._doubt(word.source, "arithmetic on a name that is put together")
+        elif not _ARITHMETIC.match(text):
+            self._doubt(word.source, "arithmetic that may hold commands")
+        known = all(_is_certain(self.world.variables.get(name, NUMBER)) for name in names)
+        fixed = any(self.world.is_fixed(name) for name in names)
+        self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
         return frozenset(names)
 
     def _parameter(self, part: Parameter) -> Value:
         value = self._named(part.name)
         operator = part.operator
+        # What an operator can make of a value without an error is known only for the most usual ones.
+        self.may_fail = self.may_fail or operator not in _NEVER_FAIL
+        if operator.startswith("!") and operator[1:3] not in _ALL_KEYS:
+            self._check_indirect(part.name, value)
         if operator.startswith("["):
             subscript, _, operator = operator[1:].partition("]")
             value = self._element(part.name, value, subscript)
         if part.operand is not None and operator == ":":
             self.check_arithmetic(part.operand)
         elif part.operand is not None:
-            operand = self.single(part.operand)
+            operand = self._operand_field(part, part.operand)
             if operator == "@" and operand.text not in _HARMLESS_FORMS:
                 self._doubt(part.name, "an expansion that can run what the value holds")
             return self._operated(part, value, operator, operand)
@@ -234,9 +272,22 @@ class Expander:
             return value[0] if value else ""
         return value if not operator else Mystery("any", "", f"${part.name}")
 
+    def _operand_field(self, part: Parameter, word: Word) -> Field:
+        """Return the field of an operand. Where it is quoted in parts, it may come to other words than its text."""
+        field = self.single(word)
+        mixed = not part.quoted and any(getattr(each, "quoted", True) for each in word.parts)
+        if mixed and field.kind == "exact" and (not field.text or _SPLITS_OR_GLOBS.search(field.text)):
+            return Field("", "unknown", word.source, splits=True)
+        return field
+
+    def _check_indirect(self, name: str, value: Value) -> None:
+        """Doubt `${!name}` unless the value is the name of a variable: subscripts in it are evaluated."""
+        if not isinstance(value, str) or not _NAMES.fullmatch(value):
+            self._doubt(name, "the name of a variable that is not known before it runs")
+
     def _element(self, name: str, value: Value, subscript: str) -> Value:
         if subscript in ("@", "*"):
-            return value if isinstance(value, tuple) else (value,)
+            return (value,) if isinstance(value, str) else value
         if subscript.isdigit() and isinstance(value, tuple) and int(subscript) < len(value):
             return value[int(subscript)]
         if subscript in self.world.variables and not _is_number(self.world.variables[subscript]):
@@ -296,9 +347,21 @@ def _printed(output: Output, cwd: str | None) -> Value:
         return output.text.rstrip("\n")
     if output.number:
         return NUMBER
+    if output.plain:
+        return PLAIN
     if len(output.below) == 1 and not output.separated and output.cwd == cwd:
-        return Mystery("below", output.below[0], "$(…)", cwd, linked=not output.regular)
+        return Mystery("below", output.below[0], "$(…)", cwd, linked=not output.regular, bare=output.bare)
     return Mystery("any", "", "$(…)")
+
+
+def _starts_with_tilde(word: Word) -> bool:
+    first = word.parts[0] if word.parts else None
+    return isinstance(first, Text) and not first.quoted and first.value.startswith("~")
+
+
+def _is_certain(value: Value) -> bool:
+    """Tell whether a value is a number that arithmetic reads without an error: one without leading zeros."""
+    return value == NUMBER or (isinstance(value, str) and _DECIMAL.match(value) is not None)
 
 
 def _is_number(value: Value) -> bool:
@@ -334,9 +397,20 @@ def _as_quoted(part: Part) -> Part:
 _PLAIN: Final = re.compile(r"[^*?\[{~]+\Z")
 
 
-def _tilde(part: Text, home: str | None) -> str:
-    if part.quoted:
-        return part.value
-    if home is not None and part.value.startswith("~") and part.value[1:2] in ("", "/"):
-        return home + part.value[1:]
-    return part.value
+_TILDE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\+?=(?:.*?:)?)?(~[^/:]*)", re.DOTALL)
+
+
+def _tilde_pieces(text: str, home: str | None, *, alone: bool) -> list[Piece]:
+    """Return unquoted text at the start of a word, with a tilde at its start or in what looks like an assignment.
+
+    A tilde stands for a directory only if nothing but this text comes before the next slash or colon.
+    """
+    tilde = _TILDE.match(text)
+    rest = text[tilde.end() :] if tilde is not None else ""
+    if tilde is None or not (alone or rest):
+        return [Piece(text, active=True)]
+    before = tilde[1] or ""
+    if tilde[2] != "~" or rest.startswith(":") or ":~" in rest or (before and home is None):
+        return [Piece(before, active=True), Piece("", active=False, mystery=Mystery("any", "", text))]
+    # Where the home is not known, the tilde stays for whoever reads the path.
+    return [Piece(f"{before}{home if home is not None else '~'}{rest}", active=True)]

@@ -18,6 +18,10 @@ _BRACED_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _SUBSCRIPT: Final = re.compile(r"\[(@|\*|[A-Za-z0-9_]+)\]")
 _OPERATOR: Final = re.compile(r":[-=+?]|[-=+?]|##|#|%%|%|//|/[#%]?|\^\^|\^|,,|,|@|:")
 _IN_OPERAND: Final = re.compile(r"[^\\'\"`$}]+")
+_PROCESS: Final = re.compile(r"[<>]\(")
+# Operators whose operand is a pattern begin with one of these.
+_TAKE_PATTERNS: Final = frozenset("#%/^,")
+_ESCAPED_IN_OPERAND: Final = frozenset('$`"\\}')
 _PAREN: Final = re.compile(r"[()'\"`#\\\n]")
 _ANSI_END: Final = re.compile(r"((?:[^\\']|\\.)*)'", re.DOTALL)
 _ANSI: Final = re.compile(
@@ -67,6 +71,7 @@ class Expansions(Cursor):
         if self.pending:
             raise self.fail("a here-document is not closed")
         self.depth -= 1
+        self.counts.substitutions.append(script)
         return script
 
     def backticks(self, *, quoted: bool) -> Substitution:
@@ -87,6 +92,7 @@ class Expansions(Cursor):
         reader = self.within(source)
         script = self.read_script(reader, "")
         reader.check_finished()
+        self.counts.substitutions.append(script)
         self.at = at + 1
         return Substitution(script, quoted)
 
@@ -120,8 +126,8 @@ class Expansions(Cursor):
     def _arithmetic_end(self, start: int) -> int | None:
         """Return where the arithmetic that starts at `start` closes, or None where it is not arithmetic.
 
-        Quotes and comments would need a second grammar: with them the text is read as nested commands, which either
-        succeeds with every command seen or is refused.
+        Quotes and comments would need a second grammar: with them it is refused, unless nothing closes it as
+        arithmetic.
         """
         depth, at = 0, start
         for mark in _PAREN.finditer(self.text, start):
@@ -129,6 +135,8 @@ class Expansions(Cursor):
             if mark[0] == "(":
                 depth += 1
             elif mark[0] != ")":
+                if "))" in self.text[at:]:
+                    raise self.fail("quotes or comments inside arithmetic")
                 return None
             elif depth:
                 depth -= 1
@@ -198,10 +206,13 @@ class Expansions(Cursor):
         if not operator:
             raise self.fail("an expansion that is not understood")
         self.at = operator.end()
-        return operator[0], self._operand(quoted=quoted)
+        return operator[0], self._operand(quoted=quoted, pattern=operator[0][0] in _TAKE_PATTERNS)
 
-    def _operand(self, *, quoted: bool) -> Word:
-        """Return the word up to the closing brace, which is consumed."""
+    def _operand(self, *, quoted: bool, pattern: bool) -> Word:
+        """Return the word up to the closing brace, which is consumed.
+
+        Double quotes around the expansion do not quote the text of a pattern.
+        """
         self.deepen()
         start, parts = self.at, list[Part]()
         while not self.accept("}"):
@@ -210,13 +221,18 @@ class Expansions(Cursor):
             mark = self.text[self.at]
             if plain := _IN_OPERAND.match(self.text, self.at):
                 self.check_one_line(plain[0])
-                parts.append(Text(plain[0], quoted=quoted))
+                if _PROCESS.search(plain[0]):
+                    raise self.fail("a process substitution inside an expansion")
+                parts.append(Text(plain[0], quoted=quoted and not pattern))
                 self.at = plain.end()
             elif quoted and mark in "'\"":
                 # Inside double quotes bash reads these in more than one way.
                 raise self.fail("quotes inside an expansion")
             elif quoted and mark == "\\":
-                parts.append(Text(self.peek(2), quoted=True))
+                following = self.peek(2)[1:]
+                if following != "\n":
+                    protected = pattern or following in _ESCAPED_IN_OPERAND
+                    parts.append(Text(following if protected else mark + following, quoted=True))
                 self.at += 2
             else:
                 self.read_quoted(mark, parts, doubled=quoted)

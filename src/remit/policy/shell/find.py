@@ -157,7 +157,8 @@ def _filled(field: Field, root: str, picks: str) -> Field:
     """Return a word with `{}` standing for some path below `root`."""
     if "{}" not in field.text:
         return field
-    whole = field.text.startswith("{}") and ".." not in field.text and field.kind == "exact"
+    behind = field.text[2:] if field.text.startswith("{}") else "{}"
+    whole = behind[:1] in ("", "/") and "{}" not in behind and ".." not in behind and field.kind == "exact"
     # A name behind the braces is another than the one that was found.
     named = picks if field.text == "{}" else "**"
     return Field(root, "below", field.source, picks=named) if whole else Field("", "unknown", field.source, splits=True)

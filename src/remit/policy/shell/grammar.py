@@ -19,7 +19,11 @@ __all__ = ["parse_script"]
 # Words that end the list before them.
 _CLOSERS: Final = frozenset("then elif else fi do done esac }".split())
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[A-Za-z0-9_@*]*\])?(\+?)=")
+# Where an assignment may stand, bash reads a name and a bracket up to the closing one, blanks included.
+_SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_ELEMENT: Final = re.compile(r"\[(?![A-Za-z0-9_]*\]=)")
 _TIME_OPTION: Final = re.compile(r"-p(?=\s)")
+_AFTER_ARRAY: Final = ("", " ", "\t", "\n", ";", "&", "|", "<", ">", ")")
 _BRACKETS: Final = re.compile(r"[ \t]*\([ \t]*\)")
 
 
@@ -35,7 +39,7 @@ def parse_script(text: str, *, posix: bool = False) -> Script:
     reader = Reader(text, _read_script, posix=posix)
     script = _script(reader, "")
     reader.check_finished()
-    return script
+    return script._replace(substitutions=tuple(reader.counts.substitutions))
 
 
 def _read_script(cursor: Cursor, end: str) -> Script:
@@ -151,13 +155,18 @@ def _is_definition(reader: Reader) -> bool:
 def _assignment(reader: Reader) -> Assignment | None:
     head = _ASSIGNMENT.match(reader.text, reader.at)
     if not head:
+        if _SUBSCRIPT.match(reader.text, reader.at):
+            raise reader.fail("a subscript that is not plain")
         return None
     if head[2] or head[3]:
         reader.check_bash()
     reader.at = head.end()
     replaces = head[2] is None and not head[3]
     if reader.accept("("):
-        return Assignment(head[1], _elements(reader), replaces, (head[2] or "").strip("[]"))
+        elements = _elements(reader)
+        if reader.peek() not in _AFTER_ARRAY:
+            raise reader.fail("something follows an array")
+        return Assignment(head[1], elements, replaces, (head[2] or "").strip("[]"))
     word = reader.word() if reader.peek() not in " \t\n" else None
     return Assignment(head[1], word or Word((), ""), replaces, (head[2] or "").strip("[]"))
 
@@ -168,6 +177,8 @@ def _elements(reader: Reader) -> tuple[Word, ...]:
         skip_lines(reader)
         if reader.accept(")"):
             return tuple(elements)
+        if _ELEMENT.match(reader.text, reader.at):
+            raise reader.fail("a subscript that is not plain")
         element = reader.word()
         if element is None:
             raise reader.fail("an array is not closed")

@@ -85,7 +85,7 @@ class Invocation:
             self.trace.doubt(field.source, reason, unbounded=True)
         if program.needs and not arguments.has(program.needs):
             self.trace.doubt(program.name, "without a message it would start an editor", unbounded=True)
-        self._check_wildcards(program, fields)
+        self.check_wildcards(program, fields)
 
     def _options(self, program: Program, arguments: Arguments) -> None:
         for name, role, value in arguments.options:
@@ -106,16 +106,17 @@ class Invocation:
             if program.name in PRINTS:
                 self.output = PRINTS[program.name](self, arguments)
 
-    def _check_wildcards(self, program: Program, fields: Sequence[Field]) -> None:
+    def check_wildcards(self, program: Program, fields: Sequence[Field]) -> None:
         """Refuse a bare wildcard that would hand a file named like an option to a program whose options matter."""
         if program.is_harmless:
             return
         for field in fields:
             if field.kind == "exact" and field.text == "--":
                 return
-            if field.kind == "pattern" and field.text[:1] in "*?[" and "/" not in field.text and self.cwd is not None:
-                matches = self.trace.files.expand(self.cwd, field.text)
-                if any(name.startswith("-") for name in matches or ()):
+            if self.cwd is not None and (field.bare or (field.kind == "pattern" and field.text[:1] in "*?[")):
+                first, files = "-*" if field.bare else field.text.partition("/")[0], self.trace.files
+                matches = (*(files.expand(self.cwd, first) or ()), *files.made(self.cwd, first))
+                if any(name.startswith("-") and not program.ignores_option(name) for name in matches):
                     self.trace.doubt(field.source, "it matches a file that is named like an option; write ./ before it")
 
     def _subcommand(self, program: Program, arguments: Arguments) -> None:

@@ -5,9 +5,9 @@ other options the target is never one, and what is copied takes its place.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from remit.policy.files import without_dots
+from remit.policy.files import Look, without_dots
 from remit.policy.paths import join
 from remit.policy.shell.programs import Arguments, Program
 from remit.policy.shell.world import Field
@@ -15,7 +15,9 @@ from remit.policy.shell.world import Field
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
-__all__ = ["backup_name", "land"]
+__all__ = ["backup_name", "land", "landing_places"]
+
+_NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
 def land(invocation: "Invocation", program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
@@ -27,15 +29,32 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
     if target.kind != "exact":
         return
     folder = invocation.trace.files.look(join(invocation.cwd or "/", target.text))
-    inside = bool(named) or (folder.is_directory and not arguments.has(program.not_into))
     for source in sources:
-        if source.kind != "exact":
-            if inside:
+        name = source.text.rstrip("/").rpartition("/")[2] if source.kind == "exact" else "*"
+        places = landing_places(invocation, folder, name)
+        if named:
+            places = [f"{folder.path}/{name}" if name not in _NO_NAMES else folder.path]
+        elif arguments.has(program.not_into):
+            places = [folder.path]
+        for place in places:
+            if source.kind == "exact":
+                _land_at(invocation, source, place, lands=place != folder.path)
+            elif place != folder.path:
                 invocation.trace.touch_beneath("write", folder.path, source.source)
-            continue
-        name = source.text.rstrip("/").rpartition("/")[2]
-        lands = inside and name not in ("", ".", "..")
-        _land_at(invocation, source, f"{folder.path}/{name}" if lands else folder.path, lands=lands)
+
+
+def landing_places(invocation: "Invocation", target: Look, name: str) -> list[str]:
+    """Return the paths under which a file of this name may land at a target.
+
+    It lands in a directory, or takes the target's place. A directory that the same command makes or removes counts as
+    both.
+    """
+    if name in _NO_NAMES:
+        return [target.path]
+    made = invocation.trace.files.is_made(target.path)
+    stays = target.is_directory and invocation.run.changes.is_certain(target.path)
+    inside = [f"{target.path}/{name}"] if target.is_directory or made else []
+    return inside if stays else [*inside, target.path]
 
 
 def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.paths import join
-from remit.policy.shell.landing import backup_name
+from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.world import Field
 
@@ -36,7 +36,6 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
         sources, last = [last], Field(".", "exact", "ln")
     suffix = names.get("-S") or names.get("--suffix")
     place = invocation.file("write", last)
-    inside = place is not None and place.is_directory
     for source in sources:
         if (
             not symbolic
@@ -49,15 +48,15 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
         if source.kind != "exact" or last.kind != "exact" or place is None:
             continue
         name = source.text.rstrip("/").rpartition("/")[2]
-        link = f"{place.path}/{name}" if inside else place.path
-        if inside:
-            invocation.trace.touch("write", link, None, last.source)
-        if suffix:
-            invocation.run.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
-        if symbolic and not source.text.startswith("/"):
-            # A relative link starts at the directory it stands in.
-            target = join(link.rpartition("/")[0] or "/", source.text)
-            invocation.run.file("edit", source._replace(text=target), None)
-        else:
-            target = join(invocation.cwd or "/", source.text)
-        invocation.run.changes.alias(link, target)
+        for link in landing_places(invocation, place, name):
+            if link != place.path:
+                invocation.trace.touch("write", link, None, last.source)
+            if suffix:
+                invocation.run.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
+            if symbolic and not source.text.startswith("/"):
+                # A relative link starts at the directory it stands in.
+                target = join(link.rpartition("/")[0] or "/", source.text)
+                invocation.run.file("edit", source._replace(text=target), None)
+            else:
+                target = join(invocation.cwd or "/", source.text)
+            invocation.run.changes.alias(link, target)

@@ -32,7 +32,7 @@ class Notes:
         self.trace = trace
         # A directory that is not known has a name of its own, by the word that leads there.
         self.symbolic = symbolic
-        self.changes = Changes()
+        self.changes = Changes(trace.files)
         self._steps = 0
         # What the program that is being judged reads, and whether it leaves contents alone.
         self._read: set[str] = set()
@@ -80,7 +80,7 @@ class Notes:
         elif field.text == "/dev/fd":
             self._read.add(field.text)
         else:
-            self.trace.touch_beneath(role, field.text, field.source, field.picks)
+            self.trace.touch_listed(role, field.text, field.source, field.picks)
             self._note_folder(role, field.text)
             if field.linked:
                 self.trace.follow_links(field.text, field.source, role)
@@ -108,6 +108,7 @@ class Notes:
             self._read.add(path)
         if role in ("write", "edit"):
             self._wrote.add(path)
+            self.trace.files.make(path)
             if not self._keeping:
                 self.changes.write(path, anew=role == "write")
         if role in ("delete", "move"):

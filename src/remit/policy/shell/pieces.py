@@ -9,6 +9,7 @@ from remit.policy.shell.world import Field, Mystery
 __all__ = ["Piece", "field_of", "piece_of"]
 
 _GLOB: Final = re.compile(r"[*?\[]")
+_BRACKETED: Final = re.compile(r"[*?\[\]!^-]")
 
 
 class Piece(NamedTuple):
@@ -30,28 +31,48 @@ def field_of(pieces: Sequence[Piece], source: str) -> Field:
     """Return the field that the pieces make together."""
     quoted = not (pieces and pieces[0].active)
     hidden = [piece for piece in pieces if piece.mystery is not None]
-    unknown = [piece for piece in hidden if piece.mystery is not None and piece.mystery.kind != "number"]
-    splits = any(piece.active for piece in unknown)
+    unknown = [piece for piece in hidden if piece.mystery is not None and piece.mystery.kind not in ("number", "plain")]
+    splits = any(piece.active for piece in unknown) or (bool(unknown) and _is_glob(pieces))
     if len(pieces) > 1 and pieces[0].mystery is not None and not unknown:
-        # A number may be missing, and then what follows starts the word.
+        # It may be empty, and then what follows starts the word.
         return Field("", "unknown", source, quoted, splits=pieces[0].active)
+    if not unknown and _has_odd_brackets(pieces):
+        return Field(_known_prefix(pieces), "unknown", source, quoted, splits=True)
     if unknown:
         return _unknown_field(pieces, unknown, source)._replace(quoted=quoted, splits=splits)
     if hidden or _is_glob(pieces):
-        return Field("".join(_as_pattern(piece) for piece in pieces), "pattern", source, quoted)
+        text = "".join(_as_pattern(piece) for piece in pieces)
+        return Field(text, "pattern", source, quoted, numbered=bool(hidden))
     return Field("".join(piece.text for piece in pieces), "exact", source, quoted)
 
 
 def _unknown_field(pieces: Sequence[Piece], unknown: Sequence[Piece], source: str) -> Field:
     """Return a field of which only the beginning is known, or only the directory it lies in."""
     first = next(index for index, piece in enumerate(pieces) if piece is unknown[0])
-    before = "".join(piece.text for piece in pieces[:first])
+    before = _known_prefix(pieces[:first])
     after = "".join(piece.text for piece in pieces[first + 1 :])
     mystery = unknown[0].mystery
     bounded = mystery is not None and mystery.kind == "below" and len(unknown) == 1 and not unknown[0].active
-    if mystery is not None and bounded and not before and ".." not in after:
-        return Field(mystery.text, "below", source, cwd=mystery.cwd, linked=mystery.linked)
+    if mystery is not None and bounded and first == 0 and ".." not in after and _separated(pieces[first + 1 :]):
+        return Field(mystery.text, "below", source, cwd=mystery.cwd, linked=mystery.linked, bare=mystery.bare)
     return Field(before, "unknown", source)
+
+
+def _known_prefix(pieces: Sequence[Piece]) -> str:
+    """Return the text that a field starts with, up to the first number or wildcard."""
+    known = ""
+    for piece in pieces:
+        wildcard = _GLOB.search(piece.text) if piece.active else None
+        known += piece.text[: wildcard.start()] if wildcard else piece.text
+        if wildcard or piece.mystery is not None:
+            break
+    return known
+
+
+def _separated(pieces: Sequence[Piece]) -> bool:
+    """Tell whether what follows a path below a directory stays below it: a separator comes first, or nothing does."""
+    following = next((piece for piece in pieces if piece.text or piece.mystery is not None), None)
+    return following is None or following.text.startswith("/")
 
 
 def _is_glob(pieces: Sequence[Piece]) -> bool:
@@ -61,7 +82,16 @@ def _is_glob(pieces: Sequence[Piece]) -> bool:
     return "*" in active or "?" in active or (opening >= 0 and any("]" in piece.text for piece in pieces))
 
 
+def _has_odd_brackets(pieces: Sequence[Piece]) -> bool:
+    """Tell whether a wildcard has brackets that are not read alike everywhere, or that are quoted in parts."""
+    active = "".join(piece.text for piece in pieces if piece.active)
+    if "[" not in active:
+        return False
+    quoted = any(not piece.active and _BRACKETED.search(piece.text) for piece in pieces)
+    return quoted or "[[" in active or "[:" in active
+
+
 def _as_pattern(piece: Piece) -> str:
     if piece.mystery is not None:
-        return "*"
+        return "?*" if piece.mystery.kind == "plain" else "*"
     return piece.text if piece.active else _GLOB.sub(lambda mark: f"[{mark[0]}]", piece.text)

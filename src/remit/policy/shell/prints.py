@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["PRINTS"]
 
 _NOTHING: Final = Output()
-# Digits, letters and separators that cannot make a path of their own.
-_DATE: Final = re.compile(r"\+(?:%[-_0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])+\Z")
+# Digits, letters and separators that cannot make a path or an option of their own.
+_DATE: Final = re.compile(
+    r"\+(?:%[YmdHMSsjyuVUWaAbBF]|[A-Za-z0-9_])(?:%[0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])*\Z"
+)
+_DIGITS: Final = re.compile(r"\+(?:%[YmdHMSsjyNuVUW]|[0-9])+\Z")
 # Options that keep lines whole.
 _WHOLE_LINES: Final = {
     "cat": re.compile(r"(?!)"),
@@ -64,7 +67,8 @@ def _below(invocation: "Invocation", arguments: Arguments, start: int, separated
         )
     if not directories and invocation.cwd is not None:
         directories.append(invocation.cwd)
-    return Output(None, tuple(directories), bool(separated), regular=True, cwd=invocation.cwd)
+    bare = not arguments.operands[start:]
+    return Output(None, tuple(directories), bool(separated), regular=True, cwd=invocation.cwd, bare=bare)
 
 
 def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -81,7 +85,7 @@ def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
         ("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")
     ):
         return _NOTHING
-    return Output(None, (invocation.cwd,), arguments.has(("-z",)), cwd=invocation.cwd)
+    return Output(None, (invocation.cwd,), arguments.has(("-z",)), cwd=invocation.cwd, bare=True)
 
 
 def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -94,7 +98,7 @@ def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
         or any(name not in ("-1", "-r", "-t", "-d") for name, _, _ in arguments.options)
     ):
         return _NOTHING
-    return Output(None, (invocation.cwd,), cwd=invocation.cwd)
+    return Output(None, (invocation.cwd,), cwd=invocation.cwd, bare=True)
 
 
 def _counted(invocation: "Invocation", arguments: Arguments) -> Output:
@@ -107,7 +111,10 @@ def _number(invocation: "Invocation", arguments: Arguments) -> Output:
 
 def _date(invocation: "Invocation", arguments: Arguments) -> Output:
     plain = len(arguments.operands) == 1 and arguments.operands[0].kind == "exact"
-    return Output(number=plain and _DATE.match(arguments.operands[0].text) is not None)
+    if not plain:
+        return _NOTHING
+    text = arguments.operands[0].text
+    return Output(number=_DIGITS.match(text) is not None, plain=_DATE.match(text) is not None)
 
 
 def _basename(invocation: "Invocation", arguments: Arguments) -> Output:

@@ -100,7 +100,24 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_harmless(self) -> bool:
         """Tell whether no option can do anything but change what is printed."""
         return (
-            self.flags == "any" and not self.deny and all(role in ("data", "data?") for role in self.options.values())
+            self.flags == "any"
+            and not self.deny
+            and not self.handler
+            and all(role in ("data", "data?") for role in self.options.values())
+        )
+
+    def ignores_option(self, text: str) -> bool:
+        """Tell whether an option changes nothing but what is printed."""
+        if self.flags != "any" or self.handler:
+            return False
+        matters = (
+            *(self.follows if isinstance(self.follows, tuple) else ()),
+            *(*self.operands_if, *self.supplied_by, *self.offline_if, *self.sends_if, *self.touches_if),
+            *(*self.into_by, *self.not_into, *self.looks_if, *self.needs),
+        )
+        arguments = parse_arguments(self, (Field(text, "exact", text),))
+        return (
+            not arguments.unknown and not any(role for _, role, _ in arguments.options) and not arguments.has(matters)
         )
 
 

@@ -12,7 +12,7 @@ from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.git import git_key, listed, pathspec, restored, revision
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.variables import SHELL_SETTINGS
-from remit.policy.shell.world import Field, as_value
+from remit.policy.shell.world import Field, as_arguments
 from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
         _note_download(invocation, field)
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
-        arguments = None if invocation.positional is None else tuple(as_value(each) for each in invocation.positional)
+        arguments = None if invocation.positional is None else as_arguments(invocation.positional)
         posix = invocation.program.name != "bash"
         invocation.run.child(
             field.text, invocation.world._replace(cwd=invocation.cwd, arguments=arguments), posix=posix

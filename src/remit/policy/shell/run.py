@@ -4,6 +4,7 @@ Nothing is executed. Both sides of a choice are followed, loops until nothing ne
 script that asks for more is a doubt. Simple commands are followed by `commands.py`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -51,6 +52,8 @@ from remit.policy.trace import Trace
 
 __all__ = ["Run", "judge_program", "judge_script"]
 
+# Names in a text that it may set: all but those that it only expands.
+_SET: Final = re.compile(r"(?<![$\w])(?<!\$\{)[A-Za-z_]\w*|(?<=\$\{)[A-Za-z_]\w*(?=:?=)", re.ASCII)
 _MAX_NESTED: Final = 8
 _MAX_ROUNDS: Final = 4
 _MAX_LOOPED: Final = 64
@@ -77,6 +80,9 @@ class Run(Commands):
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
         self._guarded = 0
+        # The scripts that were followed, by identity; those of substitutions that were not are followed at the end.
+        self._followed: set[int] = set()
+        self._texts: list[tuple[str, Script]] = []
         self._traps: list[tuple[str, Mapping[str, Command], bool]] = []
 
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
@@ -84,7 +90,8 @@ class Run(Commands):
         self.enter(cwd)
         self.trace.launches.restart()
         try:
-            self.follow(parse_script(text, posix=posix), (World(cwd, {}, {}, posix=posix),))
+            outcome = self._follow_text(text, World(cwd, {}, {}, posix=posix))
+            self.passed.update(*(world.variables for world in outcome.all if self._traps))
             self._finish()
             if self.changes.downloads.count and None in self._places:
                 self._find_downloads(text, cwd, posix=posix)
@@ -110,15 +117,45 @@ class Run(Commands):
             if doubt.reason.startswith(RUNS_DOWNLOAD):
                 self.trace.doubt(doubt.word, doubt.reason, unbounded=True)
 
+    def _follow_text(self, text: str, world: World) -> Outcome:
+        """Follow the script of a whole text. An error in an expansion ends the line of the text that it stands in."""
+        script = parse_script(text, posix=world.posix)
+        self._texts.append((text, script))
+        outer, self._discarded = self._discarded, []
+        outcome = Outcome((world,), (world,))
+        for item in script.items:
+            outcome = self._lists((item,), outcome.all)
+            if self._discarded:
+                # Where its line ends is not kept: it may go on after every list that follows.
+                self._discarded = [each._replace(stdin=world.stdin) for each in merged(self._discarded)]
+                outcome = Outcome(outcome.succeeded, merged(outcome.failed, self._discarded))
+        self._discarded = outer
+        # No command is lost: a substitution that no expansion has come to may still run, whatever is known by then.
+        for inner in reversed(script.substitutions):
+            if id(inner) not in self._followed:
+                for place in tuple(self._places):
+                    self.follow(inner, (self._anytime(place, {}, posix=world.posix),))
+        return outcome if len(script.items) == 1 else outcome._replace(output=Output())
+
+    def _anytime(self, place: str | None, functions: Mapping[str, Command], *, posix: bool) -> World:
+        """Return the world of commands that may run at any time: variables that the script sets may hold anything."""
+        names = self.passed.union(*(_SET.findall(text) for text, _ in self._texts))
+        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
+        return World(place, variables, {**functions, **self.defined}, stdin=Output(), posix=posix)
+
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
+        self._followed.add(id(script))
+        return self._lists(script.items, worlds)
+
+    def _lists(self, items: Sequence[AndOr], worlds: tuple[World, ...]) -> Outcome:
         outcome = Outcome(worlds, worlds)
-        for item in script.items:
+        for item in items:
             outcome = self._and_or(item, outcome.all)
             plain = not item.rest and not item.first.negated and not item.background
             if plain and not self._guarded and outcome.failed and all(world.strict for world in outcome.failed):
                 outcome = outcome._replace(failed=())
-        return outcome if len(script.items) == 1 else outcome._replace(output=Output())
+        return outcome if len(items) == 1 else outcome._replace(output=Output())
 
     def _and_or(self, item: AndOr, worlds: tuple[World, ...]) -> Outcome:
         if item.background:
@@ -192,9 +229,12 @@ class Run(Commands):
         return tuple(_shared_input(self.redirect(redirects, world)) for world in worlds)
 
     def _subshell(self, command: Subshell, worlds: tuple[World, ...]) -> Outcome:
+        discarded = len(self._discarded)
         inner = self.follow(command.body, self._redirected(command.redirects, worlds))
         printed = inner.output if not command.redirects else Output()
         if command.isolated:
+            # An error there ends the subshell only.
+            del self._discarded[discarded:]
             return Outcome(worlds, worlds, printed)
         return Outcome(restored(inner.succeeded, worlds), restored(inner.failed, worlds), printed)
 
@@ -265,9 +305,12 @@ class Run(Commands):
         if command.words is None:
             return list(world.arguments) if world.arguments is not None else [Mystery("any", "", "$@")]
         values: list[Value] = []
-        for field in self.expander(world).fields(command.words):
-            if field.kind == "exact":
-                values.append(field.text)
+        expander = self.expander(world)
+        fields = expander.fields(command.words)
+        self.check_failure(expander, world)
+        for field in fields:
+            if field.numbered:
+                values.append(NUMBER if field.text == "*" else Mystery("any", "", field.source))
             elif field.kind == "pattern":
                 values.extend(self._names(field, world))
             else:
@@ -298,6 +341,7 @@ class Run(Commands):
             expander = self.expander(world)
             for word in [command.word, *(pattern for patterns, _ in command.arms for pattern in patterns)]:
                 expander.single(word)
+            self.check_failure(expander, world)
         ends = [self.follow(body, entered) for _, body in command.arms]
         ended = restored(merged(entered, *(end.all for end in ends)), worlds)
         return Outcome(ended, ended)
@@ -313,13 +357,20 @@ class Run(Commands):
         for world in self._redirected(command.redirects, worlds):
             expander = self.expander(world)
             fields = [expander.single(word) for word in command.words]
+            self.check_failure(expander, world)
             BUILTINS["[["](self, world, fields)
         return Outcome(worlds, worlds)
 
     def _arithmetic(self, command: ArithmeticCommand, worlds: tuple[World, ...]) -> Outcome:
         changed: list[World] = []
         for world in self._redirected(command.redirects, worlds):
-            for name in self.expander(world).check_arithmetic(command.word):
+            expander = self.expander(world)
+            names = expander.check_arithmetic(command.word)
+            if expander.may_fail:
+                # An expansion in it may end the line; an error of its own leaves variables as they were.
+                self.discard(world)
+                changed.append(world)
+            for name in names:
                 world = world.with_variable(name, NUMBER)  # noqa: PLW2901 - the world moves on
             changed.append(world)
         ended = restored(tuple(changed), worlds)
@@ -331,9 +382,7 @@ class Run(Commands):
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
         launcher = self.trace.launches.enter()
-        outcome = self.follow(
-            parse_script(text, posix=posix or world.posix), (world._replace(posix=posix or world.posix),)
-        )
+        outcome = self._follow_text(text, world._replace(posix=posix or world.posix))
         self.trace.launches.leave(launcher)
         self._depth -= 1
         return outcome
@@ -346,8 +395,7 @@ class Run(Commands):
         """Follow what runs at the end, and doubt code that the script itself has written."""
         for text, functions, posix in self._traps:
             for place in tuple(self._places):
-                known = {**functions, **self.defined}
-                self.nested(text, World(place, {}, known, stdin=Output(), posix=posix))
+                self.nested(text, self._anytime(place, functions, posix=posix))
         self.changes.check(self.trace)
         for name in self.readers if self.stdin_changed else ():
             self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)

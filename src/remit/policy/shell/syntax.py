@@ -192,3 +192,5 @@ class Script(NamedTuple):
     """Lists in the order they run."""
 
     items: tuple[AndOr, ...]
+    # Of the script of a whole text: the scripts of all substitutions in it, each after those that it holds.
+    substitutions: "tuple[Script, ...]" = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.environment import is_steering, judge_setting
-from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World, as_value
+from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World, as_arguments
 
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
@@ -19,7 +19,7 @@ __all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "after"]
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 SHELL_SETTINGS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
-_SET_LETTERS: Final = frozenset("abefhnuvxBCET")
+_SET_LETTERS: Final = frozenset("abefhnuvxCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
 _FLAGS: Final = re.compile(r"[-+][A-Za-z]+\Z")
 _KNOWN_FLAGS: Final = "xrapfF"
@@ -42,13 +42,13 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
         for field in names:
             world = _declared(run, world, field)
             name = field.text.partition("=")[0].removesuffix("+")
-            lost = builtin == "local" and world.arguments is None
+            lost = builtin == "local" and not world.in_function
             if lost or (builtin != "export" and "=" not in field.text):
                 # Outside a function, and without a value, it does not do what it looks like.
                 world = world.with_variable(name, Mystery("any", "", f"${name}"))
             if builtin == "readonly" or "r" in flags:
                 world = world._replace(variables={**world.variables, f"{name}!": "1"})
-            if builtin in ("local", "declare", "typeset") and world.arguments is not None:
+            if builtin in ("local", "declare", "typeset") and world.in_function:
                 world = world._replace(local=world.local | {name})
         return after(world)
 
@@ -88,7 +88,7 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     value: Value = Mystery("any", "", "read")
     given = world.stdin
     if given is not None and len(given.below) == 1 and given.cwd == world.cwd and run.is_plain(given):
-        value = Mystery("below", given.below[0], "read", given.cwd, linked=not given.regular)
+        value = Mystery("below", given.below[0], "read", given.cwd, linked=not given.regular, bare=given.bare)
     names: list[str] = []
     ahead = list(fields)
     while ahead:
@@ -116,7 +116,7 @@ def _set(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         field = ahead.pop(0)
         text = field.text
         if field.kind == "exact" and text == "--":
-            return after(world._replace(arguments=tuple(as_value(each) for each in ahead)))
+            return after(world._replace(arguments=as_arguments(ahead)))
         if field.kind != "exact" or text[:1] not in ("-", "+") or not set(text[1:]) <= _SET_LETTERS | {"o"}:
             run.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
             continue
@@ -200,7 +200,8 @@ def _getopts(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     for name in [*(field.text for field in fields[1:2]), "OPTARG", "OPTIND"]:
         world = world.with_variable(name, Mystery("any", "", "getopts"))
     for field in fields[:2]:
-        if field.kind != "exact":
+        named = field is fields[0] or (NAME.match(field.text) and not is_steering(field.text))
+        if field.kind != "exact" or not named:
             run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
     return after(world)
 

@@ -13,12 +13,14 @@ from remit.policy.shell.syntax import Command
 __all__ = [
     "MAX_WORLDS",
     "NUMBER",
+    "PLAIN",
     "Field",
     "Mystery",
     "Outcome",
     "Output",
     "Value",
     "World",
+    "as_arguments",
     "as_value",
     "merged",
     "restored",
@@ -30,22 +32,27 @@ MAX_WORLDS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Mystery:
-    """A value that is not known: a whole number, a path below a known directory, or anything.
+    """A value that is not known: a whole number, a plain word, a path below a known directory, or anything.
+
+    A plain word has letters, digits, dots, dashes and underscores, and does not start with a dash or a dot.
 
     Not a tuple like its neighbours: a tuple of values is an array.
     """
 
-    kind: Literal["number", "below", "any"]
+    kind: Literal["number", "plain", "below", "any"]
     text: str
     cause: str
     # Where a path below a directory starts, if it is relative.
     cwd: str | None = None
     # It may be a link.
     linked: bool = False
+    # It is a name in the working directory, with nothing before it, so that it may look like an option.
+    bare: bool = False
 
 
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
 NUMBER: Final = Mystery("number", "", "")
+PLAIN: Final = Mystery("plain", "", "")
 
 
 class Field(NamedTuple):
@@ -68,6 +75,10 @@ class Field(NamedTuple):
     linked: bool = False
     # What paths below a directory are meant, as an effect says it.
     picks: str = "**"
+    # It is a name in the working directory, with nothing before it, so that it may look like an option.
+    bare: bool = False
+    # A star in it stands for a number or a plain word, and not for the names of files.
+    numbered: bool = False
 
 
 class Output(NamedTuple):
@@ -80,14 +91,22 @@ class Output(NamedTuple):
     # The paths are regular files, so that none of them is a link.
     regular: bool = False
     number: bool = False
+    # One word of letters, digits, dots, dashes and underscores that does not start with a dash or a dot.
+    plain: bool = False
     # Where the paths start, if they are relative.
     cwd: str | None = None
     # Which paths they are, as an effect says it.
     picks: str = "**"
+    # They are names in the working directory, with nothing before them, so that they may look like options.
+    bare: bool = False
     # The program that it was downloaded with, where it was.
     downloaded: str = ""
     # It is a file that was there before the script, or that the script has not downloaded.
     local: bool = False
+
+
+# Variables that bash itself makes readonly.
+_FIXED: Final = frozenset("BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID".split())
 
 
 class World(NamedTuple):
@@ -104,12 +123,17 @@ class World(NamedTuple):
     stdin: Output | None = None
     # Another shell than bash may be the reader.
     posix: bool = False
-    # Variables that belong to the function that is running.
+    # A function is running, and these variables belong to it.
+    in_function: bool = False
     local: frozenset[str] = frozenset()
+
+    def is_fixed(self, name: str) -> bool:
+        """Tell whether setting a variable is, or may be, an error."""
+        return f"{name}!" in self.variables or name in _FIXED
 
     def with_variable(self, name: str, value: Value) -> "World":
         """Return the world in which a variable has a value."""
-        if f"{name}!" in self.variables:
+        if self.is_fixed(name):
             # It cannot be changed any more, or not in the way it looks.
             value = Mystery("any", "", f"${name}")
         elif isinstance(self.variables.get(name), tuple) and isinstance(value, str):
@@ -135,11 +159,17 @@ class Outcome(NamedTuple):
 
 def as_value(field: Field) -> Value:
     """Return what a variable holds that is given this word."""
-    if field.kind == "exact":
+    if field.kind == "exact" and (field.quoted or not field.text.startswith("~")):
         return field.text
     if field.kind == "below":
-        return Mystery("below", field.text, field.source, field.cwd, field.linked)
+        return Mystery("below", field.text, field.source, field.cwd, field.linked, field.bare)
     return Mystery("any", "", field.source)
+
+
+def as_arguments(fields: Sequence[Field]) -> tuple[Value, ...] | None:
+    """Return the positional parameters that these words make, or None where it is not known how many they are."""
+    several = any(field.splits or field.kind == "pattern" for field in fields)
+    return None if several else tuple(as_value(field) for field in fields)
 
 
 def merged(*groups: Iterable[World]) -> tuple[World, ...]:
@@ -176,6 +206,7 @@ def without_knowledge(worlds: Sequence[World]) -> World:
         arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
         stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else Output(),
         posix=any(world.posix for world in worlds),
+        in_function=any(world.in_function for world in worlds),
         local=frozenset().union(*(world.local for world in worlds)),
     )
 

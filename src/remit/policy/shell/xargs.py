@@ -56,7 +56,8 @@ def _placed(field: Field, mark: str, item: Field) -> Field:
         return field
     if item.kind == "exact" and field.kind == "exact":
         return field._replace(text=field.text.replace(mark, item.text))
-    if field.text.startswith(mark) and item.kind == "below" and ".." not in field.text:
+    behind = field.text[len(mark) :] if field.text.startswith(mark) else mark
+    if item.kind == "below" and behind[:1] in ("", "/") and mark not in behind and ".." not in behind:
         return item
     return Field(field.text.partition(mark)[0], "unknown", field.source)
 
@@ -84,5 +85,6 @@ def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: b
     if source.below and known:
         if not source.regular:
             invocation.run.check_links(source.below, "xargs")
-        return [Field(directory, "below", "xargs", cwd=source.cwd, picks=source.picks) for directory in source.below]
+        listed = Field("", "below", "xargs", cwd=source.cwd, picks=source.picks, bare=source.bare)
+        return [listed._replace(text=directory) for directory in source.below]
     return unknown
