@@ -52,7 +52,9 @@ _KEEP_CONTENT: Final = frozenset(
 )
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
 _GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
+_GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
+_TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
     "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip "
@@ -391,8 +393,6 @@ class Commands(Notes):
             return same
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
-        verb = rest[0].text if rest else ""
-        patches = base == "git" and verb in ("apply", "am")
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before, outer, self._read = self.changes.snapshot(), self._read, set()
         outer_wrote, self._wrote = self._wrote, set()
@@ -404,10 +404,7 @@ class Commands(Notes):
         else:
             invocation.judge(known, rest)
         self._keeping = self.trace.spreads = False
-        if base in _COPIERS or patches:
-            self._copied(before, world, unpacks=base in _UNPACKERS or base == "git")
-        if base == "git" and verb in _GIT_REMOVES and world.cwd is not None:
-            self.changes.unsure.add(world.cwd)
+        self._note_changes(base, rest, before, world)
         if self.changes.downloads.count or may_download(base, rest):
             self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
         self._read |= outer
@@ -417,6 +414,21 @@ class Commands(Notes):
             lost = world._replace(cwd=None)
             return Outcome((lost,), (lost,), invocation.output)
         return same._replace(output=invocation.output)
+
+    def _note_changes(
+        self, program: str, fields: Sequence[Field], before: tuple[set[str], set[str], set[str]], world: World
+    ) -> None:
+        """Note what a program has done to what the script has written, made and removed before."""
+        # Options may stand before the command of git.
+        words = {field.text for field in fields} if program == "git" else set[str]()
+        if program in _COPIERS or words & _GIT_PATCHES:
+            self._copied(before, world, unpacks=program in _UNPACKERS or program == "git")
+        if program in _TREE_COPIERS and self.changes.aliases:
+            # It may bring along links that the script has made.
+            for path in tuple(self._wrote):
+                self.changes.alias(path, None)
+        if words & _GIT_REMOVES and world.cwd is not None:
+            self.changes.unsure.add(world.cwd)
 
     def _follow_downloads(
         self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool

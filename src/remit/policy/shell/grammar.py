@@ -21,7 +21,7 @@ _CLOSERS: Final = frozenset("then elif else fi do done esac }".split())
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[A-Za-z0-9_@*]*\])?(\+?)=")
 # Where an assignment may stand, bash reads a name and a bracket up to the closing one, blanks included.
 _SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
-_ELEMENT: Final = re.compile(r"\[(?![A-Za-z0-9_]*\]=)")
+_ELEMENT: Final = re.compile(r"\[(?![0-9]*\]=)")
 _TIME_OPTION: Final = re.compile(r"-p(?=\s)")
 _AFTER_ARRAY: Final = ("", " ", "\t", "\n", ";", "&", "|", "<", ">", ")")
 _BRACKETS: Final = re.compile(r"[ \t]*\([ \t]*\)")

@@ -4,7 +4,7 @@ A file lands in a directory under its own name. A directory that is named by an 
 other options the target is never one, and what is copied takes its place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.files import Look, without_dots
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["backup_name", "land", "landing_places"]
 
+_MAX_MATCHES: Final = 64
 _NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
@@ -29,7 +30,7 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
     if target.kind != "exact":
         return
     folder = invocation.trace.files.look(join(invocation.cwd or "/", target.text))
-    for source in sources:
+    for source in _named_sources(invocation, sources, folder):
         name = source.text.rstrip("/").rpartition("/")[2] if source.kind == "exact" else "*"
         places = landing_places(invocation, folder, name)
         if named:
@@ -41,6 +42,23 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
                 _land_at(invocation, source, place, lands=place != folder.path)
             elif place != folder.path:
                 invocation.trace.touch_beneath("write", folder.path, source.source)
+
+
+def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: Look) -> Iterator[Field]:
+    """Yield the sources, a wildcard as the names that it matches: each of them may be a link, which moves with it."""
+    files = invocation.trace.files
+    for source in sources:
+        directory, slash, name = source.text.rpartition("/")
+        fixed = source.kind == "pattern" and not any(mark in directory for mark in "*?[")
+        start = files.look(join(invocation.cwd or "/", directory or ("/" if slash else ".")))
+        matches = files.expand(start.path, name) if fixed and not start.refusal else ()
+        if source.kind == "exact" or not files.sees:
+            yield source
+        elif fixed and matches is not None and len(matches) <= _MAX_MATCHES:
+            yield from (source._replace(text=f"{directory}{slash}{match}", kind="exact") for match in matches)
+        else:
+            yield source
+            invocation.run.changes.alias(target.path, None)
 
 
 def landing_places(invocation: "Invocation", target: Look, name: str) -> list[str]:
@@ -85,7 +103,7 @@ def _stands_for(invocation: "Invocation", source: Field) -> str | None:
     survey = invocation.trace.survey(look.path) if look.is_directory else None
     plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
     changes = invocation.run.changes
-    made = any(name.startswith(path + "/") for name in changes.aliases)
+    made = any(name.startswith(without_dots(path) + "/") for name in changes.aliases)
     return path if plain and not made and not changes.crosses(path, upwards=False) else None
 
 

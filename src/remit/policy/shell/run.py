@@ -333,7 +333,7 @@ class Run(Commands):
         if world.cwd is None or look.refusal or ".." in field.text:
             return [Mystery("any", "", field.source)]
         self.file("read", field, world.cwd)
-        return [Mystery("below", look.path, field.source, world.cwd)]
+        return [Mystery("below", look.path, field.source, world.cwd, bare=not directory)]
 
     def _case(self, command: Case, worlds: tuple[World, ...]) -> Outcome:
         entered = self._redirected(command.redirects, worlds)

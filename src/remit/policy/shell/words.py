@@ -43,7 +43,10 @@ class Reader(Expansions):
             elif mark in "<>":
                 self.check_bash()
                 self.at += 2
-                parts.append(ProcessSubstitution(self.nested(")")))
+                script = self.nested(")")
+                if not script.items:
+                    raise self.fail("an empty process substitution")
+                parts.append(ProcessSubstitution(script))
             else:
                 self.read_quoted(mark, parts, doubled=False)
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
