@@ -17,6 +17,7 @@ TABLES = {file.name: tomllib.loads(file.read_text(encoding="utf-8")) for file in
 ENTRIES: list[tuple[str, dict[str, Any]]] = [entry for table in TABLES.values() for entry in table.items()]
 MEMBERS = {
     "also", "servers", "action_class", "resource_family", "side_effect_class", "args", "required", "target", "method",
+    "keeps_shell",
 }  # fmt: skip
 TEXT_ROLES = {"data", "query"}
 # Every other role, with a value that must leave a mark.
@@ -59,6 +60,7 @@ def test_an_entry_uses_only_known_members_classes_and_roles(name: str, entry: di
     assert entry.keys() <= MEMBERS
     assert entry["action_class"] in get_args(ActionClass)
     assert entry["side_effect_class"] in get_args(SideEffectClass)
+    assert set(entry.get("keeps_shell", ())) <= {name, *entry.get("also", ())}
     assert set(entry.get("args", {}).values()) <= TELLING.keys() | TEXT_ROLES
     assert known_tools()[name].resource_family == entry["resource_family"]
 

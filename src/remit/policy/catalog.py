@@ -33,6 +33,8 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     target: str = ""
     # The argument that holds an HTTP method.
     method: str = ""
+    # Of its names, those of tools that keep one shell for many calls.
+    keeps_shell: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)

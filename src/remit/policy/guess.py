@@ -5,9 +5,9 @@ tool run still bounds what it may touch.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
@@ -15,11 +15,20 @@ from remit.policy.arguments import Argument, is_command_name
 from remit.policy.call import SIDE_EFFECT_ORDER
 from remit.policy.patches import patched_files
 from remit.policy.paths import join
-from remit.policy.shell.run import judge_script
 from remit.policy.sql import judge_sql
 from remit.policy.trace import Trace
 
-__all__ = ["guess_action", "is_directory_name", "judge_unmarked", "quoted_resources"]
+__all__ = [
+    "guess_action",
+    "is_directory_name",
+    "judge_unmarked",
+    "keeps_shell",
+    "may_run_beside",
+    "quoted_resources",
+]
+
+# Given a command line and the directory that it starts in, notes what it would do.
+Run: TypeAlias = Callable[[str, str | None], None]
 
 _MAX_NAME: Final = 256
 _PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -41,6 +50,44 @@ _SHELL_TOOLS: Final = frozenset(
     "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh eval repl "
     "interpreter python pyodide node javascript js ruby perl code sandbox".split()
 )
+# Names of tools that run any text they are given, and of those that run texts which read like a command.
+_SHELLS: Final = frozenset(
+    "bash shell sh zsh exec ssh terminal console cmd command powershell pwsh subprocess eval tmux pty".split()
+)
+_RUNNERS: Final = frozenset("run runs runner execute process invoke".split())
+_LOOKS: Final = frozenset("get list read show view describe status info search find".split())
+# Names of arguments that hold text for people, and of those that hold one word which is no command.
+_PROSE: Final = frozenset(
+    "description explanation justification reason summary title label purpose goal comment note notes".split()
+)
+_LABELS: Final = frozenset(
+    "id ids name names session timeout mode type format language lang encoding user username server target container "
+    "pod namespace branch ref repo owner project environment profile region level risk permissions tag tags".split()
+)
+_RUN_NAMES: Final = frozenset("exec execute run runs ssh terminal shell bash invoke".split())
+_QUERY_TOOLS: Final = frozenset(
+    "query queries sql database databases db postgres postgresql pg mysql mariadb sqlite duckdb bigquery snowflake "
+    "clickhouse redshift athena mssql oracle statement statements".split()
+)
+_QUERY_NAMES: Final = frozenset("query queries statement statements".split())
+_SQL: Final = re.compile(
+    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|insert|update|delete|drop|create|alter|truncate|replace|merge|upsert|grant|revoke"
+    r"|call|exec|execute|do|copy|load|attach|detach|pragma|vacuum|analyze|reindex|set|reset|begin|start|commit|rollback|with"
+    r"|explain|show|describe|desc|use|declare|lock|rename|optimize|kill|shutdown|import|export|install|refresh|cluster)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+# What can hardly be anything else.
+_PLAIN_SQL: Final = re.compile(
+    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select\b.*\bfrom|insert\s+into|update\b.*\bset|delete\s+from|merge\s+into|replace\s+into"
+    r"|(?:drop|create|alter|truncate)\s+(?:or\s+replace\s+|temp\w*\s+|unlogged\s+|unique\s+)*(?:table|database|schema|view|index"
+    r"|user|role|function|procedure|trigger|extension|materialized|sequence|type|policy)|grant\b.*\bto|revoke\b.*\bfrom"
+    r"|copy\b.*\b(?:from|to)|pragma\s|attach\s+(?:database\s)?|vacuum\b)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_COMMAND_MARKS: Final = re.compile(r"[\s;|&<>$`]")
+_JOINTS: Final = re.compile(r"[;|`\n]|&&|\$\(")
+# Names of tools that have one shell for many calls.
+_KEPT_SHELLS: Final = frozenset("terminal console session sessions tmux screen pty tty repl iterm".split())
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:https?|wss?|ftp|file):", re.IGNORECASE)
 _READS_LIKE: Final = re.compile(r"/|~(?:[\w.-]*/|\Z)|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{\w+\})/")
 _UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
@@ -83,7 +130,7 @@ def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
     found = [_VERBS[part] for part in (part.lower() for part in _PARTS.findall(own)) if part in _VERBS]
     if not found:
         return _UNKNOWN
-    first = next(iter(_PARTS.findall(own)), "").lower()
+    first = _first_word(tool_name)
     if first not in _VERBS or _VERBS[first][2] != "none":
         # Only a name that starts with a reading word says that nothing changes.
         found.append(_VERBS.get(first, _UNKNOWN))
@@ -95,6 +142,11 @@ def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
 @lru_cache(maxsize=4096)
 def _words(name: str) -> frozenset[str]:
     return frozenset(part.lower() for part in _PARTS.findall(name[:_MAX_NAME]))
+
+
+def keeps_shell(tool_name: str) -> bool:
+    """Tell whether a tool is named like one that keeps a shell for many calls."""
+    return bool(_words(tool_name) & _KEPT_SHELLS)
 
 
 def is_directory_name(name: str) -> bool:
@@ -111,16 +163,23 @@ def quoted_resources(text: str) -> Iterator[str]:
             yield found[1] or found[2]
 
 
-def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None) -> None:
-    """Note the resource that an argument names, if it is one."""
+def may_run_beside(argument: Argument) -> bool:
+    """Tell whether an argument that the catalog of a shell tool does not mark could be a command."""
+    text = str(argument.value).strip()
+    is_text = not argument.name or bool(_words(argument.name) & _PROSE)
+    return not is_text and not _is_resource(argument) and _COMMAND_MARKS.search(text) is not None
+
+
+def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: Run) -> None:
+    """Note the resource that an argument names, if it is one; `run` notes what a command line would do."""
     text, place = str(argument.value), argument.place
     # Browsers and servers drop these inside a URL.
     stripped = re.sub(r"[\x00-\x09\x0b-\x1f]", "", text.strip())
-    if argument.name in _DATA_NAMES or not stripped:
+    if not stripped:
+        return
+    if _judge_text(trace, tool_name, argument, base, run) or argument.name in _DATA_NAMES:
         return
     role = "read" if guess_action(tool_name)[2] == "none" else "edit"
-    if _runs(trace, tool_name, argument, base):
-        return
     words, lines = _words(argument.name), "\n" in stripped
     if _SCHEME.match(stripped) and not re.search(r"\s", stripped.replace("\n", "")):
         _judge_url(trace, text, place, role)
@@ -134,15 +193,17 @@ def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: st
         trace.touch(role, text, base, place)
 
 
-def _runs(trace: Trace, tool_name: str, argument: Argument, base: str | None) -> bool:
-    """Tell whether an argument is text that is run, after noting what that would do."""
+def _judge_text(trace: Trace, tool_name: str, argument: Argument, base: str | None, run: Run) -> bool:
+    """Tell whether an argument is text that is run, queried or applied, after noting what that would do."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
-    if is_command_name(argument.name) and (tool & _SHELL_TOOLS or re.search(r"[\s;|&<>$`]", text.strip())):
-        judge_script(trace, text, base, posix=True)
+    if _is_command(tool_name, argument):
+        run(text, base)
     elif words & _CODE_NAMES and (tool & _SHELL_TOOLS):
         trace.doubt(argument.place, "it is code that is not analysed", unbounded=True)
-    elif "sql" in words:
+    elif _is_query(tool, words, text):
         judge_sql(trace, text, argument.place)
+    elif _may_run(tool_name, argument):
+        run(text, base)
     elif words & {"patch", "diff"} and "\n" in text:
         names, doubtful = patched_files(text)
         for name in names:
@@ -152,6 +213,48 @@ def _runs(trace: Trace, tool_name: str, argument: Argument, base: str | None) ->
     else:
         return False
     return True
+
+
+def _is_command(tool_name: str, argument: Argument) -> bool:
+    """Tell whether an argument is named like a command, and is one."""
+    text = str(argument.value).strip()
+    if argument.name in _DATA_NAMES:
+        return False
+    if is_command_name(argument.name):
+        return bool(_words(tool_name) & _SHELL_TOOLS or _COMMAND_MARKS.search(text))
+    return bool(_words(argument.name) & _RUN_NAMES) and _COMMAND_MARKS.search(text) is not None
+
+
+def _is_query(tool: frozenset[str], words: frozenset[str], text: str) -> bool:
+    """Tell whether an argument is a query in SQL: by its name, or because the tool or the name says query."""
+    if "sql" in words:
+        return True
+    if tool & _QUERY_TOOLS and not words & (_PROSE | _PATH_NAMES):
+        return _SQL.match(text) is not None
+    return bool(words & _QUERY_NAMES) and _PLAIN_SQL.match(text) is not None
+
+
+def _may_run(tool_name: str, argument: Argument) -> bool:
+    """Tell whether a tool that is named like a shell may run an argument, whatever the argument is called."""
+    text, words, tool = str(argument.value).strip(), _words(argument.name), _words(tool_name)
+    if not argument.name or words & _PROSE or _first_word(tool_name) in _LOOKS:
+        return False
+    if _is_resource(argument):
+        return bool(tool & _SHELLS) and _SCHEME.match(text) is None and _JOINTS.search(text) is not None
+    if tool & _SHELLS:
+        return not words & _LABELS or _COMMAND_MARKS.search(text) is not None
+    weak = tool & _RUNNERS and not tool & _QUERY_TOOLS and argument.name not in _DATA_NAMES
+    return bool(weak) and _COMMAND_MARKS.search(text) is not None
+
+
+def _is_resource(argument: Argument) -> bool:
+    return bool(_words(argument.name) & (_PATH_NAMES | _URL_NAMES | _HOST_NAMES))
+
+
+def _first_word(tool_name: str) -> str:
+    """Return the first word of a tool's own name, without that of its server."""
+    own = tool_name[:_MAX_NAME].rpartition("__")[2]
+    return next(iter(_PARTS.findall(own)), "").lower()
 
 
 def _judge_path(trace: Trace, role: str, text: str, base: str | None, place: str) -> None:

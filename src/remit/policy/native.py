@@ -200,6 +200,8 @@ def _outside(outside: Sequence[Effect]) -> _Refusal:
     others = f" (and {more} more)" if more else ""
     resource = redacted(first.resource)[:_SHOWN] + ("/…" if first.beneath else "")
     why = "has other names, which may lie outside" if first.shared else "is outside"
+    if first.steers:
+        why = "makes programs run code, and is not named in"
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
     entries = _entries(outside)
     if not entries or any(not covers(build_scope(entries, None), effect) for effect in outside):

@@ -17,13 +17,22 @@ from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_ar
 from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
 from remit.policy.catalog import KnownTool, known_tools
 from remit.policy.files import Files
-from remit.policy.guess import guess_action, is_directory_name, judge_unmarked, quoted_resources
+from remit.policy.guess import (
+    guess_action,
+    is_directory_name,
+    judge_unmarked,
+    keeps_shell,
+    may_run_beside,
+    quoted_resources,
+)
+from remit.policy.lasting import lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
 from remit.policy.paths import join, locate
 from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.sql import judge_sql
+from remit.policy.steering import mark_steering
 from remit.policy.trace import VERBS, Trace
 
 __all__ = ["project"]
@@ -39,6 +48,15 @@ _NAMING_ROLES: Final = _RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
 # Roles of arguments that name a resource.
 _RESOURCE_ROLES: Final = frozenset(("seen", "url", "path_or_url", "host", "glob", *VERBS))
+# What tools of these families work on is in the working directory, unless an argument names it.
+_WORK_IN_CWD: Final = frozenset(("file", "repository", "notebook", "code"))
+_ON_FILES: Final = frozenset(("read", "write", "delete"))
+# Arguments that name a shell which runs already.
+_SESSION_NAMES: Final = ("sessionId", "session_id", "shellId", "shell_id", "terminal_id", "terminalId")
+_KEPT_SHELL: Final = (
+    "the shell of this tool is kept for later calls, and {what} would change what they mean: "
+    "write `( … )` around it and what needs it, in one call"
+)
 _MAX_TEXT: Final = 4 * MAX_TARGET
 # Controls, and characters that are not seen or turn the direction of what is.
 _UNSEEN: Final = re.compile(
@@ -63,8 +81,11 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     reading.sends = side == "external_send"
     reading.read()
     trace = reading.trace
-    effects, doubts = trace.effects, trace.doubts
+    doubts = trace.doubts
+    effects, steers = mark_steering(trace.effects, trace.files)
     sides = {side, *trace.side_effects}
+    if steers:
+        sides.add("state_change")
     if call.annotations != _NO_ANNOTATIONS:
         sides |= _admitted(call.annotations)
     if doubts and any(doubt.unbounded for doubt in doubts):
@@ -80,8 +101,8 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
         # A secret that is cut is no longer known as one.
         target = redacted(target)[:MAX_TARGET]
     return Action(
-        call.tool_name, action_class, family, target, frozenset(sides), effects, doubts, trace.runs_code, by_text,
-        reading.commands,
+        call.tool_name, action_class, family, target, frozenset(sides), effects, doubts,
+        trace.runs_code or steers, by_text, reading.commands,
     )  # fmt: skip
 
 
@@ -148,6 +169,10 @@ class _Reading:
         self.trace = Trace(files)
         self.files = files
         self.bases: list[str | None] = [base]
+        # Where the call's own working directory is seen from, and whether anything is seen from there.
+        self._base = self._start = base
+        self._used_cwd = False
+        self._keeps_shell = self._shell_is_kept()
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         self._depth = 0
@@ -170,16 +195,33 @@ class _Reading:
             self._check_required(arguments)
         for argument in arguments:
             if argument.role not in _DIRECTORY_ROLES:
+                before = self._named()
                 for base in self.bases:
                     self._play(argument, base)
+                if self._named() != before and self._is_relative(argument):
+                    self._use_cwd()
+        if self.tool is not None and self.tool.resource_family in _WORK_IN_CWD and not self._named():
+            self._use_cwd()
+
+    def _named(self) -> int:
+        """Return how many files were named so far, those included that cannot be told."""
+        trace = self.trace
+        return len(trace.doubts) + sum(effect.verb in _ON_FILES for effect in trace.effects)
+
+    def _use_cwd(self) -> None:
+        """Note that the call's working directory is used: a call that names only absolute paths does without it."""
+        if self.call.cwd is not None and not self._used_cwd:
+            self._used_cwd = True
+            self._directory(self.call.cwd, self._base, "cwd")
 
     def _enter(self, arguments: list[Argument]) -> None:
         """Note the directories that the call works in."""
         if self.call.cwd is not None:
-            self.bases = [self._directory(self.call.cwd, self.bases[0], "cwd")]
-        start = self.bases[0]
+            look = locate(self.call.cwd, self._base, self.files)
+            self.bases = [None if look.refusal else look.path]
+        start = self._start = self.bases[0]
         given = [
-            self._directory(argument.value, start, argument.place)
+            self._entered(argument.value, start, argument.place)
             for argument in arguments
             if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value
         ]
@@ -195,9 +237,29 @@ class _Reading:
                 look = locate(argument.value, start, self.files)
                 self.bases.append(None if look.refusal else look.path)
         self.bases = list(dict.fromkeys(self.bases))
+        if start in self.bases and any(self._runs_in_cwd(argument) for argument in arguments):
+            self._use_cwd()
         if len(self.bases) > _MAX_BASES:
             self.trace.doubt("cwd", "it names more directories than we look from", unbounded=True)
             del self.bases[_MAX_BASES:]
+
+    def _runs_in_cwd(self, argument: Argument) -> bool:
+        """Tell whether an argument is run in the working directory, and does not leave it before anything else."""
+        if argument.role not in _RUN_ROLES or not argument.value:
+            return False
+        is_script = argument.role in ("command", "words")
+        return not (is_script and leaves_at_once(_as_script(argument.value), posix=self.posix))
+
+    def _is_relative(self, argument: Argument) -> bool:
+        """Tell whether what an argument names is seen from the working directory; of what is run, others tell that."""
+        absolute = isinstance(argument.value, str) and argument.value.startswith("/")
+        return self._start in self.bases and argument.role not in _RUN_ROLES and not absolute
+
+    def _entered(self, text: str, start: str | None, place: str) -> str | None:
+        """Note a directory that an argument names."""
+        if not text.startswith("/"):
+            self._use_cwd()
+        return self._directory(text, start, place)
 
     def _directory(self, text: str, base: str | None, place: str) -> str | None:
         """Note that a directory is entered; return where it is, or None where that is not known."""
@@ -268,7 +330,7 @@ class _Reading:
         place, role, value = argument.place, argument.role, argument.value
         if role in ("command", "words"):
             self.commands = self.trace.launches
-            judge_script(self.trace, _as_script(value), base, posix=self.posix and isinstance(value, str))
+            self._script(_as_script(value), base, posix=self.posix and isinstance(value, str))
         elif role == MISSHAPEN:
             self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
         elif self._may_be_option(role, value):
@@ -276,10 +338,34 @@ class _Reading:
         elif not isinstance(value, str):
             return
         elif not role:
-            judge_unmarked(self.trace, self.call.tool_name, argument, base=base)
+            self._unmarked(argument, base)
             self._inner(argument, base)
         else:
             self._marked(place, role, value, base)
+
+    def _unmarked(self, argument: Argument, base: str | None) -> None:
+        """Note what an argument names that no catalog marks; a known shell may run it beside its command."""
+        known_shell = self.tool is not None and self.tool.resource_family == "shell"
+        if known_shell and _RUN_ROLES.intersection(self.roles.values()) and may_run_beside(argument):
+            self._script(str(argument.value), base)
+        else:
+            judge_unmarked(self.trace, self.call.tool_name, argument, base=base, run=self._script)
+
+    def _script(self, text: str, base: str | None, *, posix: bool = True) -> None:
+        """Note what a command line would do, and leave behind in a shell that is kept."""
+        judge_script(self.trace, text, base, posix=posix)
+        if self._keeps_shell:
+            for word, what in lasting_changes(text, base, self.files, posix=posix).items():
+                self.trace.doubt(word, _KEPT_SHELL.format(what=what), unbounded=True)
+
+    def _shell_is_kept(self) -> bool:
+        """Tell whether commands run in a shell that earlier calls have used."""
+        if self.tool is None:
+            return keeps_shell(self.call.tool_name)
+        if self.tool.resource_family != "shell":
+            return False
+        names_one = any(self.call.arguments.get(name) for name in _SESSION_NAMES)
+        return names_one or (self.call.tool_name in self.tool.keeps_shell and not self.call.fresh_shell)
 
     def _may_be_option(self, role: str, value: JSON) -> bool:
         """Tell whether a tool that hands its arguments to git would hand on an option."""
@@ -297,7 +383,7 @@ class _Reading:
             value: JSON = parse_json(data, max_bytes=_MAX_INNER_JSON, exact_integers=True)
         except InputError:
             for quoted in quoted_resources(text):
-                judge_unmarked(self.trace, self.call.tool_name, argument._replace(name="", value=quoted), base=base)
+                self._unmarked(argument._replace(name="", value=quoted), base)
             return
         if self._depth == _MAX_INNER_DEPTH:
             self.trace.doubt(argument.place, "it is JSON within JSON, more often than we look")
@@ -322,7 +408,7 @@ class _Reading:
             # An observer says what was done; a page that was only looked at is not sent anything.
             done = str(self.call.arguments.get("action_class"))
             doing = done if done in _OBSERVED_SIDES else "observe"
-            judge_unmarked(trace, doing, Argument(place, "target", "", text), base=base)
+            judge_unmarked(trace, doing, Argument(place, "target", "", text), base=base, run=self._script)
         elif role == "glob":
             self._glob(place, text, base)
         elif role in ("sql", "python", "patch", "code"):
@@ -349,7 +435,7 @@ class _Reading:
                 self.trace.touch("read", pattern, base, place)
 
     def _patch(self, place: str, text: str, base: str | None) -> None:
-        names, doubtful = patched_files(text)
+        names, doubtful = patched_files(text, codex_only=True)
         for name in names:
             self.trace.touch("edit", name, base, place)
         if doubtful:

@@ -156,11 +156,14 @@ def _covers_path(entry: _Path, effect: Effect) -> bool:
     path = effect.resource
     if entry.glob is not None:
         # A recursive effect reaches what no pattern of names can bound, and a shared file has names elsewhere.
-        is_one = not effect.beneath and not effect.shared
+        is_one = not effect.beneath and not effect.shared and not effect.steers
         return is_one and _matches(entry.glob, path, below_only=entry.below_only)
     if effect.shared:
         # Another name of the file may lie outside: only an entry that names this very file means it.
         return path == entry.plain and not entry.below_only
+    if effect.steers and not f"{entry.plain}/".startswith(f"{effect.steers}/"):
+        # An entry for a folder above does not mean a file that makes programs run code.
+        return False
     if path == entry.plain:
         return not entry.below_only or effect.verb == "read" or effect.beneath
     root = entry.plain if entry.plain != "/" else ""

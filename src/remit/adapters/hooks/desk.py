@@ -293,7 +293,8 @@ def _why_unplaced(told: str) -> str:
 def _call(notice: Notice) -> ToolCall:
     if notice.cwd is not None and not notice.cwd.startswith("/"):
         raise FieldInvalid("must be an absolute path: nobody knows where a relative one starts", place="$.cwd")
-    return ToolCall(notice.tool, notice.arguments, notice.cwd)
+    # All of these assistants start a new shell for each command, unless the call names one that runs.
+    return ToolCall(notice.tool, notice.arguments, notice.cwd, fresh_shell=True)
 
 
 def _digest(notice: Notice) -> Digest:

@@ -1,0 +1,118 @@
+"""Files that steer programs: writing one makes a later command run code, although that command looks harmless.
+
+`git status` runs what `.git/config` says. So writing such a file is a change of state, and the gravest of them need an
+entry of the resource scope that names the file itself, not only a folder above it. The table is `steering.toml`.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.resources import files as package_files
+from typing import Final, NamedTuple
+
+from msgspec import Struct, convert
+
+from remit.policy.call import Effect
+from remit.policy.files import Files
+
+__all__ = ["Steering", "mark_steering", "steering_at"]
+
+_HOMES: Final = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|/var/root|/private/var/root)\Z")
+_IN_GIT: Final = re.compile(r".*/\.git/", re.DOTALL | re.IGNORECASE)
+# In a folder that git takes for a repository without a work tree, these do what they do in `.git`.
+_IN_REPOSITORY: Final = re.compile(
+    r"(.*)/(?:config|config\.worktree|commondir|hooks(?:/.*)?|info/attributes|objects/info/alternates)\Z",
+    re.DOTALL | re.IGNORECASE,
+)
+# Without it git takes no folder for a repository: whoever writes it makes one.
+_HEAD: Final = "/head"
+# The tables of these programs have an effect on `.git` as a whole for what they do there by themselves.
+_OWN_WORK: Final = re.compile(r"(?:git|gh|git-lfs|pre-commit)(?: [a-z-]+)*\Z")
+_WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+class Steering(NamedTuple):
+    """A file that steers programs: `root` is the file, or the folder of the table that it lies in.
+
+    With `by_name`, the scope has to name it.
+    """
+
+    by_name: bool
+    root: str
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+    by_name: bool
+    ends: tuple[str, ...]
+    in_home: bool = False
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[tuple[_Table, "re.Pattern[str]"], ...]:
+    text = package_files("remit.policy").joinpath("steering.toml").read_text(encoding="utf-8")
+    tables = convert(tomllib.loads(text), dict[str, _Table])
+    return tuple((table, _pattern(table.ends)) for table in tables.values())
+
+
+def _pattern(ends: Iterable[str]) -> "re.Pattern[str]":
+    files = "|".join(_end(end) for end in ends if not end.endswith("/"))
+    # A folder of which there is none never matches.
+    folders = "|".join(_end(end.removesuffix("/")) for end in ends if end.endswith("/")) or r"(?!)"
+    text = f"(?P<above>.*?)/(?:(?P<file>{files})|(?P<folder>{folders})(?:/.*)?)\\Z"
+    return re.compile(text, re.DOTALL | re.IGNORECASE)
+
+
+def _end(end: str) -> str:
+    return "".join("(?:[^/]+/)*" if name == "**" else f"{_name(name)}/" for name in end.split("/")).removesuffix("/")
+
+
+def _name(name: str) -> str:
+    """Return the pattern of one name, in which a star does not stand for a slash."""
+    return "[^/]*".join(re.escape(part) for part in name.split("*"))
+
+
+def steering_at(path: str, files: Files) -> Steering | None:
+    """Return what a file at an absolute path steers, or None where it steers nothing that is known."""
+    found = _by_table(path, files.home)
+    if (found is None or not found.by_name) and _IN_GIT.match(path) is None:
+        inside = _IN_REPOSITORY.match(path)
+        if path.lower().endswith(_HEAD) or (inside is not None and _is_repository(inside[1], files)):
+            return Steering(by_name=True, root=path)
+    return found
+
+
+def _is_repository(folder: str, files: Files) -> bool:
+    return files.look(f"{folder}/HEAD").exists and files.look(f"{folder}/objects").exists
+
+
+@lru_cache(maxsize=4096)
+def _by_table(path: str, home: str | None) -> Steering | None:
+    for table, pattern in _tables():
+        found = pattern.match(path)
+        if found is not None and (not table.in_home or found["above"] == home or _HOMES.match(found["above"])):
+            return Steering(table.by_name, path[: max(found.end("file"), found.end("folder"))])
+    return None
+
+
+def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect, ...], bool]:
+    """Return the effects, with those marked that the scope has to name, and whether any of them writes what steers."""
+    marked: list[Effect] = []
+    writes = False
+    for effect in effects:
+        found = _written(effect, files) if effect.verb == "write" else None
+        writes |= found is not None
+        marked.append(effect._replace(steers=found.root) if found is not None and found.by_name else effect)
+    return tuple(marked), writes
+
+
+def _written(effect: Effect, files: Files) -> Steering | None:
+    if effect.resource.lower().endswith("/.git") and _OWN_WORK.match(effect.source):
+        return None
+    deep, slash, name = effect.picks.rpartition("/")
+    if effect.beneath and slash and deep and not _WILDCARD.search(name):
+        # At any depth there may be a repository with a file of that name.
+        picked = _by_table(f"{effect.resource}/.git/{name}", None)
+        if picked is not None and picked.by_name:
+            return picked
+    return steering_at(effect.resource, files)
