@@ -81,6 +81,42 @@ def test_relative_paths_start_at_the_directory_of_the_call() -> None:
     assert touched(action("Read", {"file_path": "/y"}, cwd="/x")) == {"read /y"}
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("TodoWrite", {"todos": [{"content": "x"}]}), ("WebSearch", {"query": "x"}), ("Agent", {"prompt": "x"}),
+        ("AskUserQuestion", {"question": "x"}), ("BashOutput", {"bash_id": "1"}),
+        ("Read", {"file_path": "/work/app/a"}),
+        ("Write", {"file_path": "/work/app/a", "content": "x"}), ("Grep", {"pattern": "x", "path": "/work/app"}),
+        ("Glob", {"pattern": "*.py", "path": "/work/app/src"}), ("Bash", {"command": "cat a", "workdir": "/work/app"}),
+        ("mcp__x__get_issue", {"id": "7"}), ("mcp__x__read", {"path": "/work/app/a"}),
+        ("Edit", {"file_path": "/work/app/a", "old_string": "b", "new_string": "c"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("cwd", ["/work", "/elsewhere", "/work/app/../other"])
+def test_a_call_that_does_not_use_its_working_directory_is_not_judged_by_it(
+    tool: str, arguments: dict[str, JSON], cwd: str
+) -> None:
+    decision = judged(tool, arguments, cwd=cwd)
+    assert decision.permits, decision.reason
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Read", {"file_path": "app/a"}), ("Read", {"file_path": "../work/app/a"}), ("Grep", {"pattern": "x"}),
+        ("LS", {}), ("EnterWorktree", {}), ("get_changed_files", {}),
+        ("Glob", {"pattern": "app/*.py"}), ("Bash", {"command": "ls"}), ("Bash", {"command": "make"}),
+        ("Bash", {"command": "cat a", "workdir": "app"}), ("python", {"code": "open('/work/app/a')"}),
+        ("apply_patch", {"input": PATCH.replace("/etc/b.py", "/work/app/b.py")}), ("mcp__x__read", {"path": "app/a"}),
+        ("mcp__x__read", {"name": "./app"}),
+    ],
+)  # fmt: skip
+def test_a_call_that_uses_its_working_directory_is_judged_by_it(tool: str, arguments: dict[str, JSON]) -> None:
+    assert "read /work" in touched(action(tool, arguments, cwd="/work"))
+    assert not judged(tool, arguments, cwd="/work").permits
+
+
 def test_a_directory_that_is_not_certain_leaves_relative_paths_uncertain() -> None:
     assert doubted(action("Read", {"file_path": "a"}, cwd="$X")) == {"cwd", "file_path"}
     assert doubted(action("Read", {"file_path": "a"}, base=None)) == {"file_path"}

@@ -173,6 +173,33 @@ def test_a_repository_under_another_name_is_one(tmp_path: Path) -> None:
     assert refused() == ["copy/config", "copy/hooks/x", "copy/commondir", "copy/HEAD"]
 
 
+@pytest.mark.parametrize(
+    ("text", "reaches"),
+    [
+        ("tar xf x.tar", True), ("unzip x.zip", True), ("patch -p1 < x.diff", True), ("cp -r src/. .", True),
+        ("grep -rl a . | xargs sed -i s/a/b/", True), ("find . -type f -exec sed -i s/a/b/ {} +", True),
+        ("tar xf x.tar -C src", False), ("cd src && unzip ../x.zip", False), ("git apply x.diff", False),
+        ("ruff format .", False),
+        ("find . -name '*.py' -exec sed -i s/a/b/ {} +", False), ("git checkout .", False), ("sed -i s/a/b/ *", False),
+        ("make", False), ("prettier --write .", False),
+    ],
+)  # fmt: skip
+def test_whatever_is_unpacked_or_picked_beside_a_repository_may_be_in_it(
+    tmp_path: Path, text: str, reaches: bool
+) -> None:
+    root = Path(os.path.realpath(tmp_path))
+    (root / "src").mkdir()
+    under = mission(resource_scope=(str(root),), cwd=str(root))
+    assert judged("Bash", {"command": text}, under=under, files=SeenFiles()).permits
+    (root / ".git").mkdir()
+    refused = judged("Bash", {"command": text}, under=under, files=SeenFiles())
+    assert refused.permits != reaches
+    if refused.remedy is not None:
+        assert f"which holds {root}/.git: that makes programs run code" in refused.reason
+        changed, _ = applied(under, refused.remedy.changes, STANDING)
+        assert judged("Bash", {"command": text}, under=changed, files=SeenFiles()).permits
+
+
 def test_a_link_to_what_git_follows_is_it(tmp_path: Path) -> None:
     root = Path(os.path.realpath(tmp_path))
     (root / ".git").mkdir()

@@ -60,8 +60,8 @@ class Effect(NamedTuple):
     Paths are absolute and without links, URLs normalised. `beneath` stands for anything below a directory whose
     names nobody listed. `shared` marks a file that has other names, which may lie elsewhere. `picks` says what is
     meant beneath a directory: children that a glob names, `**/` and a glob for names at any depth, `**` for whatever
-    is there; nothing where a program works on the directory as it sees fit. Where a file steers
-    programs, `steers` is the path that an entry of the scope has to name, or to lie below, in order to cover it.
+    is there; nothing where a program works on the directory as it sees fit. Where a file steers programs, `steers` is
+    the path that an entry of the scope has to name, or to lie below, in order to cover it.
     """
 
     verb: Verb

@@ -45,6 +45,7 @@ _URL_NAMES: Final = frozenset("url urls uri uris href endpoint webhook".split())
 _HOST_NAMES: Final = frozenset("host hostname".split())
 # Names that every tool uses for text.
 _DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
+_NEVER_RUN: Final = _DATA_NAMES - {"content", "contents"}
 _CODE_NAMES: Final = frozenset("code script".split())
 _SHELL_TOOLS: Final = frozenset(
     "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh eval repl "
@@ -54,7 +55,7 @@ _SHELL_TOOLS: Final = frozenset(
 _SHELLS: Final = frozenset(
     "bash shell sh zsh exec ssh terminal console cmd command powershell pwsh subprocess eval tmux pty".split()
 )
-_RUNNERS: Final = frozenset("run runs runner execute process invoke".split())
+_RUNNERS: Final = frozenset("run runs runner execute".split())
 _LOOKS: Final = frozenset("get list read show view describe status info search find".split())
 # Names of arguments that hold text for people, and of those that hold one word which is no command.
 _PROSE: Final = frozenset(
@@ -64,7 +65,7 @@ _LABELS: Final = frozenset(
     "id ids name names session timeout mode type format language lang encoding user username server target container "
     "pod namespace branch ref repo owner project environment profile region level risk permissions tag tags".split()
 )
-_RUN_NAMES: Final = frozenset("exec execute run runs ssh terminal shell bash invoke".split())
+_RUN_NAMES: Final = frozenset("exec execute run runs ssh terminal shell bash".split())
 _QUERY_TOOLS: Final = frozenset(
     "query queries sql database databases db postgres postgresql pg mysql mariadb sqlite duckdb bigquery snowflake "
     "clickhouse redshift athena mssql oracle statement statements".split()
@@ -243,8 +244,8 @@ def _may_run(tool_name: str, argument: Argument) -> bool:
         return bool(tool & _SHELLS) and _SCHEME.match(text) is None and _JOINTS.search(text) is not None
     if tool & _SHELLS:
         return not words & _LABELS or _COMMAND_MARKS.search(text) is not None
-    weak = tool & _RUNNERS and not tool & _QUERY_TOOLS and argument.name not in _DATA_NAMES
-    return bool(weak) and _COMMAND_MARKS.search(text) is not None
+    runs = bool(tool & _RUNNERS) and not tool & _QUERY_TOOLS and argument.name not in _NEVER_RUN
+    return runs and _COMMAND_MARKS.search(text) is not None
 
 
 def _is_resource(argument: Argument) -> bool:

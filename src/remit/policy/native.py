@@ -201,7 +201,8 @@ def _outside(outside: Sequence[Effect]) -> _Refusal:
     resource = redacted(first.resource)[:_SHOWN] + ("/…" if first.beneath else "")
     why = "has other names, which may lie outside" if first.shared else "is outside"
     if first.steers:
-        why = "makes programs run code, and is not named in"
+        what = f"holds {first.steers}: that makes" if first.beneath else "makes"
+        why = f"{what} programs run code, and is not named in"
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
     entries = _entries(outside)
     if not entries or any(not covers(build_scope(entries, None), effect) for effect in outside):
@@ -218,6 +219,7 @@ def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
             return ()
         if not covers(build_scope(tuple(entries), None), effect):
             entries.append(escape_entry(effect.resource))
+            entries.extend([escape_entry(effect.steers)] if effect.steers and effect.beneath else [])
     fit = len(entries) <= _MAX_ADDED and all(_NAMEABLE.fullmatch(entry) for entry in entries)
     return tuple(entries) if fit else ()
 

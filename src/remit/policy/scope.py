@@ -147,6 +147,10 @@ def covers(scope: Scope, effect: Effect) -> bool:
         return True
     if effect.verb in ("contact", "send"):
         return any(_covers_url(entry, effect.resource) for entry in scope.urls)
+    if effect.steers and effect.beneath:
+        # What steers programs lies beneath: the scope has to name that, and to cover the folder.
+        named = any(_covers_path(entry, effect._replace(resource=effect.steers)) for entry in scope.paths)
+        return named and covers(scope, effect._replace(steers=""))
     if effect.verb in ("read", "write", "delete"):
         return any(_covers_path(entry, effect) for entry in scope.paths)
     return effect.verb in ("run", "setenv")

@@ -30,6 +30,8 @@ _HEAD: Final = "/head"
 # The tables of these programs have an effect on `.git` as a whole for what they do there by themselves.
 _OWN_WORK: Final = re.compile(r"(?:git|gh|git-lfs|pre-commit)(?: [a-z-]+)*\Z")
 _WILDCARD: Final = re.compile(r"[*?\[]")
+# Whatever lies beneath a folder: what is unpacked or copied there, and what `find . -type f` lists.
+_ALL: Final = ("**", "**/*")
 
 
 class Steering(NamedTuple):
@@ -107,12 +109,16 @@ def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect
 
 
 def _written(effect: Effect, files: Files) -> Steering | None:
-    if effect.resource.lower().endswith("/.git") and _OWN_WORK.match(effect.source):
+    if _OWN_WORK.match(effect.source) and (effect.beneath or effect.resource.lower().endswith("/.git")):
         return None
+    return (_picked(effect, files) if effect.beneath else None) or steering_at(effect.resource, files)
+
+
+def _picked(effect: Effect, files: Files) -> Steering | None:
+    """Return what is written in a repository below a folder, where files are picked by a name, or all of them are."""
+    git = f"{effect.resource}/.git"
     deep, slash, name = effect.picks.rpartition("/")
-    if effect.beneath and slash and deep and not _WILDCARD.search(name):
-        # At any depth there may be a repository with a file of that name.
-        picked = _by_table(f"{effect.resource}/.git/{name}", None)
-        if picked is not None and picked.by_name:
-            return picked
-    return steering_at(effect.resource, files)
+    if effect.picks in _ALL:
+        return Steering(by_name=True, root=git) if files.look(git).exists else None
+    named = _by_table(f"{git}/{name}", None) if slash and deep and not _WILDCARD.search(name) else None
+    return named if named is not None and named.by_name else None
