@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # Given a command line and the directory that it starts in, notes what it would do.
-Run: TypeAlias = Callable[[str, str | None], None]
+_Run: TypeAlias = Callable[[str, str | None], None]
 
 _MAX_NAME: Final = 256
 _PARTS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
@@ -171,7 +171,7 @@ def may_run_beside(argument: Argument) -> bool:
     return not is_text and not _is_resource(argument) and _COMMAND_MARKS.search(text) is not None
 
 
-def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: Run) -> None:
+def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: _Run) -> None:
     """Note the resource that an argument names, if it is one; `run` notes what a command line would do."""
     text, place = str(argument.value), argument.place
     # Browsers and servers drop these inside a URL.
@@ -194,7 +194,7 @@ def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: st
         trace.touch(role, text, base, place)
 
 
-def _judge_text(trace: Trace, tool_name: str, argument: Argument, base: str | None, run: Run) -> bool:
+def _judge_text(trace: Trace, tool_name: str, argument: Argument, base: str | None, run: _Run) -> bool:
     """Tell whether an argument is text that is run, queried or applied, after noting what that would do."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
     if _is_command(tool_name, argument):

@@ -61,6 +61,12 @@ def test_a_denied_call_is_told_why_and_what_would_permit_it(
     assert "rcpt:" in reason
 
 
+def test_assistants_start_a_new_shell_for_each_command_unless_the_call_names_one(scene: Scene) -> None:
+    # With a doubt, no change of the passport would permit it.
+    assert "To permit it" in deny_reason(scene.asked("bash", {"command": "cd src && f() { ls; }"}))
+    assert "is kept for later calls" in deny_reason(scene.asked("Bash", {"command": "cd src", "sessionId": "1"}))
+
+
 def test_calls_of_the_same_id_are_one(scene: Scene) -> None:
     before = len(scene.receipts())
     assert [read(scene, tool_use_id="toolu_same") for _ in range(3)] == [{}, {}, {}]
