@@ -187,7 +187,7 @@ WRAPPED = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(NAMES, st.sampled_from(PLACES), st.sampled_from(HOSTILE), WRAPPED)
 def test_a_tool_that_is_named_like_a_shell_is_judged_by_every_text(
     tool: str, name: str, text: str, wrap: object
@@ -247,9 +247,9 @@ def test_a_search_that_reads_like_a_query_is_a_search(text: str) -> None:
     assert action("mcp__docs__search", {"query": "DROP TABLE users"}).side_effect_class == "state_change"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(["Bash", "shell", "exec_command", "run_shell_command"]),
+    st.sampled_from(["Bash", "shell", "Monitor", "run_shell_command"]),
     st.sampled_from(PLACES),
     st.sampled_from(HOSTILE),
 )
@@ -273,6 +273,7 @@ def test_what_the_catalog_of_a_shell_does_not_know_may_be_run_too(tool: str, nam
         {"is_background": False, "requires_approval": "true", "security_risk": "LOW", "is_input": "false"},
         {"explanation": "why not", "goal": "List the files", "isBackground": False},
         {"block_until_ms": 30, "required_permissions": ["all"], "restart": False},
+        {"approval": "auto", "priority": "high", "kind": "unattended"},
     ],
     ids=str,
 )

@@ -100,7 +100,7 @@ FRAMES: Final = st.sampled_from(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(FRAMES, st.lists(st.tuples(HEADERS | CONTENT, ENDS), min_size=1, max_size=8))
 def test_whatever_a_parser_takes_for_a_header_is_found_or_doubted(
     frame: tuple[str, str], lines: list[tuple[str, str]]

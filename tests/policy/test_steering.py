@@ -9,7 +9,7 @@ import pytest
 from remit.policy.call import Action, Effect
 from remit.policy.decide import Decision
 from remit.policy.files import SeenFiles, TextFiles
-from remit.policy.steering import steering_at
+from remit.policy.steering import mark_steering, steering_at
 from tests.policy.judging import BASE, STANDING, action, applied, judged, mission
 
 BY_NAME: Final = (
@@ -206,6 +206,22 @@ def test_a_link_to_what_git_follows_is_it(tmp_path: Path) -> None:
     (root / "link").symlink_to(".git")
     under = mission(resource_scope=(str(root),), cwd=str(root))
     assert not judged("Write", {"file_path": "link/config"}, under=under, files=SeenFiles()).permits
+
+
+@pytest.mark.parametrize(
+    ("picks", "steers"),
+    [
+        ("**/config", "/w/.git/config"),
+        ("**/hooks", "/w/.git/hooks"),
+        ("**/*.py", ""),
+        ("config", ""),
+        ("", ""),
+        ("**", ""),
+    ],
+)
+def test_a_file_that_is_picked_by_its_name_at_any_depth_may_be_one_of_git(picks: str, steers: str) -> None:
+    [effect], writes = mark_steering([Effect("write", "/w", "x", beneath=True, picks=picks)], TextFiles())
+    assert (effect.steers, writes) == (steers, bool(steers))
 
 
 def test_an_effect_says_which_path_the_scope_has_to_name() -> None:

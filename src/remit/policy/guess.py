@@ -171,14 +171,20 @@ def may_run_beside(argument: Argument) -> bool:
     return not is_text and not _is_resource(argument) and _COMMAND_MARKS.search(text) is not None
 
 
-def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: _Run) -> None:
-    """Note the resource that an argument names, if it is one; `run` notes what a command line would do."""
+def judge_unmarked(
+    trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: _Run, known: bool = False
+) -> None:
+    """Note the resource that an argument names, if it is one; `run` notes what a command line would do.
+
+    Of a tool that is `known` it is known what it runs: its name alone makes no text a command.
+    """
     text, place = str(argument.value), argument.place
     # Browsers and servers drop these inside a URL.
     stripped = re.sub(r"[\x00-\x09\x0b-\x1f]", "", text.strip())
     if not stripped:
         return
-    if _judge_text(trace, tool_name, argument, base, run) or argument.name in _DATA_NAMES:
+    may_run = not known and _may_run(tool_name, argument)
+    if _judge_text(trace, tool_name, argument, base, run, may_run=may_run) or argument.name in _DATA_NAMES:
         return
     role = "read" if guess_action(tool_name)[2] == "none" else "edit"
     words, lines = _words(argument.name), "\n" in stripped
@@ -194,7 +200,9 @@ def judge_unmarked(trace: Trace, tool_name: str, argument: Argument, *, base: st
         trace.touch(role, text, base, place)
 
 
-def _judge_text(trace: Trace, tool_name: str, argument: Argument, base: str | None, run: _Run) -> bool:
+def _judge_text(
+    trace: Trace, tool_name: str, argument: Argument, base: str | None, run: _Run, *, may_run: bool
+) -> bool:
     """Tell whether an argument is text that is run, queried or applied, after noting what that would do."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
     if _is_command(tool_name, argument):
@@ -203,7 +211,7 @@ def _judge_text(trace: Trace, tool_name: str, argument: Argument, base: str | No
         trace.doubt(argument.place, "it is code that is not analysed", unbounded=True)
     elif _is_query(tool, words, text):
         judge_sql(trace, text, argument.place)
-    elif _may_run(tool_name, argument):
+    elif may_run:
         run(text, base)
     elif words & {"patch", "diff"} and "\n" in text:
         names, doubtful = patched_files(text)

@@ -27,7 +27,6 @@ _FRAME: Final = ("*** Begin Patch", "*** End Patch", "*** End of File")
 _ENVIRONMENT: Final = "*** Environment ID: "
 # Some models write a patch as the here-document that they would have given to a shell.
 _HEREDOC: Final = re.compile(r"(?:cat\s+)?<<-?\s*(['\"]?)\w+\1\Z")
-_CONTENT: Final = ("+", "-")
 # How a line of a unified diff starts that may name a file.
 _MARKS: Final = frozenset("*-+rcdIOB=@")
 _SIDES: Final = ("--- ", "+++ ")
@@ -71,7 +70,7 @@ def _read_headers(lines: Sequence[str], names: list[str]) -> bool:
     doubtful = False
     for raw in lines:
         line = raw.strip(_BLANKS)
-        if not line.startswith(_STARS) or raw.startswith(_CONTENT):
+        if not line.startswith(_STARS):
             continue
         header = _HEADER.match(line)
         if header is None:

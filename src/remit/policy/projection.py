@@ -349,7 +349,9 @@ class _Reading:
         if known_shell and _RUN_ROLES.intersection(self.roles.values()) and may_run_beside(argument):
             self._script(str(argument.value), base)
         else:
-            judge_unmarked(self.trace, self.call.tool_name, argument, base=base, run=self._script)
+            judge_unmarked(
+                self.trace, self.call.tool_name, argument, base=base, run=self._script, known=self.tool is not None
+            )
 
     def _script(self, text: str, base: str | None, *, posix: bool = True) -> None:
         """Note what a command line would do, and leave behind in a shell that is kept."""
