@@ -20,7 +20,7 @@ LASTING: Final = (
     "shopt -u sourcepath", "PATH=/x:$PATH", "export PATH=/x:$PATH", "OLDPWD=/x", "declare -n r=y", "readonly q=1",
     "declare -i n=1", "typeset -u u=a", "x=(a b)", "x[1]=b", "cd sub", "cd", "pushd sub",
     "cd -P sub", "command cd sub", "builtin cd sub", "exec 5>/dev/null", "exec 5</dev/null", ": {fd}>/dev/null",
-    "printf -v OLDPWD x", "read OLDPWD <<< x", "read -a y <<< 'a b'", "unset OLDPWD; : ${OLDPWD:=x}",
+    "printf -v OLDPWD x", "read OLDPWD <<< x", "read -a y <<< 'a b'", ": ${CDPATH:=/}",
     ": $((OPTIND = 3))", "((OPTIND = 3))", "let OPTIND=3", "for OPTIND in 3; do :; done", "unset RANDOM",
     "eval 'git() { :; }'",
     "eval 'cd sub'", "source ./defs.sh", ". ./defs.sh", "mapfile m < defs.sh", "readarray m < defs.sh",
