@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from remit.claims.mission import EVERYTHING, Mission, narrow
+from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, narrow
 from remit.errors import MissionWidened
 from remit.policy.call import Effect, Launched
 from remit.policy.entries import allows_tool, named_programs, not_allowed, tool_entry
@@ -61,6 +61,53 @@ def test_a_delegates_scope_covers_no_path_that_its_parents_does_not(own: list[st
             effect = Effect(verb, path, "path")
             if covers(build_scope(child.resource_scope, None), effect):
                 assert covers(build_scope(tuple(own), None), effect)
+
+
+STATE_NAMES = st.lists(st.sampled_from(["a", "b", "ab", "*", "**", "[*]", "a*", "", "..", "?"]), min_size=1, max_size=3)
+STATE = st.builds(
+    lambda kind, names, end: f"{kind}://{'/'.join(names)}{end}",
+    st.sampled_from([*MACHINE_KINDS, "https", "host"]),
+    STATE_NAMES,
+    st.sampled_from(["", "", "/", "/**"]),
+)
+
+
+@given(st.lists(STATE, min_size=1, max_size=2), STATE, STATE)
+@example(["db://*"], "db://a", "db://a")
+@example(["db://a/"], "db://a/b", "db://a/b")
+@example(["package://a/**"], "package://a/**", "package://a")
+@example(["db://[*]"], "db://[*]", "db://*")
+@example(["process://a"], "process://*", "process://*")
+def test_a_delegates_scope_covers_no_state_of_the_machine_that_its_parents_does_not(
+    own: list[str], asked: str, resource: str
+) -> None:
+    child = narrowed(mission(resource_scope=tuple(own)), mission(resource_scope=(asked,)))
+    if child is not None and covers(build_scope(child.resource_scope, None), Effect("manage", resource, "word")):
+        assert covers(build_scope(tuple(own), None), Effect("manage", resource, "word"))
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "fits"),
+    [
+        ("db://*", "db://app", True),
+        ("db://*", "db://*", True),
+        ("db://app", "db://app", True),
+        ("db://app", "db://*", False),
+        ("db://app", "db://app2", False),
+        ("db://*", "process://*", False),
+        ("package://pip", "package://pip/six", True),
+        ("package://pip/six", "package://pip", False),
+        ("package://*", "package://npm/@a/b", True),
+        ("container://volume", "container://volume/x", True),
+        ("process://4242", "process://4242", True),
+        ("/srv", "process://4242", False),
+        ("https://**", "db://app", False),
+        ("**", "db://*", True),
+    ],
+)
+def test_what_a_delegate_may_get_of_the_machine(own: str, asked: str, fits: bool) -> None:
+    found = narrowed(mission(resource_scope=(own,)), mission(resource_scope=(asked,)))
+    assert (found is not None) == fits
 
 
 @given(LISTS, LISTS, st.one_of(KNOWN, NAMES))

@@ -119,7 +119,7 @@ def test_a_tool_is_named_exactly_or_by_a_glob(entries: tuple[str, ...], tool: st
         ("Bash(./run.sh)", "./run.sh a"),
         ("Bash(./run.sh)", "src/../run.sh a"),
         ("Bash(/work/app/run.sh)", "cd src && ../run.sh"),
-        ("Bash(kill)", "kill 1"),
+        ("Bash(kill)", "kill %1"),
         ("Bash(ls)", "echo 'rm x' # rm x"),
     ],
 )

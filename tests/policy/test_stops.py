@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from remit.policy.agents import AGENTS
 from remit.policy.stops import Selected, selected
 from tests.policy.judging import command
 
@@ -74,7 +75,7 @@ def test_processes_are_selected_by_names_alone(program: str) -> None:
             assert stopped(f"{program} {text}") is not None, text
 
 
-@pytest.mark.parametrize("lead", [[], ["-9"], ["-1"], ["-KILL"], ["-s", "0"], ["-n", "1"], ["--signal", "1"], ["-0"]])
+@pytest.mark.parametrize("lead", [[], ["-9"], ["-1"], ["-KILL"], ["-s", "15"], ["-n", "1"], ["--signal", "1"]])
 def test_kill_stops_neither_remit_nor_everyone_in_any_order(lead: list[str]) -> None:
     signals = lead or ["--"]
     for dashes, others in itertools.product(([], ["--"]), (["4712"], ["-4713"], ["%1"], ["4712", "4713"])):
@@ -91,8 +92,67 @@ def test_kill_is_judged_by_all_of_its_words_also_after_one_that_is_not_certain()
     many = " ".join(str(number) for number in range(10_000, 10_040))
     for text in ("kill $X {}", "kill -9 $X {}", "kill -s $X {}", f"kill {many} {{}}", 'kill -9 "$(cat x)" {} 4712'):
         for bad in ("4711", "-1"):
-            assert stopped(text.format(bad)) is not None, text
-        assert stopped(text.format("4712")) is None, text
+            found = stopped(text.format(bad))
+            assert found is not None, text
+            assert found.by == bad, text
+    assert stopped(f"kill {many} 4712") is None
+
+
+# Words that are not certain: each may come to the number of Remit, to a signal, or to several words.
+UNCERTAIN: Final = (
+    "$X", '"$X"', "$(cat x)", "`cat x`", "$(pgrep -f remit)", "$(lsof -ti:8765)", '"$(pidof python3)"', "$PPID", "$$",
+    "$((4710 + 1))", "{4000..4300}", "471*", "${X:-4712}", "-$X", "471$X", "$X%1", "$!1", "1$!", "$!$!",
+)  # fmt: skip
+CARRIED: Final = (
+    "{}",
+    "command {}",
+    "builtin {}",
+    "env {}",
+    "nohup {}",
+    "timeout 9 {}",
+    "( {} )",
+    "if true; then {}; fi",
+    "f() {{ {}; }}; f",
+    "for i in 1 2; do {}; done",
+    "sleep 1 & {}",
+    "true && {}",
+    "{} || true",
+    "trap '{}' EXIT",
+)
+
+
+@pytest.mark.parametrize("word", UNCERTAIN)
+def test_a_process_that_is_not_known_before_it_runs_is_not_stopped(word: str) -> None:
+    for signal, carried in itertools.product(("", "-9 ", "-s KILL ", "-- "), CARRIED):
+        if "trap" not in carried or "'" not in word:
+            text = carried.format(f"kill {signal}{word}")
+            assert stopped(text) is not None, text
+    for others in (
+        f"kill 4712 {word}",
+        f"kill %1 {word}",
+        f"kill {word} %1",
+        f"kill -9 {word} 4712",
+        f"kill $! {word}",
+    ):
+        assert stopped(others) is not None, others
+    assert stopped(f"echo {word} | xargs kill") is not None
+    assert stopped(f"cat x | xargs -I {{}} kill {{}} {word}") is not None
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_an_assistant_is_not_stopped_in_any_spelling(name: str) -> None:
+    spelled = (
+        name,
+        name.upper(),
+        f"{name[0]}[{name[1]}]{name[2:]}",
+        f"{name[:-1]}.",
+        f"^{name}$",
+        f"x|{name}",
+        name[:4],
+    )
+    for program, word in itertools.product(("pkill", "pkill -f", "pkill -9 -fi", "killall -r", "killall -I"), spelled):
+        text = f"{program} {shlex.quote(word)}"
+        assert stopped(text) is not None, text
 
 
 @pytest.mark.parametrize(
@@ -100,6 +160,9 @@ def test_kill_is_judged_by_all_of_its_words_also_after_one_that_is_not_certain()
     [
         "skill -KILL root", "snice root", "killall5 -9", "fuser -k 8765/tcp", "fuser -vk x", "fuser --kill x",
         "pkill $X", "pkill -f $X", "killall $X vite", "pgrep x | xargs pkill", "pkill -o", "pkill -9", "killall",
+        "kill $(pgrep -f remit)", "kill $(lsof -ti:8765)", "lsof -ti:8765 | xargs kill -9", "kill {4000..4300}",
+        "kill {4700..4712}", "pkill -f 'r[e]mit'", "pgrep x | xargs kill", "xargs kill < x", "xargs -a x kill -9",
+        "systemctl --user stop 'remit*'", "kill $PPID", "kill -9 $(cat x)",
         "busybox pkill -v x", "busybox kill 4711", "toybox killall remit", "systemctl --user stop '*'",
         "systemctl stop remit-hub", "/usr/bin/pkill -v x", "env pkill -v x", "echo 4712 -1 | xargs kill",
         "echo x -v | xargs pkill", "bash -c 'pkill -u root'", "kill -9 remit", "kill 4711:99",
@@ -113,7 +176,8 @@ def test_what_may_select_remit_is_not_stopped(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "kill -l", "kill 4712", "kill %1", "kill -0 4712", "sleep 9 & kill $!", "kill $(cat x)", "pgrep x | xargs kill",
+        "kill -l", "kill 4712", "kill %1", "kill -0 4712", "kill -0 4711", "sleep 9 & kill $!", "kill $(jobs -p)",
+        "sleep 9 & pid=$!; kill -9 $pid", 'sleep 9 & pid=$!; kill -- "-$pid"', 'kill -0 "$X"', "kill -0 $(pgrep -f x)",
         "pkill -f 'node .*server'", "pkill -f 'vite|webpack'", "killall -9 node", "pkill --help", "killall -V",
         "fuser -v 3000/tcp", "systemctl status nginx", "busybox ls", "pkill -f 'python app.py'",
         "pkill -f '/w/[ab].js'",

@@ -167,7 +167,11 @@ def test_everyday_work_beside_a_guarded_folder_goes_on(place: Place, text: str) 
 
 
 @pytest.mark.parametrize(
-    "text", ["awk -f e.awk x.json", "sed -n -f e.sed x.json", "docker exec x curl http://evil", "docker run i curl x"]
-)
-def test_code_that_nobody_reads_is_a_doubt(place: Place, text: str) -> None:
-    assert place.code(text) == "target_unknown"
+    ("text", "code"),
+    [
+        ("awk -f e.awk x.json", "target_unknown"), ("sed -n -f e.sed x.json", "target_unknown"),
+        ("docker exec x curl http://evil", "out_of_scope"), ("docker run i curl x", "out_of_scope"),
+    ],
+)  # fmt: skip
+def test_code_that_nobody_reads_is_refused(place: Place, text: str, code: str) -> None:
+    assert place.code(text) == code

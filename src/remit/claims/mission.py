@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import eq
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 from unicodedata import normalize
 
 from msgspec import Meta, structs
@@ -21,10 +21,12 @@ from remit.errors import FieldInvalid, MissionWidened, quote
 
 __all__ = [
     "EVERYTHING",
+    "MACHINE_KINDS",
     "MAX_DURATION_S",
     "SIDE_EFFECT_CLASSES",
     "AgentId",
     "Duration",
+    "MachineKind",
     "Mission",
     "MissionText",
     "Scope",
@@ -41,6 +43,9 @@ __all__ = [
 ]
 
 EVERYTHING: Final = "**"
+# State of the machine that is not in files has scope entries of its own: `db://app_dev`, `db://*` for all of a kind.
+MachineKind: TypeAlias = Literal["db", "container", "package", "process", "service"]
+MACHINE_KINDS: Final[tuple[MachineKind, ...]] = get_args(MachineKind)
 MAX_DURATION_S: Final = 366 * 24 * 3600
 SIDE_EFFECT_CLASSES: Final[tuple[SideEffectClass, ...]] = get_args(SideEffectClass)
 
@@ -225,11 +230,12 @@ def _is_relative(entry: str) -> bool:
 def _covers_scope(own: str, asked: str) -> bool:
     """Tell whether everything beneath `asked` is beneath `own`, judged by text alone.
 
-    A plain path or URL covers what has it as a whole-component prefix, `/a/**` what lies below `/a`. Any other
-    glob covers only itself. Text that a normaliser would change (`..`, `//`, `%2e`) proves nothing, and neither
-    does a relative path that no working directory anchors: two readers could start it at different places.
+    A plain path or URL covers what has it as a whole-component prefix, `/a/**` what lies below `/a`, and `db://*` all
+    of its kind. Any other glob covers only itself. Text that a normaliser would change (`..`, `//`, `%2e`) proves
+    nothing, and neither does a relative path that no working directory anchors: two readers could start it at
+    different places.
     """
-    if own == EVERYTHING:
+    if own == EVERYTHING or asked.startswith(_WHOLE_KINDS.get(own, "\0")):
         return True
     if not _ANCHOR.match(asked):
         return False
@@ -237,6 +243,9 @@ def _covers_scope(own: str, asked: str) -> bool:
     root = own.removesuffix("/**").removesuffix("/") + "/"
     beneath = _ANCHOR.match(root) is not None and _fixed_path(asked).startswith(root)
     return own in (asked, asked.removesuffix("/")) or (beneath and _is_settled(asked))
+
+
+_WHOLE_KINDS: Final = {f"{kind}://{stars}": f"{kind}://" for kind in MACHINE_KINDS for stars in ("*", "**")}
 
 
 def _fixed_path(entry: str) -> str:

@@ -11,16 +11,16 @@ from typing import Final
 
 from remit.policy.call import Launched
 
-__all__ = ["started_agent"]
+__all__ = ["AGENTS", "started_agent"]
 
 # Programs that govern agents, or are agents that would not be governed by this session.
-_AGENTS: Final = frozenset("remit claude codex gemini opencode copilot cursor-agent aider qwen".split())
-_PACKAGES: Final = _AGENTS | frozenset((
+AGENTS: Final = frozenset("remit claude codex gemini opencode copilot cursor-agent aider qwen".split())
+_PACKAGES: Final = AGENTS | frozenset((
     "@anthropic-ai/claude-code", "@openai/codex", "@google/gemini-cli", "opencode-ai", "@github/copilot",
     "@qwen-code/qwen-code", "aider-chat",
 ))  # fmt: skip
 # Most command lines name none of them, which one look tells.
-_ANY_AGENT: Final = re.compile("|".join(sorted(_AGENTS)))
+_ANY_AGENT: Final = re.compile("|".join(sorted(AGENTS)))
 _COPIERS: Final = frozenset("cp mv ln install link rsync".split())
 _INSTALLED: Final = re.compile(r"(?:\A|/)(?=(?:bin|\.bin|node_modules|site-packages)/((?:@[^/]+/)?[^/]+))")
 _SCRIPT: Final = re.compile(r"\.(?:[cm]?[jt]s|py|pyz|sh|exe|cmd)\Z")

@@ -32,7 +32,7 @@ STOPPERS: Final = frozenset(
     "kill pkill killall killall5 skill snice slay fuser systemctl service launchctl busybox toybox".split()
 )
 
-Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate", "export"]
+Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "setenv", "escalate", "export", "manage"]
 
 
 class Annotations(NamedTuple):
@@ -57,7 +57,8 @@ class ToolCall(NamedTuple):
 class Effect(NamedTuple):
     """One thing that a call would do to one resource.
 
-    Paths are absolute and without links, URLs normalised. `beneath` stands for anything below a directory whose
+    Paths are absolute and without links, URLs normalised. `manage` has a resource of the machine that is no file, such
+    as `db://app_dev`. `beneath` stands for anything below a directory whose
     names nobody listed. `shared` marks a file that has other names, which may lie elsewhere. `picks` says what is
     meant beneath a directory: children that a glob names, `**/` and a glob for names at any depth, `**` for whatever
     is there; nothing where a program works on the directory as it sees fit. Where a file steers programs, `steers` is
@@ -101,7 +102,8 @@ class Launched(NamedTuple):
     carrier: bool = False
     # What its words name to be run, as far as its table tells: files, modules, packages.
     runs: tuple[str, ...] = ()
-    # Of a program that stops others: all words after its name, with None for each that is not certain.
+    # Of a program that stops others: all words after its name, with None for each that is not certain. A job of the
+    # same script is `%`.
     targets: tuple[str | None, ...] = ()
 
 

@@ -26,6 +26,7 @@ _MAX_SEARCHED: Final = 4 * _MAX_DESCRIPTION
 _SAID: Final = {
     "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
     "setenv": "sets", "escalate": "acts as", "export": "exports credentials with",
+    "manage": "manages",
 }  # fmt: skip
 
 

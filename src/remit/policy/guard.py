@@ -117,8 +117,15 @@ class GuardEngine:
 def _stopped(stop: Selected) -> Finding:
     how = f"{stop.program!r} selects processes by {stop.by[:_SHOWN]!r}"
     if stop.surely:
-        return Finding(_NAME, _CODE, f"it would stop Remit, which governs this agent: {how}", _START_OUTSIDE)
-    return Finding(_NAME, _CODE, f"{how}, and Remit, which governs this agent, may be one of them", _STOP_BY_NUMBER)
+        return Finding(
+            _NAME, _CODE, f"it would stop Remit, which governs this agent, or another assistant: {how}", _START_OUTSIDE
+        )
+    return Finding(
+        _NAME,
+        _CODE,
+        f"{how}, and Remit, which governs this agent, or another assistant may be one of them",
+        _STOP_BY_NUMBER,
+    )
 
 
 def _folded(effect: Effect) -> Effect:

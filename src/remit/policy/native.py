@@ -31,6 +31,7 @@ _PERMITTED: Final = Finding(_NAME, "", "the passport allows it")
 _VERBS: Final = {
     "read": "read", "write": "write", "delete": "delete", "contact": "contact", "send": "send to", "escalate": "act as",
     "run": "run", "setenv": "set", "export": "export credentials with",
+    "manage": "manage",
 }  # fmt: skip
 _SHOWN: Final = 300
 _MAX_ADDED: Final = 32

@@ -302,7 +302,7 @@ class _Reading:
             return text
         if len(effects) == 1:
             return effects[0].resource
-        for verb in ("send", "delete", "write", "contact", "export", "read", "run"):
+        for verb in ("send", "manage", "delete", "write", "contact", "export", "read", "run"):
             for effect in (*named, *effects):
                 if effect.verb == verb:
                     return effect.resource

@@ -1,6 +1,7 @@
 """Is every effect inside the passport's resource scope.
 
-An entry is a path (with everything beneath), a glob, a URL prefix, or `**` for everything. Entries are compared by
+An entry is a path (with everything beneath), a glob, a URL prefix, a resource of the machine such as `db://app_dev`, or
+`**` for everything. Entries are compared by
 their text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's
 working directory; without one it covers nothing. A wildcard character in brackets is a name like any other, so an entry
 whose wildcards are all in brackets is a plain path.
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 from remit.claims.mission import EVERYTHING, escape_path, literal_path
 from remit.errors import FieldInvalid, quote
 from remit.policy.call import Effect
+from remit.policy.machine import ANY, split_machine
 from remit.policy.paths import refuse_text
 from remit.policy.urls import is_public_host, parse_url
 
@@ -44,12 +46,21 @@ class _UrlEntry(NamedTuple):
     glob: tuple[str, ...] | None
 
 
+class _MachineEntry(NamedTuple):
+    """An entry for state of the machine; without a name it covers all of its kind."""
+
+    kind: str
+    name: str | None
+    below_only: bool
+
+
 class Scope(NamedTuple):
     """The entries of a mission, read once."""
 
     everything: bool
     paths: tuple[_Path, ...]
     urls: tuple[_UrlEntry, ...]
+    machine: tuple[_MachineEntry, ...]
     base: str | None
 
 
@@ -59,15 +70,18 @@ def build_scope(entries: tuple[str, ...], cwd: str | None) -> Scope:
     base = cwd if cwd is not None and cwd.startswith("/") and not refuse_text(cwd) else None
     paths: list[_Path] = []
     urls: list[_UrlEntry] = []
+    machine: list[_MachineEntry] = []
     for entry in entries:
         if entry == EVERYTHING:
             continue
-        if head := _URL_ENTRY.match(entry):
+        if split := split_machine(entry):
+            machine.extend(_machine_entry(*split))
+        elif head := _URL_ENTRY.match(entry):
             urls.extend(_url_entry(head))
         elif (path := _path_entry(entry, base)) is not None:
             paths.append(path)
     first = next((path.plain for path in paths if path.glob is None), None)
-    return Scope(EVERYTHING in entries, tuple(paths), tuple(urls), base or first)
+    return Scope(EVERYTHING in entries, tuple(paths), tuple(urls), tuple(machine), base or first)
 
 
 def _path_entry(entry: str, base: str | None) -> _Path | None:
@@ -87,6 +101,16 @@ def _path_entry(entry: str, base: str | None) -> _Path | None:
     plain = "/" + "/".join(names)
     literal = literal_path(plain)
     return _Path(plain, below_only, tuple(names)) if literal is None else _Path(literal, below_only, None)
+
+
+def _machine_entry(kind: str, text: str) -> list[_MachineEntry]:
+    """Return the entry, or none for one that covers nothing: a wildcard stands alone, for all of the kind."""
+    if text in (ANY, "**"):
+        return [_MachineEntry(kind, None, below_only=False)]
+    below_only = text.endswith("/**")
+    # Behind a slash the name of a process is not taken for a URL, in which nothing is escaped.
+    name = (literal_path("/" + text.removesuffix("/**").removesuffix("/")) or "/")[1:]
+    return [_MachineEntry(kind, name, below_only)] if name and name != ANY else []
 
 
 def _matches(names: tuple[str, ...], path: str, *, below_only: bool) -> bool:
@@ -153,6 +177,9 @@ def covers(scope: Scope, effect: Effect) -> bool:
         return named and covers(scope, effect._replace(steers=""))
     if effect.verb in ("read", "write", "delete"):
         return any(_covers_path(entry, effect) for entry in scope.paths)
+    if effect.verb == "manage":
+        kind, name = split_machine(effect.resource) or ("", "")
+        return any(_covers_machine(entry, kind, name) for entry in scope.machine)
     return effect.verb in ("run", "setenv")
 
 
@@ -172,6 +199,13 @@ def _covers_path(entry: _Path, effect: Effect) -> bool:
         return not entry.below_only or effect.verb == "read" or effect.beneath
     root = entry.plain if entry.plain != "/" else ""
     return path.startswith(root + "/")
+
+
+def _covers_machine(entry: _MachineEntry, kind: str, name: str) -> bool:
+    """Tell whether an entry means a resource: the one it names and what is beneath, `package://pip/six` for `pip`."""
+    if entry.kind != kind or entry.name is None:
+        return entry.kind == kind
+    return (name == entry.name and not entry.below_only) or (name != ANY and name.startswith(f"{entry.name}/"))
 
 
 def _covers_url(entry: _UrlEntry, text: str) -> bool:
@@ -203,7 +237,9 @@ def _covers_name(entry: _UrlEntry, host: str) -> bool:
 
 
 def escape_entry(resource: str) -> str:
-    """Return the scope entry that means exactly this resource: a URL as it is, a path with its wildcards escaped."""
+    """Return the scope entry that means exactly this resource: a URL as it is, other names with wildcards escaped."""
+    if split := split_machine(resource):
+        return resource if split[1] == ANY else f"{split[0]}://{escape_path(split[1])}"
     return resource if _URL_ENTRY.match(resource) else escape_path(resource)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from remit.policy.trace import Trace
 
-__all__ = ["judge_sql"]
+__all__ = ["judge_sql", "leaves_database"]
 
 _MAX_QUERY: Final = 16_384
 _STRING: Final = re.compile(r"'[^']*'")
@@ -23,6 +23,14 @@ _READING: Final = frozenset("select with explain show describe desc values table
 _CHANGING: Final = frozenset(
     "insert update delete drop alter create replace truncate merge grant revoke vacuum reindex call do "
     "execute exec set into rename comment lock begin commit rollback savepoint analyze refresh cluster".split()
+)
+# Statements about databases and users of the whole server.
+_OF_SERVER: Final = frozenset("database databases user role grant revoke use schema shutdown kill flush reset".split())
+# A table of another database, as some servers name it.
+_QUALIFIED: Final = re.compile(
+    r"\b(?:from|join|into|update|table|view|truncate|exists|on|to|index|trigger|references)\s+"
+    r"(?!(?:information|performance)_schema\s*\.)(?:[A-Za-z_]\w*|\x00)\s*\.",
+    re.IGNORECASE,
 )
 # Statements by which a database reads or writes files, loads code or runs programs.
 _LEAVING: Final = frozenset(
@@ -75,3 +83,10 @@ def judge_sql(trace: "Trace", text: str, source: str) -> None:
         trace.doubt(source, "a command of the database client")
     if not words or words[0] not in _READING or _CHANGING.intersection(words) or (words[0] == "pragma" and "=" in text):
         trace.side_effects.add("state_change")
+
+
+def leaves_database(text: str) -> bool:
+    """Tell whether a query may use or change another database of the same server than the one it is given to."""
+    bare = _NAME.sub("\0", _STRING.sub("''", text))
+    words = {word.lower() for word in _WORDS.findall(bare)}
+    return not words.isdisjoint(_OF_SERVER) or _QUALIFIED.search(bare) is not None

@@ -1,25 +1,30 @@
-"""Which command lines would stop the process that judges, or may do so.
+"""Which command lines would stop the process that judges or an assistant, or may do so.
 
-`kill` is judged by the numbers it is given. `pkill` and `killall` are judged by their names, as long as names are all
-that they select by. Every other way to select processes is refused, because what it selects is not known before it
-runs. Keeps this invariant: an option that is not known here, or a pattern that other programs read in another way, may
-select anything.
+`kill` is judged by the numbers it is given; a job of the same script (`%1`, `$!`) is no process of Remit. `pkill` and
+`killall` are judged by their names, as long as names are all that they select by. Every other way to select processes
+is refused, because what it selects is not known before it runs. Keeps this invariant: a word or an option that is not
+known here, or a pattern that other programs read in another way, may select anything.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from remit.policy.agents import AGENTS
 from remit.policy.call import Launched
 
-__all__ = ["Selected", "selected"]
+__all__ = ["JOB", "NUMBERS", "Selected", "killed", "process_number", "selected"]
+
+# What stands for a word of `kill` that is a job of the same script, and for one that comes to numbers only.
+JOB: Final = "%"
+NUMBERS: Final = "?"
 
 # None is a word that is not certain: it may come to several words, or to none.
 _Words: TypeAlias = Sequence[str | None]
 
 
 class Selected(NamedTuple):
-    """A program that would stop Remit: `by` is the word that selects it, `surely` says that it does."""
+    """A program that would stop Remit or an assistant: `by` is the word that selects it, `surely` says that it does."""
 
     program: str
     by: str
@@ -64,6 +69,7 @@ _SIGNAL: Final = re.compile(
     re.IGNORECASE,
 )
 _SIGNAL_OPTIONS: Final = frozenset(("-s", "-n", "--signal"))
+_LISTS: Final = frozenset(("-l", "-L", "--list", "--table"))
 # The patterns that Python reads as `pkill` does, and quickly: not among them are classes in brackets, backslashes
 # before letters, counted repetitions, and repetitions of repetitions or of groups.
 _PATTERN: Final = re.compile(r"(?:[^][\\{}()*+?]|\\[^\w<>`']|\[\^?[^][\\^]+\]|\((?!\?)|\)|(?<![*+?()|^])[*+?])*")
@@ -80,7 +86,7 @@ _COMM: Final = 15
 
 
 def selected(commands: Iterable[Launched], numbers: frozenset[int], line: str) -> Selected | None:
-    """Return the first program of a command line that would stop Remit, or may do so.
+    """Return the first program of a command line that would stop Remit or an assistant, or may do so.
 
     `numbers` are those of the process that judges and of its group, `line` is what it was started by.
     """
@@ -110,42 +116,51 @@ def _selected(name: str, given: _Words, numbers: frozenset[int], line: str) -> S
 
 
 def _by_number(given: _Words, own: frozenset[int], line: str) -> Selected | None:
-    """Judge `kill`. A word that is not certain is not held against it."""
-    for word in _processes(given):
-        number = _number(word)
+    """Judge `kill`; a process that is not known before it runs may be any."""
+    words = killed(given)
+    for word in (each for each in words if each is not None):
+        number = process_number(word)
         if number is None:
             # Some kinds of `kill` take names too.
-            if not word.startswith(("-", "%")) and _matches(word, line):
+            if not word.startswith(("-", JOB)) and _matches(word, line):
                 return Selected("kill", word)
         elif number in (_EVERYONE, _OWN_GROUP):
             return Selected("kill", word, surely=number == _EVERYONE)
         elif abs(number) in own:
             return Selected("kill", word)
-    return None
+    return Selected("kill", "a process that is not known before it runs", surely=False) if None in words else None
 
 
-def _processes(given: _Words) -> list[str]:
-    """Return the words of `kill` that may name processes: all but the signal, which is before them."""
-    signal, at = False, 0
+def killed(given: _Words) -> list[str | None]:
+    """Return the words of `kill` that name processes, None for each that is not certain; none where it only looks.
+
+    With signal 0 it tells whether a process is there, and with `-l` it lists signals.
+    """
+    signals, at = list[str | None](), 0
     while at < len(given):
         word = given[at]
-        if word is None:
-            # It may be the signal.
-            signal = True
-        elif word == "--":
+        if word is None or (word in _LISTS and not at):
+            break
+        if word == "--":
             at += 1
             break
-        elif word in _SIGNAL_OPTIONS:
-            signal, at = True, at + 1
-        elif not word.startswith("-") or (signal and _number(word) is not None):
+        if word in _SIGNAL_OPTIONS:
+            at += 1
+            signals.append(given[at] if at < len(given) else "")
+        elif not word.startswith("-") or (signals and process_number(word) is not None):
             break
         else:
-            signal = True
+            signals.append(word[1:])
         at += 1
-    return [word for word in given[at:] if word is not None]
+    words = list(given[at:])
+    looks = words[:1] and words[0] in _LISTS and not at
+    if looks or (signals and set(signals) == {"0"} and None not in words):
+        return []
+    # A signal that is not certain may come to several words.
+    return [None if word == NUMBERS else word for word in (*words, *(each for each in signals if each is None))]
 
 
-def _number(word: str) -> int | None:
+def process_number(word: str) -> int | None:
     """Return the number of a process as 32 bits hold it; `4711:99` names one with its inode."""
     text = word.partition(":")[0]
     for base in (10, 0):
@@ -209,7 +224,10 @@ def _matches(word: str, line: str) -> bool:
 
 
 def _known_as(line: str) -> list[str]:
-    """Return what a process of Remit is called: its line, the words of it, and their file names, whole and cut."""
+    """Return what processes of Remit and of assistants are called.
+
+    Of Remit that is its line, the words of it, and their file names, whole and cut.
+    """
     words = line.split()
     files = [word.rpartition("/")[2] for word in words]
-    return [_GOVERNOR, *([line] if line else ()), *words, *files, *(file[:_COMM] for file in files)]
+    return [_GOVERNOR, *AGENTS, *([line] if line else ()), *words, *files, *(file[:_COMM] for file in files)]

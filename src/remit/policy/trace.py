@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
+from remit.claims.mission import MachineKind
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, Look, Rationed, Survey, without_dots
+from remit.policy.machine import machine_resource
 from remit.policy.paths import join, locate, refuse_text
 from remit.policy.shell.launches import Launches
 from remit.policy.urls import Url, parse_host, parse_url, read_url
@@ -72,8 +74,8 @@ class Trace:
             self.side_effects.add("internal_write")
         elif effect.verb == "send":
             self.side_effects.add("external_send")
-        elif effect.verb in ("setenv", "escalate"):
-            self.side_effects.add("state_change" if effect.verb == "escalate" else "none")
+        elif effect.verb in ("setenv", "escalate", "manage"):
+            self.side_effects.add("none" if effect.verb == "setenv" else "state_change")
 
     def doubt(self, word: str, reason: str, *, unbounded: bool = False, starts: bool = True) -> None:
         """Note that something cannot be determined; `starts` where that may be a program."""
@@ -222,6 +224,12 @@ class Trace:
             self._note_url(parse_host(f"{socket[1]}:{socket[2]}"), source, sends=True)
             return True
         return _NO_RESOURCE.match(text) is not None and (role == "read" or not text.endswith("random"))
+
+    # The machine
+
+    def manage(self, kind: MachineKind, name: str | None, source: str) -> None:
+        """Note that state of the machine is used or changed; without a name it may be any of its kind."""
+        self.add(Effect("manage", machine_resource(kind, name), source))
 
     # Network
 

@@ -96,6 +96,8 @@ def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, reso
         yield from one.known.scope
         if one.known.kind == "path":
             yield from _path(one, folder, resolve)
+        elif one.known.machine is not None:
+            yield f"{one.known.machine}://{escape_path(one.value)}"
         elif one.known.kind == "site":
             yield one.value
         elif one.known.kind == "address":

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, convert
 
+from remit.claims.mission import MachineKind
 from remit.claims.shapes import SideEffectClass
 from remit.errors import FieldInvalid, quote
 from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
@@ -46,6 +47,7 @@ class KnownPhrase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     with_programs: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
+    machine: MachineKind | None = None
     effects: tuple[SideEffectClass, ...] = ()
     bars: tuple[SideEffectClass, ...] = ()
     covers: tuple[str, ...] = ()

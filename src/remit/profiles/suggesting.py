@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
+from remit.claims.mission import MACHINE_KINDS
 from remit.claims.shapes import SideEffectClass
 from remit.errors import InputError
 from remit.profiles.phrases import Phrase, known_phrases, parse_phrase
@@ -116,11 +117,22 @@ def _allowed(changes: Sequence[Wanted]) -> list[_Line]:
 
 
 def _place(entry: str, *, sends: bool) -> _Line:
+    kind, _, name = entry.partition("://")
+    if kind in MACHINE_KINDS:
+        return _state(kind, name)
     if entry.startswith("host://"):
         return _Line("connect-to", entry.removeprefix("host://").removesuffix(":0"))
     if "://" in entry:
         return _Line("send-to" if sends else "reach", entry.removesuffix("/"))
     return _Line("use-path", entry)
+
+
+def _state(kind: str, name: str) -> _Line:
+    """Return the phrase for state of the machine: all of a kind, or what is named."""
+    phrases = known_phrases().items()
+    whole = next((own for own, known in phrases if known.scope == (f"{kind}://{name}",)), None)
+    own = next(own for own, known in phrases if known.machine == kind)
+    return _Line(whole) if whole else _Line(own, _ESCAPED.sub(r"\1", name))
 
 
 def _tool(entry: str) -> _Line:

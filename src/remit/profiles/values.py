@@ -1,4 +1,4 @@
-"""The values in phrases: programs, paths, hosts, servers and tools, each read by one rule.
+"""The values in phrases: programs, paths, hosts, servers, tools and state of the machine, each read by one rule.
 
 Keeps this invariant: a value that is taken means one thing and no pattern: it holds no wildcard for tools or hosts but
 a leading `*.`, and nothing that a shell, a list of tools or a URL would read another way. Outside of quotes it is one
@@ -23,6 +23,8 @@ _SITE: Final = re.compile(
 _ADDRESS: Final = re.compile(rf"(?:host://)?(?P<address>{_HOST}{_PORT})", re.IGNORECASE)
 _SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TOOL: Final = re.compile(r"[^\s*?\[\]()`\"]+")
+_MACHINE_NAME: Final = re.compile(r"[A-Za-z0-9_@][\w@.:+-]*(?:/[\w@.:+-]+)*")
+_QUOTED_NAME: Final = re.compile(r"(?! )[^\x00-\x1f\x7f`]+(?<! )")
 _WORD: Final = r"[A-Za-z0-9_@%+=:,./-]+"
 _PROGRAM: Final = re.compile(rf"(?!-)[A-Za-z0-9_@%+:,./~-]+(?: {_WORD})*")
 _PATH_LIKE: Final = re.compile(r"[/~.]|[^/\s]+/")
@@ -106,6 +108,12 @@ def _tool(text: str) -> str | None:
     return None if sentence or not _TOOL.fullmatch(tool) else tool
 
 
+def _machine_name(text: str) -> str | None:
+    name = _unquoted(text)
+    known = _MACHINE_NAME if not _is_quoted(text) else _QUOTED_NAME
+    return None if name == "*" or not known.fullmatch(name) else name
+
+
 def _unquoted(text: str) -> str:
     """Return a value without the backticks or quotes around it, which say that it is meant as it stands."""
     return text[1:-1] if _is_quoted(text) else text
@@ -130,4 +138,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "address": Kind(_short(_address), "a host, with a port or without, as in example.org:22"),
     "server": Kind(_short(_server), "the name of an MCP server"),
     "tool": Kind(_short(_tool), "the exact name of one tool"),
+    "database": Kind(_short(_machine_name), "the name of one database, as in app_dev"),
+    "container": Kind(_short(_machine_name), "the name of one container, or as in volume/data, image/app or compose"),
+    "package": Kind(_short(_machine_name), "a package manager, or a package of it, as in pip/requests"),
+    "process": Kind(_short(_machine_name), "one name or number of a process, as it is given to pkill or kill"),
+    "service": Kind(_short(_machine_name), "the name of one service, as in nginx"),
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from remit.claims.mission import EVERYTHING, Mission, literal_path
+from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, literal_path
 from remit.claims.shapes import SideEffectClass
 from remit.profiles.phrases import KnownPhrase, known_phrases
 from remit.profiles.values import server_entries
@@ -104,10 +104,13 @@ def _places(mission: Mission) -> Iterator[str]:
     if EVERYTHING in mission.resource_scope:
         yield "It may touch everything: every file and every host."
         return
-    hosts = [entry for entry in mission.resource_scope if "://" in entry]
+    machine = [entry for entry in mission.resource_scope if entry.partition("://")[0] in MACHINE_KINDS]
+    hosts = [entry for entry in mission.resource_scope if "://" in entry and entry not in machine]
     paths = list(_folders(entry for entry in mission.resource_scope if "://" not in entry))
     yield f"It may touch: {_listed(paths)}, and what lies in it." if paths else "It may touch no file."
     yield f"It may reach: {_listed(hosts)}." if hosts else "It may reach no host."
+    if machine:
+        yield f"It may use and change: {_listed(machine)}."
 
 
 def _folders(entries: Iterable[str]) -> Iterator[str]:

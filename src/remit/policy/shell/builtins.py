@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from remit.policy.files import without_dots
 from remit.policy.paths import join, refuse_text
 from remit.policy.shell.downloads import place_of
+from remit.policy.shell.processes import judge_kill
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
 from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World
 
@@ -205,12 +206,6 @@ def _pwd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     return after(world, output=Output(f"{world.cwd}\n" if world.cwd is not None else None))
 
 
-def _kill(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    run.trace.launches.builtin("kill", fields)
-    run.side("state_change")
-    return after(world)
-
-
 def _hash(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     return _refuse_words(run, world, [field for field in fields if field.text != "-r" or field.kind != "exact"])
 
@@ -271,7 +266,7 @@ BUILTINS: Final[dict[str, "Builtin"]] = {
     "exec": _exec,
     "exit": _exit,
     "hash": _hash,
-    "kill": _kill,
+    "kill": judge_kill,
     "popd": _popd,
     "pushd": _pushd,
     "pwd": _pwd,

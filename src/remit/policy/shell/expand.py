@@ -22,7 +22,7 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.world import NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
+from remit.policy.shell.world import LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
 __all__ = ["Expander", "arithmetic_names"]
 
@@ -296,6 +296,8 @@ class Expander:
 
     def _named(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
         world = self.world
+        if name == "!":
+            return LAST_JOB
         if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in world.variables and not world.posix):
             return NUMBER
         if name in _MOVING:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from remit.claims.mission import MachineKind
 from remit.policy.files import Look
+from remit.policy.machine import split_machine
 from remit.policy.paths import join
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
@@ -43,6 +45,8 @@ class Invocation:
         self.sends = False
         # It only looks, whatever it would do without the option that says so.
         self.looks = False
+        # Kinds of state of the machine that words have named.
+        self.managed: set[str] = set()
         # What the old file gets behind its name when it is written anew.
         self.suffix = ""
         # Behind `--` there are only paths.
@@ -211,6 +215,7 @@ class Invocation:
         if program.privilege:
             self.run.escalate(program.name)
         self._touches(program, arguments)
+        self._manages(program, arguments)
         local = (
             program.unless_local
             and arguments.operands
@@ -237,6 +242,19 @@ class Invocation:
             look = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
             if look is not None and effect in also and role == "write":
                 self._download(arguments, look.path)
+
+    def _manages(self, program: Program, arguments: Arguments) -> None:
+        also = (each for name, given in program.manages_if.items() if arguments.has((name,)) for each in given)
+        for resource in (*program.manages, *also):
+            split = split_machine(resource)
+            if split is not None and split[0] not in self.managed:
+                self.manage(split[0], split[1], program.name)
+
+    def manage(self, kind: MachineKind, name: str | None, source: str) -> None:
+        """Note that state of the machine is used or changed, unless the program only looks."""
+        self.managed.add(kind)
+        if not self.looks:
+            self.trace.manage(kind, name, source)
 
     def _role(self, role: str) -> str:
         return "read" if self.looks else role

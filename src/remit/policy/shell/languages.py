@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from remit.policy.shell.awk import judge_awk
 from remit.policy.shell.python import judge_python
 from remit.policy.shell.sed import judge_sed
-from remit.policy.sql import judge_sql
+from remit.policy.sql import judge_sql, leaves_database
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -32,6 +32,8 @@ def _judge_yq(invocation: "Invocation", text: str, source: str) -> None:
 
 def _judge_sql(invocation: "Invocation", text: str, source: str) -> None:
     judge_sql(invocation.trace, text, source)
+    if any(resource.startswith("db://") for resource in invocation.program.manages) and leaves_database(text):
+        invocation.manage("db", None, source)
 
 
 LANGUAGES: Final[dict[str, Callable[["Invocation", str, str], None]]] = {

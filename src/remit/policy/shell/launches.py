@@ -22,6 +22,8 @@ _CARRIERS: Final = frozenset((
     "nohup", "setsid", "stdbuf", "timeout", "unbuffer", "xargs", "xvfb-run",
     "npx", "npm exec", "npm x", "bunx", "bun x", "uvx", "uv run", "pdm run", "poetry run", "hatch run", "bundle exec",
 ))  # fmt: skip
+# Programs that start another one in the environment of the project.
+_PROJECT_RUNNERS: Final = frozenset((("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("pipenv", "run")))
 _NAMELESS: Final = Launched()
 _MAX_WORDS: Final = 16
 # Longer than any entry of a passport.
@@ -34,7 +36,7 @@ _Carriers: TypeAlias = tuple[tuple[str, ...], ...]
 class _Started:
     """A program, and what turned out while its words were judged."""
 
-    __slots__ = ("carriers", "carries", "doubtful", "name", "outer", "rest", "runs", "subs")
+    __slots__ = ("carriers", "carries", "doubtful", "name", "outer", "rest", "runs", "subs", "targets")
 
     def __init__(self, name: str, rest: Sequence[Field], carriers: _Carriers, outer: "_Started | None") -> None:
         self.name = name
@@ -43,6 +45,7 @@ class _Started:
         self.outer = outer
         self.subs: tuple[str, ...] = ()
         self.runs: tuple[str, ...] = ()
+        self.targets: tuple[str | None, ...] | None = None
         # Something about it is not known: an option may change what it runs.
         self.doubtful = False
         # What it starts was judged.
@@ -63,8 +66,10 @@ class _Started:
             return _NAMELESS
         plain = (self.name, *self.subs) if not self.doubtful else ()
         carrier = self.carries and " ".join(plain) in _CARRIERS
-        stops = self.name in STOPPERS
-        targets = tuple(field.text if field.kind == "exact" else None for field in self.rest) if stops else ()
+        targets = self.targets
+        if targets is None:
+            stops = self.name in STOPPERS
+            targets = tuple(field.text if field.kind == "exact" else None for field in self.rest) if stops else ()
         return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs, targets)
 
     def carriers_of(self, name: Field | None) -> _Carriers:
@@ -136,9 +141,32 @@ class Launches:
         """Go back to the program that started it."""
         self._current, self._carriers = state
 
-    def builtin(self, name: str, fields: Sequence[Field]) -> None:
-        """Note a builtin that has effects of its own."""
-        self._started.append(_Started(name, fields, self._carriers, None))
+    def builtin(self, name: str, fields: Sequence[Field], targets: tuple[str | None, ...] | None = None) -> None:
+        """Note a builtin that has effects of its own; `targets` as `Launched` says."""
+        started = _Started(name, fields, self._carriers, None)
+        started.targets = targets
+        self._started.append(started)
+
+    def environment(self) -> str | None:
+        """Return the program that is being judged if a path names it, or what starts it in the project's environment.
+
+        That is the folder of an environment: `/srv/app/.venv` for `.venv/bin/pip`, nothing where the project has it.
+        """
+        current = self._current
+        if current is None:
+            return None
+        if current.name.startswith("/"):
+            return current.name.rpartition("/")[0].rpartition("/")[0] or "/"
+        carried = any(words[:2] in _PROJECT_RUNNERS for words in current.carriers)
+        return "" if carried else None
+
+    def sources(self, ending: str) -> bool:
+        """Tell whether the script reads a file with this ending into its own shell."""
+        return any(
+            started is not None and started.name == "source" and field.kind == "exact" and field.text.endswith(ending)
+            for started in self._started
+            for field in (started.rest[:1] if started is not None else ())
+        )
 
 
 def _located(text: str, cwd: str | None, files: Rationed) -> str:

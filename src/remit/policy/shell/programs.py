@@ -61,6 +61,9 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Effects that it always has, and those that come with an option.
     touches: tuple[str, ...] = ()
     touches_if: dict[str, tuple[str, ...]] = {}
+    # State of the machine that it uses or changes where no word names some of that kind; always, and with an option.
+    manages: tuple[str, ...] = ()
+    manages_if: dict[str, tuple[str, ...]] = {}
     # The language in which it reads standard input.
     stdin: str = ""
     privilege: bool = False

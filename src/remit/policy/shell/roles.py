@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.git import git_key, listed, pathspec, restored, revision
 from remit.policy.shell.languages import LANGUAGES
+from remit.policy.shell.machine import (
+    container_path,
+    database,
+    image,
+    inside,
+    mount,
+    note_installed,
+    process_name,
+    resource,
+)
 from remit.policy.shell.variables import SHELL_SETTINGS
 from remit.policy.shell.world import Field, as_arguments
 from remit.policy.trace import VERBS
@@ -23,7 +33,9 @@ __all__ = ["ROLES", "Player", "note_package", "play", "run_text"]
 Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512
-_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?")
+_PACKAGE: Final = re.compile(
+    r"(?P<name>(?:@[\w.-]+/)?[A-Za-z0-9][\w.+-]*)(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?"
+)
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
 _MAKE_CONTROLS: Final = re.compile(
     r"\.?SHELL(?:FLAGS)?|MAKE.*|GNUMAKEFLAGS|BASH_ENV|ENV|CC|CXX|CPP|LD|AR|AS|RM|FC|PC|CO|GET|LEX|YACC|INSTALL"
@@ -139,7 +151,7 @@ def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
 
 def _name(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a part of a file name, which must not lead to another directory."""
-    if field.kind != "exact" or "/" in field.text:
+    if field.kind != "exact" or "/" in field.text or field.text == "..":
         invocation.trace.doubt(field.source, "it is put into file names, and may lead elsewhere")
 
 
@@ -202,7 +214,10 @@ def _test(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def note_package(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a package: a name is plain, a path is code of the project, a URL is contacted."""
+    """Note a package: a name is plain, a path is code of the project, a URL is contacted.
+
+    With a form, the packages of that manager are those of the machine.
+    """
     text = field.text.partition("@file:")[2] or field.text
     _note_download(invocation, field._replace(text=text.removeprefix("file:").partition("[")[0]), starts=True)
     if field.kind != "exact":
@@ -214,8 +229,10 @@ def note_package(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.contact(
             text.partition("@ ")[2].removeprefix("git+") or text.removeprefix("git+"), field.source
         )
-    elif not _PACKAGE.fullmatch(text):
+    elif (package := _PACKAGE.fullmatch(text)) is None:
         invocation.trace.doubt(field.source, "it names a package in a way that is not known here", unbounded=True)
+    elif form != "package":
+        note_installed(invocation, form, package["name"], field.source)
 
 
 def _go_package(invocation: "Invocation", form: str, field: Field) -> None:
@@ -231,17 +248,6 @@ def _paths(invocation: "Invocation", form: str, field: Field) -> None:
 def _setting(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind != "exact" or field.text not in SHELL_SETTINGS:
         invocation.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
-
-
-def _mount(invocation: "Invocation", form: str, field: Field) -> None:
-    text = field.text
-    if "source=" in text or "src=" in text:
-        found = re.search(r"(?:source|src)=([^,]*)", text)
-        text = found[1] if found else text
-    else:
-        text = text.split(":")[0]
-    if field.kind != "exact" or text.startswith(("/", ".", "~")) or "/" in text:
-        invocation.file("edit", field._replace(text=text))
 
 
 def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
@@ -316,20 +322,24 @@ ROLES: Final[dict[str, Player]] = {
     **dict.fromkeys(VERBS, _file),
     **dict.fromkeys(("shell", *LANGUAGES), run_text),
     "code": _code,
+    "container_path": container_path,
     "cwd": _directory,
     "data": _data,
     "data@read": _at_file,
+    "database": database,
     "env": _env,
     "git_key": git_key,
     "go_package": _go_package,
     "host": _host,
     "hostpath": _hostpath,
+    "image": image,
+    "inside": inside,
     "keyed": _keyed,
     "listed": listed,
     "make_word": _make_word,
     "match": _match,
     "module": _data,
-    "mount": _mount,
+    "mount": mount,
     "name": _name,
     "opaque": _opaque,
     "package": note_package,
@@ -337,7 +347,9 @@ ROLES: Final[dict[str, Player]] = {
     "paths": _paths,
     "pathspec": pathspec,
     "prefix": _prefix,
+    "process_name": process_name,
     "remote": _remote,
+    "resource": resource,
     "restored": restored,
     "revision": revision,
     "script": _script,

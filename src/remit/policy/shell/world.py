@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.policy.shell.syntax import Command
 
 __all__ = [
+    "LAST_JOB",
     "MAX_WORLDS",
     "NUMBER",
     "PLAIN",
@@ -53,6 +54,8 @@ class Mystery:
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
 NUMBER: Final = Mystery("number", "", "")
 PLAIN: Final = Mystery("plain", "", "")
+# The number of the last command that the script started in the background.
+LAST_JOB: Final = Mystery("number", "", "$!")
 
 
 class Field(NamedTuple):

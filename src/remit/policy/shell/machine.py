@@ -1,0 +1,152 @@
+"""What a word means that names state of the machine: a database, a container, a package, a service.
+
+A word that is not certain may name any of its kind. Some words name more than that: an address of a database names a
+host, an image comes from a registry, a mount is a path.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from remit.claims.mission import MACHINE_KINDS
+from remit.policy.shell.world import Field, Mystery
+
+if TYPE_CHECKING:
+    from remit.policy.shell.invoke import Invocation
+
+__all__ = ["container_path", "database", "image", "inside", "mount", "note_installed", "process_name", "resource"]
+
+_NAME: Final = re.compile(r"[\w$+@:.-]+(?:/[\w$+@:.-]+)*")
+_ADDRESS: Final = re.compile(
+    r"(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?)://(?:[^@/?#]*@)?(?P<host>[\w.-]+(?::\d+)?)?"
+    r"(?:/(?P<name>[\w.$-]*))?(?P<options>\?.*)?"
+)
+_OTHER_HOST: Final = re.compile(r"host|service|ssl|file|socket", re.IGNORECASE)
+_IMAGE: Final = re.compile(
+    r"(?:(?P<host>localhost(?=[:/])|[\w-]+(?:\.[\w-]+)+(?=[:/])|[\w-]+(?=:\d+/))(?P<port>:\d+)?/)?[\w./-]+"
+    r"(?::[\w.-]+)?(?:@[\w:]+)?"
+)
+_PUBLIC_REGISTRY: Final = "registry-1.docker.io"
+_KEYS: Final = "keys"
+_SOURCES: Final = ("source", "src")
+_MOUNT_KEYS: Final = frozenset(
+    "type source src target destination dst readonly ro bind-propagation consistency tmpfs-size tmpfs-mode".split()
+)
+_PATH: Final = re.compile(r"\A[.~]|[/\\]")
+_REDIS: Final = "redis"
+_ACTIVATE: Final = "bin/activate"
+
+
+def resource(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note what a word names; the form is its kind, and what is before the name: `container/volume`."""
+    kind, _, prefix = form.partition("/")
+    start = f"{prefix}/" if prefix else ""
+    known = next(each for each in MACHINE_KINDS if each == kind)
+    if field.kind != "exact":
+        invocation.manage(known, prefix or None, field.source)
+    elif _NAME.fullmatch(field.text):
+        invocation.manage(known, f"{start}{field.text}", field.source)
+    else:
+        invocation.manage(known, prefix or None, field.source)
+        reason = f"it names a {kind} in a way that is not known here"
+        invocation.trace.doubt(field.source, reason, unbounded=True)
+
+
+def process_name(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note the processes that a name or a pattern selects."""
+    invocation.manage("process", field.text if field.kind == "exact" else None, field.source)
+
+
+def database(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note a database, by its name or by an address that names a host too."""
+    address = _ADDRESS.fullmatch(field.text) if field.kind == "exact" else None
+    if address is not None and not _OTHER_HOST.search(address["options"] or ""):
+        invocation.manage("db", _REDIS if field.text.startswith(_REDIS) else address["name"], field.source)
+        if address["host"]:
+            invocation.trace.contact_host(address["host"], field.source)
+    elif field.kind == "exact" and re.fullmatch(r"[\w$.-]+", field.text):
+        invocation.manage("db", field.text, field.source)
+    else:
+        invocation.manage("db", None, field.source)
+        invocation.trace.doubt(field.source, "which database it names, and on which host, cannot be told")
+
+
+def note_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
+    """Note a package that is installed or removed; those of the project's own environment are files of the project."""
+    place = invocation.trace.launches.environment() if manager == "pip" else None
+    if place:
+        invocation.trace.touch("write", place, None, source)
+    elif place is None and not (manager == "pip" and _is_activated(invocation)):
+        invocation.manage("package", f"{manager}/{name.lower()}", source)
+
+
+def _is_activated(invocation: "Invocation") -> bool:
+    """Tell whether the script has activated an environment, in this very shell."""
+    # A script that was read into the shell may have set any variable.
+    sourced = isinstance(invocation.world.variables.get("CDPATH"), Mystery)
+    return sourced and invocation.trace.launches.sources(_ACTIVATE)
+
+
+def image(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note an image, and the registry that it comes from."""
+    found = _IMAGE.fullmatch(field.text) if field.kind == "exact" else None
+    if found is None:
+        invocation.manage("container", "image", field.source)
+        invocation.trace.doubt(field.source, "which image it names, and from which host, cannot be told")
+    else:
+        invocation.manage("container", f"image/{field.text}", field.source)
+        host = f"{found['host']}{found['port'] or ''}" if found["host"] else _PUBLIC_REGISTRY
+        invocation.trace.contact(f"https://{host}/", field.source, sends=invocation.sends)
+
+
+def inside(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note a word of a command that runs in a container: it may name any program there."""
+    for word in field.text.split() if field.kind == "exact" else ():
+        invocation.trace.launches.runs(word)
+    invocation.run.note_code()
+
+
+def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note `container:path`, or a file of this machine."""
+    name, colon, _ = field.text.partition(":")
+    if field.kind == "exact" and field.text == "-":
+        return
+    if field.kind == "exact" and colon and "/" not in name:
+        resource(invocation, "container", field._replace(text=name))
+    else:
+        invocation.file("edit", field)
+
+
+def mount(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note what is mounted in a container: a path of this machine is edited, a name is a volume.
+
+    The usual form is `source:target`; the form `keys` is `type=bind,source=…`.
+    """
+    if field.kind != "exact" or '"' in field.text:
+        _doubt_mount(invocation, field)
+    elif form == _KEYS:
+        _mount_keys(invocation, field)
+    else:
+        source, colon, _ = field.text.partition(":")
+        if colon and _PATH.search(source):
+            invocation.file("edit", field._replace(text=source))
+        elif colon:
+            resource(invocation, "container/volume", field._replace(text=source))
+
+
+def _mount_keys(invocation: "Invocation", field: Field) -> None:
+    pairs = [pair.partition("=") for pair in field.text.split(",")]
+    keys = {key.strip().lower(): value for key, _, value in pairs}
+    kind, sources = keys.get("type", "volume").lower(), [keys[key] for key in _SOURCES if key in keys]
+    if len(keys) != len(pairs) or len(sources) > 1 or not keys.keys() <= _MOUNT_KEYS:
+        _doubt_mount(invocation, field)
+    elif kind == "bind" and sources:
+        invocation.file("edit", field._replace(text=sources[0]))
+    elif kind == "volume" and not any(map(_PATH.search, sources)):
+        for source in sources:
+            resource(invocation, "container/volume", field._replace(text=source))
+    elif kind != "tmpfs" or sources:
+        _doubt_mount(invocation, field)
+
+
+def _doubt_mount(invocation: "Invocation", field: Field) -> None:
+    invocation.trace.doubt(field.source, "what it mounts in the container cannot be told", unbounded=True)
