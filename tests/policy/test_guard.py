@@ -259,8 +259,11 @@ def test_what_is_guarded_everywhere_is_guarded_in_every_folder(place: Place, tex
         ("kill -9 -1", False), ("pkill -f 8765", False), ("pkill python", False), ("killall python3", False),
         ("pkill '('", False), ("pkill remit", False), ("kill 4712", True), ("kill %1", True), ("kill -1 4712", True),
         ("sleep 9 & kill $!", True), ("pkill -f vite", True), ("pkill -9 node", True), ("echo 4711", True),
+        ("kill $(pgrep -f remit)", False), ("kill $(lsof -ti:8765)", False), ("lsof -ti:8765 | xargs kill", False),
+        ("kill {4000..4300}", False), ("pkill -f 'r[e]mit'", False), ("pkill claude", False), ("kill -0 $X", False),
+        ("sleep 9 & pid=$!; kill $pid", True), ("kill -0 4711", True), ('kill -0 "$X"', True),
     ],
 )  # fmt: skip
 def test_the_process_that_judges_is_not_stopped(place: Place, text: str, permits: bool) -> None:
     place.own = Own(frozenset({4711}), "/usr/bin/python3 -m remit hub --port 8765")
-    assert place.run(text).permits is permits
+    assert place.run(text, everything=True).permits is permits

@@ -51,6 +51,40 @@ CALLS: dict[str, list[tuple[str, dict[str, JSON]]]] = {
 }  # fmt: skip
 
 
+# For each phrase about state of the machine: what it adds to the scope, a command that needs it, one that needs more.
+STATE = {
+    "Use the database app_dev": ("db://app_dev", "psql -d app_dev -c 'drop table x'", "dropdb other"),
+    "Use databases": ("db://*", "dropdb other", "docker rm app"),
+    "Manage the container app": ("container://app", "docker rm -f app", "docker rm -f other"),
+    "Manage the container volume/data": ("container://volume/data", "docker volume rm data", "docker volume prune"),
+    "Manage containers": ("container://*", "docker system prune -af", "dropdb x"),
+    "Install the package pip/six": ("package://pip/six", "pip uninstall -y six", "pip uninstall -y five"),
+    "Install the package brew": ("package://brew", "brew upgrade && brew install jq", "pip uninstall -y six"),
+    "Install packages": ("package://*", "pip uninstall -y six", "dropdb x"),
+    "Stop the process vite": ("process://vite", "pkill -f vite", "pkill -f node"),
+    "Stop the process `node .*x`": ("process://node .[*]x", "pkill -f 'node .*x'", "pkill -f 'node .x'"),
+    "Stop processes": ("process://*", "kill $(cat x)", "systemctl stop x"),
+    "Manage the service nginx": ("service://nginx", "systemctl restart nginx", "systemctl restart ssh"),
+    "Manage services": ("service://*", "crontab -r", "kill 4242"),
+}
+
+
+@pytest.mark.parametrize("phrase", STATE)
+def test_a_phrase_about_the_machine_permits_what_it_names(phrase: str) -> None:
+    entry, needs_it, needs_more = STATE[phrase]
+    commands = ["Run developer commands"]
+    assert compiled([*commands, phrase]).resource_scope[-1] == entry
+    assert called(compiled([*commands, phrase]), "Bash", {"command": needs_it}).permits
+    assert called(compiled(commands), "Bash", {"command": needs_it}).code == "out_of_scope"
+    assert called(compiled([*commands, phrase]), "Bash", {"command": needs_more}).code == "out_of_scope"
+
+
+def test_a_phrase_about_the_machine_cannot_be_blocked_and_says_what_to_do() -> None:
+    for name, known in known_phrases().items():
+        if known.machine or any("://*" in entry for entry in known.scope if not entry.startswith("https")):
+            assert "under Allowed" in known.unblockable, name
+
+
 @pytest.mark.parametrize("phrase", CALLS)
 def test_a_phrase_permits_what_it_says_and_nothing_else_does(phrase: str) -> None:
     for tool, arguments in CALLS[phrase]:

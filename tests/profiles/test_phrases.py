@@ -12,7 +12,8 @@ from remit.profiles.phrases import known_phrases, parse_phrase
 
 VALUES = {
     "program": "npm run lint", "path": "../shared", "site": "example.org", "address": "example.org:22",
-    "server": "github", "tool": "Foo",
+    "server": "github", "tool": "Foo", "database": "app_dev", "container": "volume/data", "package": "pip/six",
+    "process": "vite", "service": "nginx",
 }  # fmt: skip
 SPOKEN = [(name, text) for name, known in known_phrases().items() for text in known.says]
 

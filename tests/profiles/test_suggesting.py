@@ -30,6 +30,18 @@ REFUSED: list[tuple[str, dict[str, JSON]]] = [
     ("Bash", {"command": "nc build.example.org 22"}),
     ("Bash", {"command": "./run.sh"}),
     ("Bash", {"command": "kill 1"}),
+    ("Bash", {"command": "dropdb x"}),
+    ("Bash", {"command": "psql -c 'drop table x'"}),
+    ("Bash", {"command": "docker compose up -d && docker volume rm data"}),
+    ("Bash", {"command": "docker system prune -af"}),
+    ("Bash", {"command": "pip uninstall -y six"}),
+    ("Bash", {"command": "npm update -g @a/b"}),
+    ("Bash", {"command": "brew upgrade"}),
+    ("Bash", {"command": "kill $(cat x)"}),
+    ("Bash", {"command": "pkill -f 'node .*server [a-z] -x'"}),
+    ("Bash", {"command": "kill -9 -- -4242"}),
+    ("Bash", {"command": "systemctl stop app@1.service"}),
+    ("Bash", {"command": "systemctl daemon-reload"}),
     ("Bash", {"command": "find . -delete"}),
     ("Bash", {"command": "cp a ../b && cat /etc/hosts"}),
     ("mcp__github__create_issue", {"title": "x"}),
@@ -57,6 +69,12 @@ def test_the_shortest_words_are_suggested() -> None:
         return suggest(decision.remedy.changes) if decision.remedy else None
 
     assert said("WebFetch", url="https://example.org/", prompt="x") == "add “- Reach example.org” under Allowed"
+    assert said("Bash", command="dropdb app_dev") == (
+        "add “- Use the database app_dev” and “- Run dropdb” under Allowed"
+    )
+    assert said("Bash", command="docker system prune") == (
+        "add “- Manage containers” and “- Run docker system prune” under Allowed"
+    )
     assert said("Bash", command="npm run lint") == "add “- Run npm run lint” under Allowed"
     assert said("Write", file_path="/etc/x") == "add “- Use /etc/x” and “- Edit files” under Allowed"
 

@@ -82,6 +82,20 @@ def test_safe_coding_stays_in_the_folder(folder: Path) -> None:
     assert not any(commands("safe-coding", folder, *lines).values())
 
 
+def test_safe_coding_leaves_the_state_of_the_machine_alone(folder: Path) -> None:
+    changing = (
+        "dropdb x", "psql -c 'drop table x'", "docker system prune -af", "docker compose down", "pip uninstall -y x",
+        "npm uninstall -g x", "apt-get remove -y x", "systemctl stop x", "crontab -r", "kill 4242", "pkill node",
+        "kill $(pgrep -f x)",
+    )  # fmt: skip
+    assert not any(commands("safe-coding", folder, *changing).values())
+    everyday = (
+        "docker ps", "docker logs x", "psql --version", "npm uninstall x", "kill %1", "npm test & kill $!",
+        "make & pid=$!; sleep 1; kill $pid",
+    )  # fmt: skip
+    assert all(commands("safe-coding", folder, *everyday).values())
+
+
 def test_read_only_looks_and_changes_nothing(folder: Path) -> None:
     looking = ("ls -la", "git log --oneline | head", "grep -rn x .", "cat src/a.py", "git diff", "find . -name '*.py'")
     assert all(commands("read-only", folder, *looking).values())
@@ -108,11 +122,12 @@ def test_locked_down_reads_files_and_does_nothing_else(folder: Path) -> None:
 def test_lines_that_a_template_offers_can_be_taken(folder: Path) -> None:
     text = template("safe-coding")
     offered = [line[2:].partition("   ")[0] for line in text.splitlines() if line.startswith("- ") and "   " in line]
-    assert len(offered) == 7
+    assert len(offered) == 11
     added = text.replace("- Read files\n", "- Read files\n" + "".join(f"- {line}\n" for line in offered))
-    assert (
-        compile_profile(parse_profile(added), str(folder), "agent:one").resource_scope[-1] == "https://api.example.org"
-    )
+    scope = compile_profile(parse_profile(added), str(folder), "agent:one").resource_scope
+    assert scope[-5:] == (
+        "https://api.example.org", "db://app_dev", "container://*", "package://*", "process://*",
+    )  # fmt: skip
 
 
 def test_a_template_that_is_none_is_refused() -> None:

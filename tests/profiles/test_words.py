@@ -58,6 +58,14 @@ def test_side_effects_are_refused_as_far_as_they_are_known() -> None:
     assert "Refused is every call that is known to change files, send data." in said
 
 
+def test_state_of_the_machine_is_told_apart_from_hosts() -> None:
+    told = describe_mission(compiled(["Use the database app_dev", "Reach example.org", "Manage containers"]))
+    assert "It may reach: https://example.org." in told
+    assert "It may use and change: db://app_dev, container://*." in told
+    assert any(line.startswith("It may start, change and remove containers") for line in told)
+    assert not any("use and change" in line for line in describe_mission(compiled(["Read files"])))
+
+
 def test_two_programs_are_told_apart() -> None:
     assert "It may run: “make”, “cmake”." in describe_mission(compiled(["Run make", "Run cmake"]))
 

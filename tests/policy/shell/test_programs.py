@@ -138,7 +138,13 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 
 
 # Roles whose form is another role, or says which of two readings is meant.
-FORMED: Final = {"listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path")}
+FORMED: Final = {
+    "listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path"), "mount": ("", "keys"),
+    "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
+    "resource": (
+        "container", "container/image", "container/network", "container/volume", "package/brew", "service",
+    ),
+}  # fmt: skip
 
 
 def test_forms_of_roles_can_be_read() -> None:
