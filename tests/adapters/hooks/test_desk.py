@@ -409,12 +409,14 @@ def test_large_integers_in_arguments_and_results_are_taken(scene: Scene) -> None
 
 
 def test_the_hub_is_not_stopped_by_its_number_its_group_or_another_selection(tmp_path: Path) -> None:
-    kept = protection(tmp_path / "project", guards=(str(tmp_path / "project/.claude/settings.json"),))
+    folder = tmp_path / "project"
+    scope = {"resource_scope": [str(folder), "process://*"]}
+    kept = protection(folder, guards=(str(folder / ".claude/settings.json"),), mission=scope)
     with staged(tmp_path, kept) as scene:
         pid = scene.hub.pid
         for command in (f"kill {pid}", f"kill -9 -- -{os.getpgid(pid)}", "kill -9 -1 999999"):
             assert "it would stop Remit" in deny_reason(scene.asked("Bash", {"command": command}))
-        for command in ("pkill -v zzzz", "killall -u root", f"pkill -s {os.getsid(pid)}", "kill 0"):
+        for command in ("killall -u root", f"pkill -s {os.getsid(pid)}", "kill 0", "kill $(pgrep -f remit)"):
             reason = deny_reason(scene.asked("Bash", {"command": command}))
             assert "may be one of them" in reason
             assert "Stop a process by its number" in reason
