@@ -204,7 +204,7 @@ def test_packages_of_the_project_are_files_of_the_project(text: str) -> None:
     "text",
     [
         "(source .venv/bin/activate); pip install six", "cat .venv/bin/activate; pip install six",
-        "source x.sh; pip install six", "source .venv/bin/activate & pip install six",
+        "source ./x.sh; pip install six", "source .venv/bin/activate & pip install six",
         "bash -c '. .venv/bin/activate'; pip install six", "/opt/x/bin/pip install six",
     ],
 )  # fmt: skip
@@ -219,9 +219,10 @@ def test_an_environment_that_is_not_the_projects_is_the_machines(text: str) -> N
         "docker run --mount type=bind,source=/etc,target=/x alpine", "docker run --mount TYPE=bind,SRC=/etc,dst=/x a",
         "docker run --mount type=bind,Source=/etc,target=/x alpine", "docker run -v $PWD/..:/x alpine",
         """docker run --mount '"source=/work/app/..",type=bind,target=/x' alpine""", "docker run -v ~:/x alpine",
-        "docker run --mount type=bind,src=/work/app,src=/etc,target=/x alpine", "docker run -v $X:/x alpine",
+        "docker run --mount type=bind,src=/work/app,src=/etc,target=/x alpine",
+        "docker run --mount type=bind,src=/etc,src=/work/app,dst=/x a", "docker run -v $X:/x alpine",
         "docker run --mount type=volume,volume-opt=device=/etc,target=/x alpine", "docker cp ../x app:/",
-        "docker run --mount type=bind,src=/work/app,source=/etc,target=/x alpine", "docker cp app:/x ../y",
+        "docker run --mount type=bind,src=/etc,source=/work/app,dst=/x a", "docker cp app:/x ../y",
         "docker compose run -v /etc:/x web ls", "docker run --mount type=other,src=/etc,target=/x alpine",
     ],
 )  # fmt: skip

@@ -121,7 +121,7 @@ def mount(invocation: "Invocation", form: str, field: Field) -> None:
 
     The usual form is `source:target`; the form `keys` is `type=bind,source=…`.
     """
-    if field.kind != "exact" or '"' in field.text:
+    if field.kind != "exact":
         _doubt_mount(invocation, field)
     elif form == _KEYS:
         _mount_keys(invocation, field)
@@ -134,9 +134,10 @@ def mount(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _mount_keys(invocation: "Invocation", field: Field) -> None:
+    """Note a mount with keys; one that is written in another way than it is known is a doubt."""
     pairs = [pair.partition("=") for pair in field.text.split(",")]
-    keys = {key.strip().lower(): value for key, _, value in pairs}
-    kind, sources = keys.get("type", "volume").lower(), [keys[key] for key in _SOURCES if key in keys]
+    keys = {key: value for key, _, value in pairs}
+    kind, sources = keys.get("type", "volume"), [keys[key] for key in _SOURCES if key in keys]
     if len(keys) != len(pairs) or len(sources) > 1 or not keys.keys() <= _MOUNT_KEYS:
         _doubt_mount(invocation, field)
     elif kind == "bind" and sources:
