@@ -1,135 +1,134 @@
-"""Our reading of a script against the real bash: every command that bash runs is one that we saw, word for word."""
+"""Our reading of a script against real shells: every command that a shell runs is one that we saw, word for word.
 
-import os
+Scripts are generated. A word that is not known before it runs is a wildcard in the comparison, so no script is left
+out because of one. `make fuzz` tries many more scripts, and mutations of them.
+"""
+
 import random
-import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from remit.policy.files import SeenFiles
-from remit.policy.shell.run import Run
-from remit.policy.shell.world import Field, Outcome, World
-from remit.policy.trace import Trace
+from tests.policy.shell.confinement import is_available
+from tests.policy.shell.oracle import Failure, Oracle, Shell, find_shell, make_tree
+from tests.policy.shell.scripts import Script, build_script, is_safe, mutate
+from tests.policy.shell.touching import Escape, FileOracle, FileScript, build_file_script, is_contained
 
-BASH: Final = shutil.which("bash")
-SCRIPTS: Final = 600
-BATCHES: Final = 6
-HOME: Final = "/home/somebody"
-ATOMS: Final = (
-    "a", "b1", "/x", "../y", "'q r'", '"d q"', '"$v"', "$v", "${v}", '"${v}z"', "$w", "{a,b}", "{1..3}", "x{,y}z",
-    "\\;",
-    '\\"', "$'t\\x41\\n'", '"a\\$b"', "$(zz k)", '"$(zz k)"', "`zz k`", "$((1+2))", "#c", "a#b", "~", "=", "-o",
-    "--k=v",
-    '"a`zz`b"', "${v:-d}", "${u:-d e}", "${v:+p}", '"${v%a}"', "${w#*a}", "$1", '"$@"', "*", "?", "[ab]", "{x", "y}",
-    "\\\n",
-    "a\\\nb", '"l1\nl2"', "!", "{}", "{a,{b,c}}", '"{a,b}"', "'a'\"b\"c", '$"x"', "\\ ", "${#v}", "$?", "a=b", "%s",
-    "${v/a/b}", '"$v"$w', '{a,"b c"}', "${v,,}", "{$v,$w}", "\\\\", '"\\\\"', '""', "''", '"$u"', "$u",
-)  # fmt: skip
-BODIES: Final = ("hi", "$v x", "$(zz)", "a \\$x `zz`", "l\\\\ ")
-VALUES: Final = ("1", "'a b'", '"x y"', "$v", "abc", "{a,b}", "~", "", "$(zz)", "a\\ b")
-# Prints the words of every command that bash does not find, in one piece, and fails now and then.
-RECORD: Final = """command_not_found_handle() {
-  local record; printf -v record '%s\\037' "$@"; printf '%s\\036' "$record" >&FD; return $((RANDOM % 2)); }
-"""
+BASH: Final = find_shell("bash")
+DASH: Final = find_shell("dash")
+SIZE: Final = 500
+# Batches of that size with every run of the tests.
+BATCHES: Final = {"bash_batch": 36, "dash_batch": 4, "file_batch": 4}
+SHOWN: Final = 3
 
 
-class Recording(Run):
-    """A run that notes the words of every program instead of judging them."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
-        self.seen: list[list[Field]] = []
-
-    def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
-        self.seen.append([name, *rest])
-        return Outcome((world,), (world,))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make as many batches as are asked for."""
+    asked = metafunc.config.getoption("--fuzz", default=0)
+    for name, count in BATCHES.items():
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, range(-(-asked // SIZE) if asked else count))
 
 
-def word(chance: random.Random) -> str:
-    return "".join(chance.choice(ATOMS) for _ in range(chance.choice((1, 1, 1, 2, 2, 3))))
+@pytest.fixture
+def mutates(request: pytest.FixtureRequest) -> bool:
+    """Tell whether every other script is a mutation."""
+    return bool(request.config.getoption("--fuzz", default=0))
 
 
-def simple(chance: random.Random) -> str:
-    count = chance.choice((0, 0, 0, 1, 2))
-    before = "".join(f"{chance.choice('vwn')}={chance.choice(VALUES)} " for _ in range(count))
-    if before and chance.random() < 0.15:
-        return before.strip()
-    text = f"{before}{chance.choice(('cmd', 'c2', 'c3'))} {' '.join(word(chance) for _ in range(chance.randint(0, 4)))}"
-    kind = chance.random()
-    if kind < 0.1:
-        text += chance.choice((" >/dev/null", " 2>&1", " </dev/null", ' <<<"$v"', " 2>/dev/null", " >&2"))
-    elif kind < 0.16:
-        text += f" <<E\n{chance.choice(BODIES)}\nE\n"
-    return text
+def scripts(batch: int, *, mutates: bool) -> list[Script]:
+    """Return the scripts of a batch: a seed names each."""
+    made = [build_script(seed) for seed in range(batch * SIZE, (batch + 1) * SIZE)]
+    if mutates:
+        made[::2] = [mutate(script, random.Random(script.seed)) for script in made[::2]]
+    return made
 
 
-def ended(text: str) -> str:
-    return text if text.endswith("\n") else f"{text}; "
+def report(oracle: Oracle, failures: list[Failure]) -> str:
+    """Return the first failures with as little of their scripts as still fails."""
+    shown = [str(oracle.minimise(failure)) for failure in failures[:SHOWN]]
+    return "\n\n".join(["", *shown, f"{len(failures)} of {oracle.figures['scripts']} scripts"])
 
 
-def script(chance: random.Random, depth: int = 0) -> str:
-    def inner() -> str:
-        return script(chance, depth + 1)
-
-    kind = chance.random()
-    if depth > 2 or kind < 0.55:
-        return simple(chance)
-    if kind < 0.75:
-        first = inner()
-        return (
-            first + inner() if first.endswith("\n") else first + chance.choice((" ; ", " && ", " || ", "\n")) + inner()
-        )
-    forms = (
-        lambda: f"( {inner()}\n)",
-        lambda: f"{{ {ended(inner())}}}",
-        lambda: f"if {ended(inner())}then {ended(inner())}else {ended(inner())}fi",
-        lambda: f"for v in {word(chance)} {word(chance)}; do {ended(inner())}done",
-        lambda: f"f() {{ {ended(inner())}}}; f {word(chance)}",
-        lambda: f"case {word(chance)} in a|b) {inner()}\n;; *) {inner()}\n;; esac",
-        lambda: f"! {inner()}",
-        lambda: f"[[ {chance.choice(('a == b', '-n $v', '$v == a*', 'x < y && a'))} ]]; {inner()}",
-        lambda: f"set -- {word(chance)} {word(chance)}; shift; {inner()}",
-        lambda: "eval '" + simple(chance).replace("'", "") + "'",
-    )
-    return chance.choice(forms)()
-
-
-def ours(text: str, folder: Path) -> tuple[list[list[Field]], bool]:
-    """The words of every program that we see, and whether anything is in doubt."""
-    trace = Trace(SeenFiles(HOME))
-    run = Recording(trace)
-    run.judge(text, str(folder))
-    return run.seen, bool(trace.doubts) or any(field.kind != "exact" for words in run.seen for field in words)
-
-
-def theirs(text: str, folder: Path) -> list[list[str]]:
-    """The words of every program that bash looks for."""
-    reading, writing = os.pipe()
-    subprocess.run(
-        [str(BASH), "-c", RECORD.replace("FD", str(writing)) + text],
-        cwd=folder, env={"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}, pass_fds=(writing,),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False,
-    )  # fmt: skip
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as stream:
-        return [record.split("\x1f")[:-1] for record in stream.read().split("\x1e")[:-1]]
+def check(shell: Shell, made: list[Script], folder: Path, note: Callable[[str, object], None], name: str) -> Oracle:
+    oracle = Oracle(shell, make_tree(folder))
+    failures = oracle.check(made)
+    note(name, {**oracle.figures, "failures": len(failures)})
+    assert not failures, report(oracle, failures)
+    return oracle
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash")
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_every_command_that_bash_runs_is_one_that_we_saw(batch: int, tmp_path: Path) -> None:
-    certain = 0
-    for seed in range(batch, SCRIPTS, BATCHES):
-        text = script(random.Random(seed))
-        seen, doubtful = ours(text, tmp_path)
-        if doubtful:
-            continue
-        known = [[field.text for field in words] for words in seen]
-        missed = [words for words in theirs(text, tmp_path) if words not in known]
-        assert not missed, (text, missed, known)
-        certain += 1
-    assert certain > SCRIPTS / BATCHES / 10
+def test_every_command_that_bash_runs_is_one_that_we_saw(
+    bash_batch: int, mutates: bool, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    assert BASH is not None
+    figures = check(BASH, scripts(bash_batch, mutates=mutates), tmp_path, record_property, "bash").figures
+    # Not because most scripts are refused.
+    assert figures["refused"] < figures["scripts"] / 2
+    assert figures["commands"] > figures["scripts"] / 2
+
+
+@pytest.mark.skipif(DASH is None, reason="needs dash")
+def test_every_command_that_dash_runs_is_one_that_we_saw(
+    dash_batch: int, mutates: bool, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    assert DASH is not None
+    check(DASH, scripts(dash_batch, mutates=mutates), tmp_path, record_property, "dash")
+
+
+def test_generated_scripts_and_their_mutations_write_no_files() -> None:
+    made = scripts(0, mutates=False)
+    changed = [mutate(script, random.Random(script.seed)) for script in made]
+    assert [script.text for script in (*made, *changed) if not is_safe(script.text)] == []
+
+
+# Real programs, in a tree of their own.
+
+NEEDS_CONFINEMENT: Final = pytest.mark.skipif(
+    BASH is None or not is_available(), reason="needs bash, and Landlock to keep scripts from changing other files"
+)
+
+
+def report_escapes(oracle: FileOracle, escapes: list[Escape]) -> str:
+    """Return the first escapes with as little of their scripts as still escapes."""
+    shown = [str(oracle.minimise(escape)) for escape in escapes[:SHOWN]]
+    return "\n\n".join(["", *shown, f"{len(escapes)} of {oracle.figures['scripts']} scripts"])
+
+
+@NEEDS_CONFINEMENT
+def test_a_permitted_script_touches_nothing_outside_its_project(
+    file_batch: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    assert BASH is not None
+    oracle = FileOracle(BASH.path, tmp_path)
+    escapes = oracle.check([build_file_script(seed) for seed in range(file_batch * SIZE, (file_batch + 1) * SIZE)])
+    figures = oracle.figures
+    record_property("files", {**figures, "escapes": len(escapes)})
+    assert not escapes, report_escapes(oracle, escapes)
+    assert figures["permitted"] > figures["scripts"] / 10
+
+
+@NEEDS_CONFINEMENT
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("cat ../outside/key.txt", "outside/key.txt"),
+        ("ls ../outside", "outside"),
+        ("rm ../outside/keyb.txt", "outside/keyb.txt"),
+        ("touch ../outside/key.txt", "outside/key.txt"),
+        ("mkdir ../new", "new"),
+        ("ln ../outside/key.txt here", "outside/key.txt"),
+    ],
+)
+def test_what_a_script_touches_outside_is_noticed(text: str, place: str, tmp_path: Path) -> None:
+    assert BASH is not None
+    assert place in FileOracle(BASH.path, tmp_path).run(FileScript(text, {}))
+
+
+def test_scripts_of_real_programs_name_no_absolute_path() -> None:
+    assert is_contained("cat note.txt > /dev/null")
+    refused = ["rm -rf /", "rm -rf $x/*", 'cat "$d"/..', "ls ${x%/*}/*", "cat </etc/passwd", "x=/etc", "cat ../" * 7]
+    assert [text for text in refused if is_contained(text)] == []

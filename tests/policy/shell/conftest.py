@@ -1,0 +1,27 @@
+"""How many scripts are tried: a sample with every run of the tests, and as many as asked for with `make fuzz`."""
+
+from collections import Counter
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer `--fuzz`; known when this folder or a file of it is named on the command line."""
+    parser.addoption("--fuzz", type=int, default=0, metavar="N", help="try N scripts and mutations of scripts")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show what the tests have counted, added up over all of them."""
+    if not config.getoption("--fuzz", default=0):
+        return
+    totals: dict[str, Counter[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, figures in (
+                getattr(report, "user_properties", ()) if getattr(report, "when", "") == "call" else ()
+            ):
+                totals.setdefault(name, Counter()).update(figures)
+    terminalreporter.section("scripts")
+    for name, figures in sorted(totals.items()):
+        shown = ", ".join(f"{count:,} {what}" for what, count in sorted(figures.items(), key=lambda item: -item[1]))
+        terminalreporter.write_line(f"{name}: {shown}")

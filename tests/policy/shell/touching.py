@@ -1,0 +1,351 @@
+"""Random command lines of real programs, and whether one that is permitted touches files outside its project.
+
+Each runs in a tree of its own: `base/project`, where it starts and which its mission covers, beside folders that it
+does not cover. Scripts name no absolute path, and climb fewer folders than the tree lies deep (`is_contained`); the
+kernel keeps them from changing anything outside the tree as well (`confinement.py`).
+"""
+
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remit.policy.decide import Decision
+from remit.policy.files import SeenFiles
+from tests.policy.judging import command
+from tests.policy.shell.confinement import confine
+from tests.policy.shell.oracle import minimise
+from tests.policy.shell.scripts import tokens
+
+__all__ = ["Escape", "FileOracle", "FileScript", "build_file_script", "is_contained"]
+
+_SECRET: Final = "do-not-read-5e1f"
+# Real programs that a script may run.
+_PROGRAMS: Final = "cat touch rm mkdir ln mv cp find xargs grep head tee tar ls sort wc dirname basename sh".split()
+_CLIMB: Final = 20
+_MAX_CLIMBS: Final = 6
+_BATCH: Final = 25
+_TIMEOUT_S: Final = 60
+_OLD_NS: Final = 10**18
+_FOLDERS: Final = ("project/inner/deep", "outside/inner", "project-secrets", "home", "bin")
+_FILES: Final = {
+    "project/note.txt": "a note\n",
+    "project/readme.md": "read me\n",
+    "project/inner/a.txt": "a\n",
+    "project/inner/deep/b.txt": "b\n",
+    "project/names": "../outside/key.txt\ninner/a.txt\n",
+    "project/x": "cat ../outside/key.txt\n",
+    "outside/key.txt": _SECRET,
+    "outside/keyb.txt": _SECRET,
+    "outside/inner/a.txt": _SECRET,
+    "project-secrets/key.txt": _SECRET,
+    "home/key.txt": _SECRET,
+}
+# What may lie in the project beside that: files, and links with where they lead.
+_EXTRAS: Final = (
+    {}, {}, {}, {"-rf": ""}, {"--checkpoint=1": "", "--checkpoint-action=exec=sh x": ""}, {"sp ace.txt": ""},
+    {"lnk": "../outside"}, {"inner/lnk": "../../outside"}, {"lnk": "../outside/key.txt"}, {"-n": ""},
+    {"lnk": "inner"}, {"sp ..": "/outside/key.txt"}, {"-T": "", "names": ""}, {"--files0-from=names": ""},
+    {"-exec": ""}, {"-I": ""}, {"-t": "../outside"}, {"--target-directory=..": ""}, {"--reference=..": ""},
+    {"lnk": ".."}, {"a b": "../outside"},
+)  # fmt: skip
+
+# The parts of a script. `{v}` is a variable, `{in}` and `{out}` are words.
+_VARIABLES: Final = ("x", "d", "f")
+_INSIDE: Final = (
+    "note.txt",
+    "inner",
+    "inner/a.txt",
+    "./note.txt",
+    "inner/deep",
+    "inner/deep/b.txt",
+    "readme.md",
+    "names",
+)
+_OUTSIDE: Final = (
+    "../outside/key.txt", "../outside", "..", "../outside/keyb.txt", "../outside/inner/a.txt",
+    "../project-secrets/key.txt", "inner/../../outside/key.txt", "../outside/inner",
+)  # fmt: skip
+_VALUES: Final = (
+    *_INSIDE, *_OUTSIDE, "$PWD", '"$PWD"', '"${{PWD%/*}}"', '"${{PWD%/*}}/outside"', "${{PWD##*/}}", "{{inner,..}}",
+    "{{inner,../outside}}", "$(find $PWD -maxdepth 0)", "$(find inner -name a.txt)", "$(ls inner)", "$(pwd)",
+    "$(dirname inner/a.txt)", "$(cat names)", "'../outside/key.txt'", "$(echo ../outside/key.txt)", "\"inner\"",
+    "${x%%b*}y", "outside/key.txt", "$d", "$x", "'*'", "'note.txt ../outside/key.txt'",
+    "('../outside/key.txt' note.txt)", "(note.txt)", "$(( 1 ))", "${{x/inner/..}}", "${{x:-..}}",
+)  # fmt: skip
+_ASSIGNS: Final = (
+    "{v}={value}", "{v}={value}", "{v}={value}", "export {v}={value}", "export {v}={value}", "declare {v}={value}",
+    "readonly {v}={value}", "typeset {v}={value}", "printf -v {v} %s {value}", "read {v} <<< {value}",
+    "read -r {v} < names", "set -- {value}", "{v}+={value}", "export {v}={{{in},{out}}}",
+    "declare -r {v}={{{out},{in}}}", "{v}[0]={value}", "for {v} in {value} {in}; do :; done", ": ${{{v}:={value}}}",
+    "mapfile -t {v} < names", "{v}={out}\n: $((1/0)); {v}={in}", "{v}={out}\n: ${{nope?}}; {v}={in}",
+    "{v}={out}\nreadonly {v}; {v}={in}", "{v}={out}\n: ${{nope:?}} || {v}={in}",
+    "{v}={out}\nif :; then : $((1/0)); fi; {v}={in}", "{v}={out}\nfor k in 1; do : $((1/0)); done; {v}={in}",
+    "{v}={out}\nk=$((1/0)) {v}={in}", "{v}={out}\nf() {{ : $((1/0)); }}; f; {v}={in}",
+    "{v}={out}\n{{ : $((1/0)); }} ; {v}={in}", "{v}={out}\n(( 1/0 )); {v}={in}", "{v}={out}\nlet 1/0; {v}={in}",
+    "{v}={out}\nUID=1; {v}={in}", "{v}={out}\n: ${{!nope}}; {v}={in}", "f() {{ local {v}={value}; cat ${v}; }}; f",
+    "unset {v}", "{v}={in}; {v}=$({v}={out}; echo ${v})",
+)  # fmt: skip
+_MAKES: Final = (
+    "mkdir -p 'sp ..'/outside", "touch 'sp ..'/outside/s.txt",
+    "mkdir -p 'sp ..'/outside && touch 'sp ..'/outside/key.txt", "touch -- '-rf'", "touch ./-rf",
+    "touch -- '--checkpoint=1' '--checkpoint-action=exec=sh x'", "> '-n'",
+    "echo > '--checkpoint-action=exec=sh x'; echo > '--checkpoint=1'", "mkdir d2", "mkdir d2; ln -s ../outside d2/o",
+    "mkdir d2; ln -s ../outside d2/o; mv d2/o o", "mkdir d2; ln -s ../outside d2/o; mv d2/o inner/o", "ln -s .. up",
+    "ln -s inner ok", "mkdir -p d2/d3; ln -s ../../outside d2/d3/o; mv d2/d3 d3", "cp -a lnk l2", "cp -r inner in2",
+    "tar cf a.tar inner", "tar xf a.tar", "tar cf a.tar lnk", "echo ../outside/key.txt > names",
+    "printf '%s\\n' ../outside/key.txt > names2", "cp names names2", "rm note.txt", "mv lnk inner/lnk",
+    "mv inner in3", "mkdir 'a b'; touch 'a b'/c", "touch 'k ../outside/key.txt'",
+    "mkdir -p 'k ../outside'; touch 'k ../outside/key.txt'", "cp -P lnk inner/", "ln -s note.txt n2",
+    "ln -sf ../outside ok", "ln -s ../outside d2",
+    "mkdir inner/d2; ln -s ../../outside inner/d2/o; mv inner/d2/o inner/o", "ln -s {out} {v}l", "ln {in} hard",
+    "touch {in}", "rm -rf inner; ln -s ../outside inner", "mkdir d4; cd d4", "cd inner", "cd inner; cd ..", "cd ${v}",
+    "mkdir d2; ln -s ../outside d2/o; cp -r d2 d5", "mkdir d2; ln -s ../outside d2/o; tar cf l.tar d2; tar xf l.tar",
+    "mv inner ..x", "touch $'new\\nline'", "mkdir -p $'q\\n..'/outside; touch $'q\\n..'/outside/key.txt",
+    "mkdir -p 'w ..'; mv inner 'w ..'/outside", "cp -r inner 'c ..'", "set -e", "set -u", "set -f",
+)  # fmt: skip
+_USES: Final = (
+    "cat ${v}", 'cat "${v}"', 'cat "${v}/key.txt"', "cat ${v}/outside/key.txt", "cat ${v}/key.txt",
+    'cat "${v}-secrets/key.txt"', "head -n 1 ${v}", "cat *", "cat */*", "cat o/*", "cat ok/*", "cat inner/*",
+    "cat d2/*", "cat inner/o/*", "grep -r do .", "grep -r do *", "grep -R do .", "grep -rl do inner", "cat d3/o/*",
+    "find . -name '*.txt' | xargs cat", "find . -name s.txt | xargs cat", "find . -name key.txt | xargs cat",
+    "find . -type f | xargs cat", "find . -type f -exec cat {{}} +", "find . -name '*.txt' -exec head {{}} \\;",
+    "ls | xargs cat", "ls | xargs rm -rf", "xargs cat < names", "xargs -a names cat", "cat $(cat names)",
+    "while read f; do cat \"$f\"; done < names", "while read -r {v}; do head ${v}; done < <(ls)", "tar cf a.tar *",
+    "tar czf a.tgz .", 'rm -rf "${{PWD%/*}}/outside"', "rm -rf ${v}/outside", "rm -rf ${v}", 'cp "${v}" got',
+    "cp ${v} got", "tee -a ${v} < note.txt", "for {v} in *; do cat \"${v}\"; done",
+    "for {v} in o/*; do cat ${v}; done", "for {v} in inner/* {in}; do cat \"${v}/key.txt\"; done", "cp -rL . got",
+    "cp -r . got", "cp -rL inner got", "ls -R", "ls -L", "ls ${v}",
+    "/bin/ls() {{ cat ../outside/key.txt; }}; /bin/ls", "./x() {{ cat {out}; }}; ./x",
+    "cat() {{ command cat {out}; }}; cat {in}", "f() {{ cat \"$1\"; }}; f {in}", "f() {{ cat \"$1\"; }}; f ${v}",
+    "cat < ${v}", "echo hi > ${v}", ": > \"${v}\"", "echo hi >> \"${v}\"", "cat <<< $(cat ${v})", "mv ${v} moved",
+    "mv * inner", "cat \"${{{v}%b*}}b.txt\"", "cat \"${{{v}%%b*}}b.txt\"", "cat \"${{{v}%/*}}/key.txt\"",
+    "cat \"${{{v}##*/}}\"", "cat ${{{v}%/*}}/key.txt", "cat ${{{v}/note.txt/key.txt}}", "cat \"${{{v}/in/out}}\"",
+    "cat ${{{v}:-{in}}}", "cat ${{{v}:+{in}}}", "cat ${{!{v}}}", "cat ${{{v}[0]}}", "cat \"${{{v}[@]}}\"",
+    "cat \"$1\"", "cat \"$@\"", "cat ${{{v},,}}", "cat {{{in},${v}}}", "cat ${v}{{,.bak}}", "cat {in} {in}",
+    "rm -f {in}", "wc -l *", "sort *", "cat -- *", "rm *", "rm -r inner/*", "chmod 644 *", "cat ${v}*",
+    "cat \"${v}\"*", "eval cat ${v}", "eval \"cat ${v}\"", "trap 'cat ${v}' EXIT", "cat $(echo ${v})",
+    "cat `echo {in}`", "cat up/outside/*", "ls up", "cat l2/*", "cat got/*", "find -L . -name key.txt",
+    "find . -follow -name '*.txt'", "find ok/ -name '*.txt' | xargs cat", "find o/ -type f", "grep do ok/*", "ls */",
+    "ls -d */", "cat d5/o/*", "cat in3/*", "head inner/*/*", "cp * inner", "cp -t inner *", "ln -s * inner",
+    "find * -name key.txt", "xargs -I N cat N < names", "xargs -0 cat < names", "sort names | xargs cat",
+    "cat names | xargs -n 1 head", "ls -1 | while read {v}; do cat \"${v}\"; done", "find . -print0 | xargs -0 cat",
+    "find . -type f -print0 | xargs -0 cat", "ls ${v}/*/key.txt", "tar cf a.tar inner", "tar xf l.tar",
+    "[ -f ${v} ] && echo yes", "[[ -d ${v} ]]", "test -e \"${v}\"", "cat ~/key.txt", "cat \"$HOME\"/key.txt",
+    "cat '$HOME'", "cat *.txt", "cat [nr]*", "cat ?*", "tee {in} < {in}", "touch *",
+)  # fmt: skip
+
+
+class FileScript(NamedTuple):
+    """A script, and what lies in its project beside the usual: files by their text, links by where they lead."""
+
+    text: str
+    extras: dict[str, str]
+
+
+class Escape(NamedTuple):
+    """A script that was permitted and touched files outside its project."""
+
+    script: FileScript
+    touched: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the script and what it touched, for a person."""
+        extras = f"\n  beside {self.script.extras}" if self.script.extras else ""
+        return f"permitted, and touches {', '.join(self.touched)}{extras}\n  script {self.script.text!r}"
+
+
+def build_file_script(seed: int) -> FileScript:
+    """Return the script of a seed."""
+    chance = random.Random(seed)
+    variable = chance.choice(_VARIABLES)
+    forms = [
+        *(chance.choice(_ASSIGNS if chance.random() < 0.6 else _MAKES) for _ in range(chance.choice((0, 1, 1, 2)))),
+        *(chance.choice(_MAKES) for _ in range(chance.choice((0, 0, 1)))),
+        *(chance.choice(_USES) for _ in range(chance.choice((1, 1, 2)))),
+    ]
+    text = ""
+    for form in forms:
+        words = {"in": chance.choice(_INSIDE), "out": chance.choice(_OUTSIDE), "v": variable}
+        value = chance.choice(_VALUES).replace("{{", "{").replace("}}", "}")
+        text += (chance.choice(("; ", "\n", "\n", " && ")) if text else "") + form.format(**words, value=value)
+    script = FileScript(text, chance.choice(_EXTRAS))
+    return script if is_contained(text) else FileScript("cat note.txt", {})
+
+
+_KNOWN: Final = re.compile(r"%/\*(?=\})|##\*/(?=\})|/dev/null\b|/bin/ls\b|(?<=\$\{)\w+/\w+[/.]")
+# At the start of a word, or after an expansion, which may come to nothing. What may follow one is on no machine.
+_MAYBE_ROOT: Final = re.compile(
+    r"(?:\A|[^\w.*?\]-]|\$\w+)/(?!outside\b|key\.txt\b|inner\b|\*/key\.txt)|(?:\A|[\s;&|(<>=`,{:])/"
+)
+
+
+def is_contained(text: str) -> bool:
+    """Tell whether no word of a script is an absolute path, and the script climbs fewer folders than there are."""
+    return _MAYBE_ROOT.search(_KNOWN.sub("", text)) is None and text.count("..") <= _MAX_CLIMBS
+
+
+def _find_programs(folder: Path) -> None:
+    for name in _PROGRAMS:
+        path = shutil.which(name)
+        if path is not None:
+            (folder / name).symlink_to(path)
+
+
+class _Tree:
+    """The files of one script."""
+
+    def __init__(self, base: Path, extras: dict[str, str]) -> None:
+        self.base = base
+        self.project = str(base / "project")
+        for folder in _FOLDERS:
+            (base / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in _FILES.items():
+            (base / name).write_text(text, encoding="utf-8")
+        for name, text in extras.items():
+            path = base / "project" / name
+            if text.startswith(".."):
+                path.symlink_to(text)
+            elif text.startswith("/"):
+                path.mkdir()
+                (base / f"project/{name}{text}").parent.mkdir(parents=True, exist_ok=True)
+                (base / f"project/{name}{text}").write_text("inside\n", encoding="utf-8")
+            elif text:
+                path.symlink_to(text)
+            elif not path.exists():
+                path.touch()
+
+    def age(self) -> None:
+        """Make everything outside the project old, so that reading it shows."""
+        self._paths = list(self._outside())
+        self._make_old()
+        self._before = self._state()
+        # Listing a folder reads it.
+        self._make_old()
+
+    def _make_old(self) -> None:
+        for path in self._paths:
+            os.utime(path, ns=(_OLD_NS, _OLD_NS + 1))
+
+    def _outside(self) -> Iterator[str]:
+        yield str(self.base)
+        for folder in ("outside", "project-secrets", "home"):
+            for where, _, files in os.walk(self.base / folder):
+                yield where
+                yield from (f"{where}/{name}" for name in files)
+
+    def _state(self) -> dict[str, tuple[object, ...]]:
+        states: dict[str, tuple[object, ...]] = {str(path): () for path in self.base.iterdir()}
+        for path in self._outside():
+            found = _look(path)
+            states[path] = (found.st_mode, found.st_size, found.st_mtime_ns, found.st_nlink) if found else ()
+        return states
+
+    def touched(self) -> tuple[str, ...]:
+        """Return what outside the project was read or changed since it was made old."""
+        read = [path for path in self._paths if (found := _look(path)) and found.st_atime_ns != _OLD_NS]
+        after = self._state()
+        changed = [path for path in {*after, *self._before} if after.get(path) != self._before.get(path)]
+        places = {os.path.relpath(path, self.base) for path in (*read, *changed)}
+        printed = _SECRET.encode() in (self.base / "printed").read_bytes()
+        return (*sorted(places), *(["a secret that it prints"] if printed else []))
+
+
+def _look(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+class FileOracle:
+    """Judges scripts, runs those that are permitted, and looks at what they touched."""
+
+    def __init__(self, bash: str, folder: Path) -> None:
+        self.bash = bash
+        self.folder = folder.joinpath(*"n" * _CLIMB)
+        self.folder.mkdir(parents=True)
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        _find_programs(self.programs)
+        self.figures: Counter[str] = Counter()
+        self._made = 0
+
+    def check(self, scripts: Sequence[FileScript]) -> list[Escape]:
+        """Return the scripts that are permitted and touch files outside their project."""
+        escapes: list[Escape] = []
+        for start in range(0, len(scripts), _BATCH):
+            escapes.extend(self._check_batch(scripts[start : start + _BATCH]))
+        return escapes
+
+    def run(self, script: FileScript) -> tuple[str, ...]:
+        """Return what a script touches outside its project, whether it is permitted or not."""
+        tree = self._plant(script)
+        self._run([(script, tree)])
+        return tree.touched()
+
+    def _check_batch(self, scripts: Sequence[FileScript]) -> list[Escape]:
+        trees = [self._plant(script) for script in scripts]
+        permitted = [
+            (script, tree) for script, tree in zip(scripts, trees, strict=True) if _judge(script, tree).permits
+        ]
+        self.figures.update(scripts=len(scripts), permitted=len(permitted))
+        self._run(permitted)
+        escapes = [Escape(script, touched) for script, tree in permitted if (touched := tree.touched())]
+        for tree in trees:
+            shutil.rmtree(tree.base)
+        return escapes
+
+    def _plant(self, script: FileScript) -> _Tree:
+        self._made += 1
+        return _Tree(self.folder / f"base{self._made}", script.extras)
+
+    def _run(self, permitted: Sequence[tuple[FileScript, _Tree]]) -> None:
+        lines = ["ulimit -t 5\n"]
+        for script, tree in permitted:
+            assert is_contained(script.text)
+            printed = tree.base / "printed"
+            printed.touch()
+            lines.append(
+                f"( cd {shlex.quote(tree.project)} && HOME={shlex.quote(str(tree.base / 'home'))} "
+                f"PATH={shlex.quote(str(self.programs))} exec {self.bash} -c {shlex.quote(script.text)} ) "
+                f">{shlex.quote(str(printed))} 2>&1 </dev/null\n"
+            )
+        for _, tree in permitted:
+            tree.age()
+        subprocess.run(
+            [self.bash, "-c", "".join(lines)],
+            cwd=self.folder, env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False,
+            preexec_fn=lambda: confine(str(self.folder)),
+        )  # fmt: skip
+
+    def minimise(self, escape: Escape) -> Escape:
+        """Return the escape with as little of its script as still escapes."""
+        smallest = escape
+
+        def escapes(text: str, extras: dict[str, str]) -> bool:
+            nonlocal smallest
+            found = self._check_batch([FileScript(text, extras)]) if is_contained(text) else []
+            if found:
+                smallest = found[0]
+            return bool(found)
+
+        if escape.script.extras:
+            escapes(escape.script.text, {})
+        extras = smallest.script.extras
+        minimise(tokens(escape.script.text), lambda text: escapes(text, extras))
+        return smallest
+
+
+def _judge(script: FileScript, tree: _Tree) -> Decision:
+    files = SeenFiles(str(tree.base / "home"))
+    decision = command(script.text, files=files, scope=(tree.project,), cwd=tree.project)
+    # Code of the project may do anything, and only a sandbox bounds it: it is not run here.
+    return decision._replace(decision="DENY") if decision.action.runs_code else decision
