@@ -3,8 +3,9 @@
 The shell runs scripts whose programs are functions that record their words. Many scripts run in one process, each in a
 subshell; where that makes a difference (an error that drops the rest of a line ends a subshell), and before a script is
 reported, it runs in a process of its own. Every command that was run must match one that we saw: exact fields exactly,
-patterns as themselves or their matches, all others as wildcards. A script is refused, and matches whatever it runs, if
-we noted an unbounded doubt, which denies the call.
+patterns as themselves or their matches, all others as wildcards. Other shells than bash are held to the names of
+programs only: they do not expand every word alike, and one reading stands for all of them. A script is refused, and
+matches whatever it runs, if we noted an unbounded doubt, which denies the call.
 """
 
 import os
@@ -241,11 +242,13 @@ def _stands_in(seen: Seen, ran: Ran) -> bool:
     return seen.cwd is None or seen.cwd == ran.cwd or os.path.realpath(seen.cwd) == os.path.realpath(ran.cwd)
 
 
-def _missed(reading: Reading, results: Iterable[Ran]) -> tuple[str, Ran] | None:
-    """Return the first command that was run and not seen, and what is wrong with it."""
+def _missed(reading: Reading, results: Iterable[Ran], *, by_name: bool) -> tuple[str, Ran] | None:
+    """Return the first command that was run and not seen, and what is wrong with it; `by_name` whatever its words."""
     for ran in results:
         if not any(seen.fields[0].kind != "exact" or seen.fields[0].text == ran.name for seen in reading.commands):
             return "program not seen", ran
+        if by_name:
+            continue
         matching = [seen for seen in reading.commands if _matches(seen, ran)]
         if not matching:
             return "other words", ran
@@ -273,7 +276,7 @@ class Oracle:
         suspects = [
             scripts[index]
             for index, result in zip(open_ones, results, strict=True)
-            if _missed(readings[index], result) is not None
+            if _missed(readings[index], result, by_name=self.shell.posix) is not None
         ]
         return [failure for script in suspects if (failure := self.check_alone(script)) is not None]
 
@@ -282,7 +285,7 @@ class Oracle:
         reading = read_script(script.text, self.folder, posix=self.shell.posix)
         if reading.refused:
             return None
-        missed = _missed(reading, self.shell.run_alone(script, self.folder))
+        missed = _missed(reading, self.shell.run_alone(script, self.folder), by_name=self.shell.posix)
         return Failure(script, *missed, reading.commands) if missed is not None else None
 
     def minimise(self, failure: Failure) -> Failure:

@@ -14,8 +14,9 @@ __all__ = ["ENVIRONMENTS", "PROGRAMS", "Script", "build_script", "is_safe", "mut
 # Programs that scripts run, each with what it prints. `hit` stands only in texts that nothing should evaluate.
 PROGRAMS: Final = {"cmd": "", "c2": "", "c3": "", "zz": "o p", "zn": "7", "zx": "a[$(hit x)]", "hit": ""}
 # Variables that the environment may hold and of which a reader of the script knows nothing.
-ENVIRONMENTS: Final = ({}, {}, {"u": "x y"}, {"u": "*", "w": "k"}, {"n": "3", "v": "ab/cb"})
+ENVIRONMENTS: Final[tuple[dict[str, str], ...]] = ({}, {}, {"u": "x y"}, {"u": "*", "w": "k"}, {"n": "3", "v": "ab/cb"})
 
+_MAX_PICKS: Final = 20
 _NAMES: Final = ("v", "v", "v", "w", "w", "n")
 _PLAIN: Final = (
     "a", "a", "b1", "/x", "../y", "d/a", "-o", "--k=v", "=", "a=b", "%s", "a#b", "-", "z", "x/../y", "..", ".", "ab",
@@ -130,12 +131,17 @@ class Script(NamedTuple):
 class _Writer:
     """Writes the parts of one script."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, *, posix: bool = False) -> None:
         self.chance = chance
+        self.posix = posix
         self.depth = 0
 
     def pick(self, items: Sequence[str]) -> str:
-        return items[int(self.chance.random() * len(items))]
+        for _ in range(_MAX_PICKS):
+            item = items[int(self.chance.random() * len(items))]
+            if not self.posix or not _BASH_ONLY.search(item):
+                return item
+        return "zz"
 
     def atom(self) -> str:
         at = self.chance.random() * _WORD_WEIGHT
@@ -161,7 +167,7 @@ class _Writer:
         return self.pick(_VALUES) if self.chance.random() < 0.75 else self.word()
 
     def assignment(self) -> str:
-        joint = "+=" if self.chance.random() < 0.1 else "="
+        joint = "+=" if not self.posix and self.chance.random() < 0.1 else "="
         return f"{self.pick(_TARGETS).format(self.name())}{joint}{self.value()}"
 
     def program(self) -> str:
@@ -208,7 +214,8 @@ class _Writer:
         return f"{self.assign()}\n{error}; {self.assign()}\n{self.simple()}"
 
     def compound(self) -> str:
-        return _COMPOUNDS[int(self.chance.random() * len(_COMPOUNDS))](self)
+        compounds = _COMPOUNDS if self.posix else (*_COMPOUNDS, *_BASH_COMPOUNDS)
+        return compounds[int(self.chance.random() * len(compounds))](self)
 
     def function(self) -> str:
         name = self.pick(_FUNCTION_NAMES)
@@ -216,7 +223,7 @@ class _Writer:
         value = self.value() if "local" in body else ""
         inner = ended(self.list())
         text = body.format(value, inner) if value else body.replace("local v={}; ", "").format(inner)
-        head = f"function {name}" if self.chance.random() < 0.15 else f"{name}()"
+        head = f"function {name}" if not self.posix and self.chance.random() < 0.15 else f"{name}()"
         return f"{head} {text}{self.pick(('; ', chr(10)))}{name} {self.words()}"
 
     def list(self) -> str:
@@ -238,6 +245,11 @@ class _Writer:
         return self.simple()
 
 
+# What only bash reads, or other shells read in another way.
+_BASH_ONLY: Final = re.compile(
+    r"\[\[|\(\(n|<<<|[<>]\(|&>|\|&|\{fd|\$['\"\[]|\$\{[!@]|\$\{#?\w+[\[/^,@]|\$\{\w+:[^-+=?]|\w\[|=\(|^\(|\$\(<|~\+|\+=|/f|d/a$"
+    r"|a\.b|f-g|read -a|declare|typeset|let |pushd|popd|mapfile|readarray|printf -v|shopt|builtin|coproc|select"
+)
 _WORD_WEIGHT: Final = sum(weight for weight, _ in _WORDS)
 _DECLARATIONS: Final = (
     "export {}={}", "export {}={}", "readonly {}={}", "declare {}={}", "declare -i {}={}", "declare -a {}={}",
@@ -274,23 +286,25 @@ _COMPOUNDS: Final[tuple[_Write, ...]] = (
     lambda w: f"( {w.list()}\n)",
     lambda w: f"{{ {ended(w.list())}}}{w.pick(('', '', w.pick(_REDIRECTS)))}",
     lambda w: f"if {ended(w.list())}then {ended(w.list())}fi",
-    lambda w: f"if {w.pick(_CONDITIONS)}; then {ended(w.list())}else {ended(w.list())}fi",
     lambda w: f"for {w.name()} in {w.words()} {w.word()}; do {ended(w.list())}done",
     lambda w: f"for {w.name()} in {w.words()} {w.word()}; do {ended(w.list())}{w.pick(_LEAVES)}; c2\ndone",
     lambda w: f"for v; do {ended(w.list())}done",
-    lambda w: f"for ((n=0; n<2; n++)); do {ended(w.list())}done",
     lambda w: f"while {ended(w.list())}do {ended(w.list())}break; done",
     lambda w: f"{w.pick(('until c2', 'until c2', 'until c2', 'select v in a'))}; do {ended(w.list())}break; done",
-    lambda w: f"until {w.pick(_CONDITIONS)}; do {ended(w.list())}break; done",
     lambda w: f"zz | while read {w.name()}; do {ended(w.list())}done",
     lambda w: f"case {w.word()} in {w.word()}|b) {w.list()}\n;; *) {w.list()}\n;; esac",
     lambda w: f"case $v in $(zz)) {w.list()}\n;; [a-c]*) c2\n;; esac",
     lambda w: f"{w.pick(('!', '!', '!', '!', 'coproc'))} {w.simple()}",
     lambda w: f"time {w.simple()}",
-    lambda w: f"{w.pick(_CONDITIONS)} {w.pick(('&&', '||'))} {w.simple()}",
     lambda w: f"{w.program()} {w.words()} | {w.simple()}",
     lambda w: f"set -- {w.word()} {w.word()}; while [ $# -gt 0 ]; do c2 \"$1\" {w.word()}; shift; done",
     lambda w: f"for v in {w.words()} {w.word()}; do c2 \"$v{w.pick(_PLAIN)}\"; done",
+)  # fmt: skip
+_BASH_COMPOUNDS: Final[tuple[_Write, ...]] = (
+    lambda w: f"if {w.pick(_CONDITIONS)}; then {ended(w.list())}else {ended(w.list())}fi",
+    lambda w: f"for ((n=0; n<2; n++)); do {ended(w.list())}done",
+    lambda w: f"until {w.pick(_CONDITIONS)}; do {ended(w.list())}break; done",
+    lambda w: f"{w.pick(_CONDITIONS)} {w.pick(('&&', '||'))} {w.simple()}",
 )  # fmt: skip
 _STATEMENTS: Final[tuple[tuple[int, _Write], ...]] = (
     (44, _Writer.simple),
@@ -308,10 +322,10 @@ _STATEMENTS: Final[tuple[tuple[int, _Write], ...]] = (
 _STATEMENT_WEIGHT: Final = sum(weight for weight, _ in _STATEMENTS)
 
 
-def build_script(seed: int) -> Script:
-    """Return the script of a seed."""
+def build_script(seed: int, *, posix: bool = False) -> Script:
+    """Return the script of a seed; `posix` for one that any shell reads in much the same way."""
     chance = random.Random(seed)
-    text = _Writer(chance).list()
+    text = _Writer(chance, posix=posix).list()
     return Script(text, chance.choice(ENVIRONMENTS), seed)
 
 

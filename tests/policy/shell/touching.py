@@ -28,12 +28,12 @@ __all__ = ["Escape", "FileOracle", "FileScript", "build_file_script", "is_contai
 _SECRET: Final = "do-not-read-5e1f"
 # Real programs that a script may run.
 _PROGRAMS: Final = "cat touch rm mkdir ln mv cp find xargs grep head tee tar ls sort wc dirname basename sh".split()
-_CLIMB: Final = 20
+_CLIMB: Final = 12
 _MAX_CLIMBS: Final = 6
 _BATCH: Final = 25
 _TIMEOUT_S: Final = 60
 _OLD_NS: Final = 10**18
-_FOLDERS: Final = ("project/inner/deep", "outside/inner", "project-secrets", "home", "bin")
+_FOLDERS: Final = ("project/inner/deep", "outside/inner", "project-secrets", "home")
 _FILES: Final = {
     "project/note.txt": "a note\n",
     "project/readme.md": "read me\n",
@@ -48,7 +48,7 @@ _FILES: Final = {
     "home/key.txt": _SECRET,
 }
 # What may lie in the project beside that: files, and links with where they lead.
-_EXTRAS: Final = (
+_EXTRAS: Final[tuple[dict[str, str], ...]] = (
     {}, {}, {}, {"-rf": ""}, {"--checkpoint=1": "", "--checkpoint-action=exec=sh x": ""}, {"sp ace.txt": ""},
     {"lnk": "../outside"}, {"inner/lnk": "../../outside"}, {"lnk": "../outside/key.txt"}, {"-n": ""},
     {"lnk": "inner"}, {"sp ..": "/outside/key.txt"}, {"-T": "", "names": ""}, {"--files0-from=names": ""},
@@ -204,10 +204,12 @@ class _Tree:
     def __init__(self, base: Path, extras: dict[str, str]) -> None:
         self.base = base
         self.project = str(base / "project")
+        self.printed = base / "printed"
         for folder in _FOLDERS:
-            (base / folder).mkdir(parents=True, exist_ok=True)
+            os.makedirs(f"{base}/{folder}")  # noqa: PTH103 - this is done for every script
         for name, text in _FILES.items():
-            (base / name).write_text(text, encoding="utf-8")
+            with open(f"{base}/{name}", "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(text)
         for name, text in extras.items():
             path = base / "project" / name
             if text.startswith(".."):
@@ -241,7 +243,7 @@ class _Tree:
                 yield from (f"{where}/{name}" for name in files)
 
     def _state(self) -> dict[str, tuple[object, ...]]:
-        states: dict[str, tuple[object, ...]] = {str(path): () for path in self.base.iterdir()}
+        states: dict[str, tuple[object, ...]] = {str(path): () for path in self.base.glob("*")}
         for path in self._outside():
             found = _look(path)
             states[path] = (found.st_mode, found.st_size, found.st_mtime_ns, found.st_nlink) if found else ()
@@ -253,7 +255,7 @@ class _Tree:
         after = self._state()
         changed = [path for path in {*after, *self._before} if after.get(path) != self._before.get(path)]
         places = {os.path.relpath(path, self.base) for path in (*read, *changed)}
-        printed = _SECRET.encode() in (self.base / "printed").read_bytes()
+        printed = self.printed.exists() and _SECRET.encode() in self.printed.read_bytes()
         return (*sorted(places), *(["a secret that it prints"] if printed else []))
 
 
@@ -291,15 +293,20 @@ class FileOracle:
         return tree.touched()
 
     def _check_batch(self, scripts: Sequence[FileScript]) -> list[Escape]:
-        trees = [self._plant(script) for script in scripts]
-        permitted = [
-            (script, tree) for script, tree in zip(scripts, trees, strict=True) if _judge(script, tree).permits
-        ]
+        permitted: list[tuple[FileScript, _Tree]] = []
+        spare: dict[str, _Tree] = {}
+        for script in scripts:
+            # Judging changes nothing: a tree in which nothing ran is as good as a new one.
+            tree = spare.pop(repr(script.extras), None) or self._plant(script)
+            if _judge(script, tree).permits:
+                permitted.append((script, tree))
+            else:
+                spare[repr(script.extras)] = tree
         self.figures.update(scripts=len(scripts), permitted=len(permitted))
         self._run(permitted)
         escapes = [Escape(script, touched) for script, tree in permitted if (touched := tree.touched())]
-        for tree in trees:
-            shutil.rmtree(tree.base)
+        for tree in (*spare.values(), *(tree for _, tree in permitted)):
+            shutil.rmtree(tree.base, ignore_errors=True)
         return escapes
 
     def _plant(self, script: FileScript) -> _Tree:
@@ -310,12 +317,11 @@ class FileOracle:
         lines = ["ulimit -t 5\n"]
         for script, tree in permitted:
             assert is_contained(script.text)
-            printed = tree.base / "printed"
-            printed.touch()
+            tree.printed.touch()
             lines.append(
                 f"( cd {shlex.quote(tree.project)} && HOME={shlex.quote(str(tree.base / 'home'))} "
                 f"PATH={shlex.quote(str(self.programs))} exec {self.bash} -c {shlex.quote(script.text)} ) "
-                f">{shlex.quote(str(printed))} 2>&1 </dev/null\n"
+                f">{shlex.quote(str(tree.printed))} 2>&1 </dev/null\n"
             )
         for _, tree in permitted:
             tree.age()
