@@ -1,4 +1,4 @@
-# Few words: up, down, test, test-faults, test-agents, lint, bench, docs, demo. Each prepares its own environment.
+# Few words: up, down, test, test-faults, test-agents, fuzz, lint, bench, docs, demo. Each prepares its own environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # Tests start hundreds of processes: without compiled modules each of them would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down demo test test-faults test-agents lint bench docs lock clean
+.PHONY: up down demo test test-faults test-agents fuzz lint bench docs lock clean
 .DEFAULT_GOAL := up
 
 # Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
@@ -50,6 +50,11 @@ test-faults: $(READY)
 # Real coding assistants, against a scripted model; npm installs them into a cache, hundreds of megabytes.
 test-agents: $(READY)
 	$(BIN)/python -m pytest tests/agents -n auto
+
+# Random scripts and mutations of them: what we read in them against what bash and dash run. FUZZ=N tries N of them.
+FUZZ ?= 1000000
+fuzz: $(READY)
+	$(BIN)/python -m pytest tests/policy/shell/test_against_bash.py --fuzz $(FUZZ) -n auto --maxfail 20
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -194,7 +194,7 @@ def _records(output: str, count: int) -> tuple[list[list[Ran]], set[int]]:
 # Comparing
 
 _ANY: Final = f"[^{_WORD}]*"
-_CLASS: Final = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]")
+_CLASS: Final = re.compile(r"\[[!^]?(?:\[:\w+:\]|.)(?:\[:\w+:\]|[^\]])*\]", re.DOTALL)
 
 
 def _field_pattern(field: Field) -> str:

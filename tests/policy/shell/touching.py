@@ -243,10 +243,13 @@ class _Tree:
                 yield from (f"{where}/{name}" for name in files)
 
     def _state(self) -> dict[str, tuple[object, ...]]:
-        states: dict[str, tuple[object, ...]] = {str(path): () for path in self.base.glob("*")}
+        # The project may remove itself: it is in its own scope.
+        names = {path.name for path in self.base.glob("*")} - {"project"}
+        states: dict[str, tuple[object, ...]] = {str(self.base): tuple(sorted(names))}
         for path in self._outside():
-            found = _look(path)
-            states[path] = (found.st_mode, found.st_size, found.st_mtime_ns, found.st_nlink) if found else ()
+            found = _look(path) if path not in states else None
+            if found is not None:
+                states[path] = (found.st_mode, found.st_size, found.st_mtime_ns, found.st_nlink)
         return states
 
     def touched(self) -> tuple[str, ...]:
