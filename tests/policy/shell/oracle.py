@@ -25,7 +25,19 @@ from remit.policy.shell.world import Field, Outcome, World
 from remit.policy.trace import Trace
 from tests.policy.shell.scripts import PROGRAMS, Script, is_safe, tokens
 
-__all__ = ["HOME", "Failure", "Oracle", "Shell", "find_shell", "make_tree", "minimise"]
+__all__ = [
+    "HOME",
+    "Failure",
+    "Oracle",
+    "Ran",
+    "Reading",
+    "Seen",
+    "Shell",
+    "find_missed",
+    "find_shell",
+    "make_tree",
+    "minimise",
+]
 
 HOME: Final = "/home/somebody"
 _WORD, _END, _DONE = "\x1f", "\x1e", "\x1d"
@@ -242,7 +254,7 @@ def _stands_in(seen: Seen, ran: Ran) -> bool:
     return seen.cwd is None or seen.cwd == ran.cwd or os.path.realpath(seen.cwd) == os.path.realpath(ran.cwd)
 
 
-def _missed(reading: Reading, results: Iterable[Ran], *, by_name: bool) -> tuple[str, Ran] | None:
+def find_missed(reading: Reading, results: Iterable[Ran], *, by_name: bool) -> tuple[str, Ran] | None:
     """Return the first command that was run and not seen, and what is wrong with it; `by_name` whatever its words."""
     for ran in results:
         if not any(seen.fields[0].kind != "exact" or seen.fields[0].text == ran.name for seen in reading.commands):
@@ -276,7 +288,7 @@ class Oracle:
         suspects = [
             scripts[index]
             for index, result in zip(open_ones, results, strict=True)
-            if _missed(readings[index], result, by_name=self.shell.posix) is not None
+            if find_missed(readings[index], result, by_name=self.shell.posix) is not None
         ]
         return [failure for script in suspects if (failure := self.check_alone(script)) is not None]
 
@@ -285,7 +297,7 @@ class Oracle:
         reading = read_script(script.text, self.folder, posix=self.shell.posix)
         if reading.refused:
             return None
-        missed = _missed(reading, self.shell.run_alone(script, self.folder), by_name=self.shell.posix)
+        missed = find_missed(reading, self.shell.run_alone(script, self.folder), by_name=self.shell.posix)
         return Failure(script, *missed, reading.commands) if missed is not None else None
 
     def minimise(self, failure: Failure) -> Failure:

@@ -17,7 +17,7 @@ import pytest
 from tests.policy.shell.confinement import is_available
 from tests.policy.shell.oracle import Failure, Oracle, Shell, find_shell, make_tree
 from tests.policy.shell.scripts import Script, build_script, is_safe, mutate
-from tests.policy.shell.touching import Escape, FileOracle, FileScript, build_file_script, is_contained
+from tests.policy.shell.touching import Escape, FileOracle, FileScript, build_file_script
 
 BASH: Final = find_shell("bash")
 DASH: Final = find_shell("dash")
@@ -141,9 +141,3 @@ def test_a_permitted_script_touches_nothing_outside_its_project(
 def test_what_a_script_touches_outside_is_noticed(text: str, place: str, folder: Path) -> None:
     assert BASH is not None
     assert place in FileOracle(BASH.path, folder).run(FileScript(text, {}))
-
-
-def test_scripts_of_real_programs_name_no_absolute_path() -> None:
-    assert is_contained("cat note.txt > /dev/null")
-    refused = ["rm -rf /", "rm -rf $x/*", 'cat "$d"/..', "ls ${x%/*}/*", "cat </etc/passwd", "x=/etc", "cat ../" * 7]
-    assert [text for text in refused if is_contained(text)] == []
