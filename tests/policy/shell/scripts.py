@@ -56,7 +56,7 @@ _BRACES: Final = (
 _GLOBS: Final = (
     "*", "?", "[ab]", "d/*", "*/a", "[!x]*", "\\*", '"*"', "*'r'", "[a-c]1", "[[:alpha:]]", "d/?", "b*", ".*",
 )  # fmt: skip
-_TILDES: Final = ("~", "~/x", "~+", "~/$v")
+_TILDES: Final = ("~", "~/x", "~+", "~/$v", "v=~", "a=~/x:~/y", "~root", "~-", "a:~", "-o~")
 # Forms that are mostly refused.
 _RARE: Final = (
     "${v@E}", "${v@A}", "${v@P}", "${v[$(zn)]}", "${!v*}", "${v:$(zn)}", "${v:n}", "\"${v%'a'}\"", "$(( $(zn) ))",
@@ -83,6 +83,28 @@ _VALUES: Final = (
 _TARGETS: Final = (*("{}",) * 40, "{}[0]", "{}[1]", "{}[n]", "{}[$(zn)]")
 _SPECIAL: Final = (
     "OPTIND", "RANDOM", "SECONDS", "LINENO", "HISTCMD", "UID", "OLDPWD", "_", "REPLY", "BASHPID", "SRANDOM",
+)  # fmt: skip
+# Texts that run a command where they are evaluated as arithmetic, and places where they may be.
+_PAYLOADS: Final = (
+    "'a[$(hit p)]'", "'a[$(hit p)]'", "$(zx)", "'x[$(hit p)]+1'", "\"a[\\$(hit p)]\"", "v", "'w[n]'",
+)  # fmt: skip
+_EVALUATIONS: Final = (
+    "{special}={payload}", "{special}={payload}", "{special}+={payload}", "export {special}={payload}",
+    "declare {special}={payload}", "printf -v {special} %s {payload}", "read {special} <<< {payload}",
+    "zx | {{ read {special}; }}", "for {special} in {payload}; do :; done", "local {special}={payload}",
+    "readonly {special}={payload}", "{special}={payload} c2", "mapfile {special} <<< {payload}",
+    "getopts a {special}", ": ${{{special}:={payload}}}", "{name}={payload}; : $(({name}))",
+    "{name}={payload}; : ${{w:{name}}}", "{name}={payload}; : ${{!{name}}}", "{name}={payload}; w=([{name}]=1)",
+    "{name}={payload}; w[{name}]=1", "{name}={payload}; : ${{w[{name}]}}", "{name}={payload}; n={name}; : $((n))",
+    "{name}={payload}; let n={name}", "{name}={payload}; (({name}))", "{name}={payload}; [[ {name} -eq 1 ]]",
+    "set -- {payload}; : $(($1))", "w=({payload}); : $((w))", "w[0]={payload}; : $((w[0]))",
+    "{name}={payload} eval ': $(({name}))'", "f() {{ : $((n)); }}; n={payload} f",
+    "{name}={payload}; : ${{@:{name}}}", "{name}={payload}; unset 'w[{name}]'",
+    "{name}={payload}; printf -v 'w[{name}]' x", "{name}={payload}; for ((n={name}; n<0; )); do :; done",
+    "{name}={payload}; exit {name}", "{name}={payload}; : {{1..${name}}}", "{name}={payload}; [[ -v ${name} ]]",
+    "{name}={payload}; read w[{name}] <<< x", "{name}={payload}; test ${name} -eq 1",
+    "{name}={payload}; shift {name}", "declare -i n={payload}", "{name}={payload}; : ${{#w[{name}]}}",
+    "{name}={payload}; w+=([{name}]=1)", "{name}=({payload} b); : $(({name}[0]))",
 )  # fmt: skip
 _BODIES: Final = (
     "hi", "$v x", "$(zz)", "a \\$x `zz`", "l\\\\ ", "${v:-$(c2)}", "'$(zz)'", "$((1+2))", '"$v"', "{a,b} *",
@@ -213,6 +235,10 @@ class _Writer:
         error = self.pick(_ERRORS).format(name=self.name())
         return f"{self.assign()}\n{error}; {self.assign()}\n{self.simple()}"
 
+    def evaluation(self) -> str:
+        names = {"special": self.pick(_SPECIAL), "name": self.pick(_NAMES), "payload": self.pick(_PAYLOADS)}
+        return self.pick(_EVALUATIONS).format(**names)
+
     def compound(self) -> str:
         compounds = _COMPOUNDS if self.posix else (*_COMPOUNDS, *_BASH_COMPOUNDS)
         return compounds[int(self.chance.random() * len(compounds))](self)
@@ -315,6 +341,7 @@ _STATEMENTS: Final[tuple[tuple[int, _Write], ...]] = (
     (1, lambda w: w.pick(_SETTINGS)),
     (2, lambda w: w.pick(_CALCULATIONS)),
     (2, lambda w: w.pick(_CONDITIONS)),
+    (1, _Writer.evaluation),
     (2, _Writer.error),
     (13, _Writer.compound),
     (4, _Writer.function),

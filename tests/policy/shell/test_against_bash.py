@@ -23,7 +23,7 @@ BASH: Final = find_shell("bash")
 DASH: Final = find_shell("dash")
 SIZE: Final = 500
 # Batches of that size with every run of the tests.
-BATCHES: Final = {"bash_batch": 31, "dash_batch": 5, "file_batch": 4}
+BATCHES: Final = {"bash_batch": 32, "dash_batch": 5, "file_batch": 3}
 SHOWN: Final = 3
 MEMORY: Final = "/dev/shm"
 

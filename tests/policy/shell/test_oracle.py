@@ -1,4 +1,4 @@
-"""The comparison with real shells itself: what counts as seen, what minimising leaves out, which scripts are safe to run."""
+"""The comparison with real shells: what counts as seen, what minimising leaves out, which scripts are safe to run."""
 
 from pathlib import Path
 from typing import Literal

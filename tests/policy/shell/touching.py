@@ -59,15 +59,8 @@ _EXTRAS: Final[tuple[dict[str, str], ...]] = (
 # The parts of a script. `{v}` is a variable, `{in}` and `{out}` are words.
 _VARIABLES: Final = ("x", "d", "f")
 _INSIDE: Final = (
-    "note.txt",
-    "inner",
-    "inner/a.txt",
-    "./note.txt",
-    "inner/deep",
-    "inner/deep/b.txt",
-    "readme.md",
-    "names",
-)
+    "note.txt", "inner", "inner/a.txt", "./note.txt", "inner/deep", "inner/deep/b.txt", "readme.md", "names",
+)  # fmt: skip
 _OUTSIDE: Final = (
     "../outside/key.txt", "../outside", "..", "../outside/keyb.txt", "../outside/inner/a.txt",
     "../project-secrets/key.txt", "inner/../../outside/key.txt", "../outside/inner",
@@ -141,6 +134,84 @@ _USES: Final = (
     "cat '$HOME'", "cat *.txt", "cat [nr]*", "cat ?*", "tee {in} < {in}", "touch *",
 )  # fmt: skip
 
+# Parts that go together: names like options and wildcards, names of two words and what splits, links and what follows.
+_OPTION_NAMES: Final[tuple[dict[str, str], ...]] = (
+    {"--checkpoint=1": "", "--checkpoint-action=exec=sh x": ""}, {"--target-directory=..": ""}, {"-t": "../outside"},
+    {"--files0-from=names": ""}, {"-T": "", "names": ""}, {"--reference=..": ""}, {"-rf": ""}, {"-Tnames": ""},
+    {"-L": "", "lnk": "../outside"}, {"-r": "", "lnk": "../outside"}, {"-h": "", "lnk": "../outside"},
+    {"--dereference-recursive": "", "lnk": "../outside"},
+)  # fmt: skip
+_OPTION_MAKES: Final = (
+    "touch -- '--checkpoint=1' '--checkpoint-action=exec=sh x'",
+    "touch ./--checkpoint=1 './--checkpoint-action=exec=sh x'",
+    "> '--checkpoint=1'; > '--checkpoint-action=exec=sh x'", "touch -- -Tnames", "mkdir -- --target-directory=..",
+    "touch -- --files0-from=names", "cp note.txt ./--checkpoint=1; cp note.txt './--checkpoint-action=exec=sh x'",
+    "mv note.txt ./-Tnames", "ln -s note.txt ./--target-directory=..", "ln -s ../outside lnk; touch -- -h",
+    "ln -s ../outside lnk; touch ./-L", "mkdir n2; cd n2; touch -- -Tnames; cd ..; mv n2/* .",
+)  # fmt: skip
+_OPTION_USES: Final = (
+    "tar cf a.tar *", "tar cf a.tar -C . *", "tar -cf a.tar -- *", "tar cf a.tar ./*", "cp * inner", "cp -r * inner",
+    "mv * inner", "sort *", "wc -l *", "touch *", "cat *", "rm *", "chmod 644 *", "ln -s * inner",
+    "find * -name key.txt", "head *", "grep do *", "grep do * inner", "ls *", "tee * < x", "ls -d -- *",
+    "tar cvf a.tar --exclude=b *", "for {v} in *; do cat $x; done", "for {v} in *; do tar cf a.tar \"${v}\" x; done",
+    "echo * | xargs tar cf a.tar", "ls | xargs tar cf a.tar",
+)  # fmt: skip
+_ODD_MAKES: Final = (
+    "mkdir -p 'sp ..'/outside; touch 'sp ..'/outside/key.txt",
+    "mkdir -p 'k ../outside'; touch 'k ../outside/key.txt'",
+    "mkdir -p $'q\\n..'/outside; touch $'q\\n..'/outside/key.txt", "mkdir 'w ..'; mv inner 'w ..'/outside",
+    "cp -r inner 'c ..'", "mkdir -p \"d'..\"/outside; touch \"d'..\"/outside/key.txt\"'\"",
+    "d='s ..'; mkdir -p \"$d/outside\"; touch \"$d/outside/key.txt\"",
+    "mkdir -p s\\ ../outside; > s\\ ../outside/key.txt", "echo hi > 'k ..'",
+    "mkdir 'sp ..' && cp -r inner 'sp ..'/outside", "tar cf s.tar inner; mkdir 's ..'; tar xf s.tar -C 's ..'",
+    "for e in 'sp ..'; do mkdir -p \"$e/outside\"; touch \"$e/outside/key.txt\"; done", "ln -s inner 'l ..'",
+    "mkdir -p a/'b ..'/outside; touch a/'b ..'/outside/key.txt; mv a/'b ..' .",
+)  # fmt: skip
+_SPLIT_USES: Final = (
+    "find . -name key.txt | xargs cat", "find . -type f | xargs cat", "find . | xargs cat", "ls | xargs ls",
+    "ls */* | xargs cat", "find . -type d | xargs ls", "grep -rl do . | xargs cat", "cat $(find . -name key.txt)",
+    "for {v} in $(find . -name key.txt); do cat ${v}; done", "for {v} in $(ls); do cat ${v}; done",
+    "find . -name '*.txt' | xargs -n 1 rm -f", "ls | xargs rm -rf",
+    "find . -name key.txt | while read {v}; do cat ${v}; done", "find . -name key.txt | xargs -I N cat N",
+    "find . -name key.txt -print0 | xargs -0 cat", "find . -name key.txt -exec cat {{}} +",
+    "ls | while read -r {v}; do cat ${v}; done", "for {v} in *; do cat ${v}; done", "for {v} in */; do ls ${v}; done",
+    "{v}=$(ls); cat ${v}", "{v}=$(echo *); ls ${v}", "set -- *; ls $1", "find . -type f | sort | xargs head",
+    "find . -type f | head -n 3 | xargs cat", "tar cf a.tar $(find . -name key.txt)", "{v}=(*); cat ${{{v}[@]}}",
+    "echo */ | xargs ls", "printf '%s\\n' * | xargs ls", "ls > names2; xargs ls < names2",
+)  # fmt: skip
+_LINK_MAKES: Final = (
+    "mkdir d2; ln -s ../outside d2/o; mv d2/o o", "mkdir d2; ln -s ../outside d2/o; mv d2/o inner/o",
+    "mkdir -p d2/d3; ln -s ../../outside d2/d3/o; mv d2/d3 d3", "ln -s ../outside o; mv o o2",
+    "rm -rf inner; ln -s ../outside inner", "rm note.txt; ln -s ../outside/key.txt note.txt",
+    "ln -sf ../outside/key.txt note.txt", "mkdir d2; ln -s ../outside d2/o; cp -r d2 d5",
+    "mv inner in3; ln -s ../outside inner", "mkdir d2; ln -s ../outside d2/o; cp -a d2/o o",
+    "mkdir d2; ln -s ../outside d2/o; cp -P d2/o o",
+    "mkdir d2; ln -s ../outside d2/o; tar cf l.tar -C d2 o; tar xf l.tar", "ln -s . o; mv o inner/o",
+    "ln -s inner/deep o; mv o ..x", "ln -s ../outside inner/o", "mkdir d2; ln -s ../outside d2/o; mv d2/* .",
+    "mkdir d2; ln -s ../outside d2/o; mv d2 inner/d2", "ln -s deep/../.. inner/o", "ln -sT ../outside o",
+    "ln -s ../outside .", "cp -rs ../outside o", "mkdir d2; cd d2; ln -s ../outside o; cd ..; mv d2/o o",
+    "d=o; mkdir d2; ln -s ../outside d2/$d; mv d2/$d $d",
+    "ln note.txt inner/n2; rm note.txt; ln -s ../outside/key.txt note.txt",
+    "mkdir d2; ln -s ../outside d2/o; mv -t . d2/o",
+)  # fmt: skip
+_LINK_USES: Final = (
+    "cat o/*", "cat o/key.txt", "ls o/", "ls o", "cat */key.txt", "cat inner/o/*", "cat inner/o/key.txt",
+    "cat inner/*", "cat inner/key.txt", "grep -r do .", "grep -R do .", "grep -r do o/", "grep -r do inner/",
+    "find -L . -name key.txt", "find o/ -type f", "find o/", "cat note.txt", "cat *", "cat n*", "rm -r inner/*",
+    "rm -rf inner/", "rm -rf o/*", "echo hi > note.txt", "echo hi > inner/new", "touch o/new", "cp note.txt o",
+    "cp note.txt inner", "cp note.txt o/", "mv note.txt inner", "mv note.txt o", "mkdir o/new", "mkdir inner/new",
+    "tar cf a.tar inner/", "tar chf a.tar .", "cp -r inner/ got", "cp -rL . got", "cp -r inner/. got", "cd o && ls",
+    "cd inner && cat *", "cd inner; cat *; cd ..", "cat d3/o/*", "cat d5/o/*", "cat d5/*/*", "cat o2/*", "cat ..x/*",
+    "ls -R inner/", "ls inner", "ls -L", "ls */", "for {v} in o/*; do cat ${v}; done",
+    "for {v} in */*; do cat ${v}; done", "for {v} in inner/*; do head ${v}; done", "find . -name '*.txt' | xargs cat",
+    "find inner/ -name '*.txt' | xargs cat", "find . -follow", "find . -type f -exec cat {{}} +",
+    "{v}=inner; cat ${v}/*", "{v}=o; cat ${v}/key.txt", "wc -l */*", "cat outside/*", "ls outside/",
+    "tee inner/new < note.txt", "cat inner/d2/o/*", "head inner/o/*", "rm inner/*", "rm -f note.txt", "sort inner/*",
+    "xargs cat < note.txt", "tar xf l.tar; cat o/*", "ln -s x inner/new", "ln -s x o/new",
+    "[ -f inner/key.txt ] && cat inner/key.txt", "cat < note.txt", "cat < inner/key.txt", "cat ./o/../key.txt",
+    "ls o/..", "cat inner/../outside/key.txt", "cat deep/*", "cd o; cat ../note.txt",
+)  # fmt: skip
+
 
 class FileScript(NamedTuple):
     """A script, and what lies in its project beside the usual: files by their text, links by where they lead."""
@@ -165,18 +236,27 @@ def build_file_script(seed: int) -> FileScript:
     """Return the script of a seed."""
     chance = random.Random(seed)
     variable = chance.choice(_VARIABLES)
-    forms = [
-        *(chance.choice(_ASSIGNS if chance.random() < 0.6 else _MAKES) for _ in range(chance.choice((0, 1, 1, 2)))),
-        *(chance.choice(_MAKES) for _ in range(chance.choice((0, 0, 1)))),
-        *(chance.choice(_USES) for _ in range(chance.choice((1, 1, 2)))),
-    ]
+    extras, forms = _choose_parts(chance)
     text = ""
     for form in forms:
         words = {"in": chance.choice(_INSIDE), "out": chance.choice(_OUTSIDE), "v": variable}
         value = chance.choice(_VALUES).replace("{{", "{").replace("}}", "}")
         text += (chance.choice(("; ", "\n", "\n", " && ")) if text else "") + form.format(**words, value=value)
-    script = FileScript(text, chance.choice(_EXTRAS))
-    return script if is_contained(text) else FileScript("cat note.txt", {})
+    return FileScript(text, extras) if is_contained(text) else FileScript("cat note.txt", {})
+
+
+def _choose_parts(chance: random.Random) -> tuple[dict[str, str], list[str]]:
+    """Return what lies in the project, and the parts of a script: any, or parts that go together."""
+    kind = chance.random()
+    if kind < 0.12:
+        use = chance.choice(_OPTION_USES)
+        return ({}, [chance.choice(_OPTION_MAKES), use]) if kind < 0.06 else (chance.choice(_OPTION_NAMES), [use])
+    if kind < 0.5:
+        makes, uses = (_ODD_MAKES, _SPLIT_USES) if kind < 0.28 else (_LINK_MAKES, _LINK_USES)
+        return chance.choice(_EXTRAS[:3]), [chance.choice(makes), chance.choice(uses)]
+    before = [chance.choice(_ASSIGNS if chance.random() < 0.6 else _MAKES) for _ in range(chance.choice((0, 1, 1, 2)))]
+    made = [chance.choice(_MAKES) for _ in range(chance.choice((0, 0, 1)))]
+    return chance.choice(_EXTRAS), [*before, *made, *(chance.choice(_USES) for _ in range(chance.choice((1, 1, 2))))]
 
 
 _KNOWN: Final = re.compile(r"%/\*(?=\})|##\*/(?=\})|/dev/null\b|/bin/ls\b|(?<=\$\{)\w+/\w+[/.]")
