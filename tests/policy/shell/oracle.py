@@ -42,6 +42,7 @@ __all__ = [
 HOME: Final = "/home/somebody"
 _WORD, _END, _DONE = "\x1f", "\x1e", "\x1d"
 _BATCH: Final = 50
+_MAX_TRIES: Final = 300
 _BATCH_TIMEOUT_S: Final = 30
 _ALONE_TIMEOUT_S: Final = 5
 _ENVIRONMENT: Final = {"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}
@@ -320,18 +321,19 @@ class Oracle:
 
 
 def minimise(parts: Sequence[str], fails: Callable[[str], bool]) -> list[str]:
-    """Return as few of the parts as still fail: ever smaller stretches are left out."""
-    kept = list(parts)
+    """Return as few of the parts as still fail, within some tries: ever smaller stretches are left out."""
+    kept, tries = list(parts), _MAX_TRIES
     size = max(1, len(kept) // 2)
     while True:
         at, before = 0, len(kept)
-        while at < len(kept):
+        while at < len(kept) and tries:
             shorter = kept[:at] + kept[at + size :]
+            tries -= 1
             if shorter and fails("".join(shorter)):
                 kept = shorter
             else:
                 at += size
-        if size == 1 and len(kept) == before:
+        if not tries or (size == 1 and len(kept) == before):
             return kept
         size = max(1, size // 2)
 
