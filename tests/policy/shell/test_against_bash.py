@@ -107,8 +107,9 @@ NEEDS_CONFINEMENT: Final = pytest.mark.skipif(
 
 def report_escapes(oracle: FileOracle, escapes: list[Escape]) -> str:
     """Return the first escapes with as little of their scripts as still escapes."""
+    count = oracle.figures["scripts"]
     shown = [str(oracle.minimise(escape)) for escape in escapes[:SHOWN]]
-    return "\n\n".join(["", *shown, f"{len(escapes)} of {oracle.figures['scripts']} scripts"])
+    return "\n\n".join(["", *shown, f"{len(escapes)} of {count} scripts"])
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_permitted_script_touches_nothing_outside_its_project(
         ("ls ../outside", "outside"),
         ("rm ../outside/keyb.txt", "outside/keyb.txt"),
         ("touch ../outside/key.txt", "outside/key.txt"),
-        ("mkdir ../new", "new"),
+        ("mkdir ../new", "."),
         ("ln ../outside/key.txt here", "outside/key.txt"),
     ],
 )
