@@ -217,6 +217,8 @@ def _field_pattern(field: Field) -> str:
     if field.kind == "pattern":
         # As often as there are matches, or as it was written where there is none.
         written = re.escape(re.sub(r"\[([*?\[])\]", r"\1", field.text))
+        if field.numbered:
+            written = written.replace(re.escape("*"), _ANY)
         return f"(?:{written}{_WORD}|(?:{_glob_pattern(field.text)}{_WORD})+)"
     prefix = re.escape(field.text) if field.kind == "unknown" else ""
     if not field.splits:

@@ -11,6 +11,7 @@ __all__ = ["MAX_ALTERNATIVES", "brace_alternatives", "expand_braces"]
 
 MAX_ALTERNATIVES: Final = 128
 _MAX_BRACES: Final = 12
+_MARKS: Final = re.compile(r"[,{}]|\.\.")
 _SEQUENCE: Final = re.compile(r"(-?[0-9]{1,9})\.\.(-?[0-9]{1,9})\Z|([A-Za-z])\.\.([A-Za-z])\Z")
 
 _Atom: TypeAlias = "Part | str"
@@ -30,7 +31,9 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
     if not braces:
         yield list(parts)
         return
-    if braces > _MAX_BRACES:
+    # What bash makes of marks of its own that are quoted depends on more than the quotes.
+    odd = any(isinstance(part, Text) and part.quoted and _MARKS.search(part.value) for part in parts)
+    if odd or braces > _MAX_BRACES:
         yield _unknown(parts)
         return
     atoms: list[_Atom] = []
@@ -87,7 +90,12 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
                     cuts.append(at)
                     return [atoms[left + 1 : right] for left, right in pairwise(cuts)], at
                 sequence = _sequence(atoms[start + 1 : at])
-                return None if sequence is None else (sequence, at)
+                if sequence is not None:
+                    return sequence, at
+                if "," in atoms[at:] and "}" in atoms[at + 1 :]:
+                    # It may close later.
+                    return [list(_unknown([atom for atom in atoms[start:] if not isinstance(atom, str)]))], len(atoms)
+                return None
     return None
 
 

@@ -180,7 +180,9 @@ def _flagged(letters: str) -> "Builtin":
 
     def builtin(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         for field in fields:
-            if field.kind != "exact" or not known.match(field.text) or _refuses(field.text, letters):
+            number = field.numbered and field.text == "*"
+            exact = field.kind == "exact" and known.match(field.text) and not _refuses(field.text, letters)
+            if not (number or exact):
                 reason = "this use of a builtin is not known here"
                 run.trace.doubt(field.source, reason, unbounded=True, starts=False)
         return after(world)

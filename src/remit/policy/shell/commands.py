@@ -404,7 +404,7 @@ class Commands(Notes):
         else:
             invocation.judge(known, rest)
         self._keeping = self.trace.spreads = False
-        self._note_changes(base, rest, before, world)
+        self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
         if self.changes.downloads.count or may_download(base, rest):
             self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
         self._read |= outer
@@ -416,19 +416,26 @@ class Commands(Notes):
         return same._replace(output=invocation.output)
 
     def _note_changes(
-        self, program: str, fields: Sequence[Field], before: tuple[set[str], set[str], set[str]], world: World
+        self,
+        program: str,
+        fields: Sequence[Field],
+        before: tuple[set[str], set[str], set[str]],
+        worlds: tuple[World, World],
     ) -> None:
-        """Note what a program has done to what the script has written, made and removed before."""
+        """Note what a program has done to what the script has written, made and removed before.
+
+        The worlds are those of the script and of the program, which may work in another directory.
+        """
         # Options may stand before the command of git.
         words = {field.text for field in fields} if program == "git" else set[str]()
         if program in _COPIERS or words & _GIT_PATCHES:
-            self._copied(before, world, unpacks=program in _UNPACKERS or program == "git")
+            self._copied(before, worlds, unpacks=program in _UNPACKERS or program == "git")
         if program in _TREE_COPIERS and self.changes.aliases:
             # It may bring along links that the script has made.
             for path in tuple(self._wrote):
                 self.changes.alias(path, None)
-        if words & _GIT_REMOVES and world.cwd is not None:
-            self.changes.unsure.add(world.cwd)
+        if words & _GIT_REMOVES:
+            self.changes.unsure.update(world.cwd for world in worlds if world.cwd is not None)
 
     def _follow_downloads(
         self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool
@@ -447,14 +454,16 @@ class Commands(Notes):
         if program:
             self.changes.run_download(name, program)
 
-    def _copied(self, before: tuple[set[str], set[str], set[str]], world: World, *, unpacks: bool) -> None:
+    def _copied(
+        self, before: tuple[set[str], set[str], set[str]], worlds: tuple[World, World], *, unpacks: bool
+    ) -> None:
         """Forget what a copier or compiler has written, unless it was made from what the script has written."""
         after = self.changes.snapshot()
         self.changes.restore(before)
-        if world.stdin is not None or self.reads_own():
+        if worlds[0].stdin is not None or self.reads_own():
             self.changes.restore(after)
-            if unpacks and world.cwd is not None:
-                self.changes.unpack(world.cwd)
+            for place in {world.cwd for world in worlds if world.cwd is not None} if unpacks else ():
+                self.changes.unpack(place)
 
     def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:
         """Note that a file of the project is run, and every argument that reads like a path."""

@@ -112,8 +112,11 @@ class Expander:
             yield Field("", "unknown", word.source)
             alternatives = alternatives[:1]
         for parts in alternatives:
-            for pieces in self._split(parts):
-                yield field_of(pieces, word.source)
+            groups = list(self._split(parts))
+            if _may_not_split(parts):
+                yield Field("", "unknown", word.source, splits=True)
+            else:
+                yield from (field_of(pieces, word.source) for pieces in groups)
 
     def declared(self, word: Word) -> list[Field]:
         """Return the fields of an assignment that is an argument of a declaration: its value is not split."""
@@ -255,9 +258,11 @@ class Expander:
         self.may_fail = self.may_fail or operator not in _NEVER_FAIL
         if operator.startswith("!") and operator[1:3] not in _ALL_KEYS:
             self._check_indirect(part.name, value)
-        if operator.startswith("["):
-            subscript, _, operator = operator[1:].partition("]")
+        counted = operator.startswith("#[")
+        if operator.startswith("[") or counted:
+            subscript, _, rest = operator.lstrip("#")[1:].partition("]")
             value = self._element(part.name, value, subscript)
+            operator = "#" if counted else rest
         if part.operand is not None and operator == ":":
             self.check_arithmetic(part.operand)
         elif part.operand is not None:
@@ -356,6 +361,12 @@ def _printed(output: Output, cwd: str | None) -> Value:
     return Mystery("any", "", "$(…)")
 
 
+def _may_not_split(parts: Sequence[Part]) -> bool:
+    """Tell whether a dollar sign that stands for itself keeps bash from splitting what is expanded beside it."""
+    alone = any(isinstance(part, Text) and part.value == "$" for part in parts)
+    return alone and any(isinstance(part, Parameter | Substitution) and not part.quoted for part in parts)
+
+
 def _starts_with_tilde(word: Word) -> bool:
     first = word.parts[0] if word.parts else None
     return isinstance(first, Text) and not first.quoted and first.value.startswith("~")
@@ -399,7 +410,7 @@ def _as_quoted(part: Part) -> Part:
 _PLAIN: Final = re.compile(r"[^*?\[{~]+\Z")
 
 
-_TILDE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\+?=(?:.*?:)?)?(~[^/:]*)", re.DOTALL)
+_TILDE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=(?:.*?:)??)?(~[^/:]*)", re.DOTALL)
 
 
 def _tilde_pieces(text: str, home: str | None, *, alone: bool) -> list[Piece]:

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from remit.errors import quote
-from remit.policy.shell.syntax import Redirect
+from remit.policy.shell.syntax import Redirect, Text, Word
 from remit.policy.shell.words import Reader
 
 __all__ = ["accept_word", "expect_word", "read_redirect", "read_redirects", "reserved_ahead", "skip_lines"]
@@ -72,6 +72,9 @@ def read_redirect(reader: Reader) -> Redirect | None:
     reader.check_not_continued()
     if operator in ("<<", "<<-"):
         return reader.heredoc(operator)._replace(descriptor=found["descriptor"] or "")
+    if operator in ("<&", ">&") and reader.accept("-"):
+        # A word that follows at once is a word of the command.
+        return Redirect(operator, Word((Text("-", quoted=True),), "-"), found["descriptor"] or "")
     reader.skip_blanks()
     word = reader.word()
     if word is None:
