@@ -224,7 +224,7 @@ class Rationed:
         self.home = files.home
         self.sees = files.sees
         # Names that the call makes, and those of them that stand for another path, or for one that is not known ("").
-        self._made: set[str] = set()
+        self._made: dict[str, int] = {}
         self.links: dict[str, str] = {}
         self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
 
@@ -247,16 +247,21 @@ class Rationed:
 
     def make(self, path: str) -> None:
         """Remember a name that the call makes."""
-        self._made.add(path)
+        self._made.setdefault(path, len(self._made))
 
     def link(self, path: str, target: str) -> None:
         """Remember a name that the call makes for another path; without one it may stand for anything."""
-        self._made.add(path)
+        self.make(path)
         self.links[path] = target
 
-    def is_made(self, path: str) -> bool:
-        """Tell whether the call makes a name, or one below it."""
-        return path in self._made or any(each.startswith(path + "/") for each in self._made)
+    def count_made(self) -> int:
+        """Return how many names the call has made so far."""
+        return len(self._made)
+
+    def is_made(self, path: str, before: int) -> bool:
+        """Tell whether a name, or one below it, is among the first that the call has made."""
+        below = path + "/"
+        return any(at < before and (each == path or each.startswith(below)) for each, at in self._made.items())
 
     def made(self, directory: str, pattern: str) -> tuple[str, ...]:
         """Return the names in a directory that the call makes and a glob matches."""

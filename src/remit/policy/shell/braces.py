@@ -92,11 +92,21 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
                 sequence = _sequence(atoms[start + 1 : at])
                 if sequence is not None:
                     return sequence, at
-                if "," in atoms[at:] and "}" in atoms[at + 1 :]:
-                    # It may close later.
+                if _closes_later(atoms[at + 1 :]):
                     return [list(_unknown([atom for atom in atoms[start:] if not isinstance(atom, str)]))], len(atoms)
                 return None
     return None
+
+
+def _closes_later(atoms: list[_Atom]) -> bool:
+    """Tell whether a comma and a closing brace follow that may belong to braces which were closed without a comma."""
+    depth, comma = 1, False
+    for atom in atoms:
+        depth += (atom == "{") - (atom == "}")
+        comma = comma or (atom == "," and depth == 1)
+        if depth == 0:
+            return comma
+    return False
 
 
 def _sequence(atoms: list[_Atom]) -> list[list[_Atom]] | None:

@@ -41,6 +41,8 @@ class Invocation:
         self.program = program
         self.cwd = world.cwd
         self.output = Output()
+        # How many names the script has made before.
+        self.made_before = run.trace.files.count_made()
         # Whether data leaves with what is contacted.
         self.sends = False
         # It only looks, whatever it would do without the option that says so.

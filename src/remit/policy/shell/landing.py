@@ -69,7 +69,7 @@ def landing_places(invocation: "Invocation", target: Look, name: str) -> list[st
     """
     if name in _NO_NAMES:
         return [target.path]
-    made = invocation.trace.files.is_made(target.path)
+    made = invocation.trace.files.is_made(target.path, invocation.made_before)
     stays = target.is_directory and invocation.run.changes.is_certain(target.path)
     inside = [f"{target.path}/{name}"] if target.is_directory or made else []
     return inside if stays else [*inside, target.path]

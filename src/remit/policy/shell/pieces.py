@@ -37,7 +37,11 @@ def field_of(pieces: Sequence[Piece], source: str) -> Field:
         # It may be empty, and then what follows starts the word.
         return Field("", "unknown", source, quoted, splits=pieces[0].active)
     if not unknown and _has_odd_brackets(pieces):
-        return Field(_known_prefix(pieces), "unknown", source, quoted, splits=True)
+        # Whatever the brackets match, a star matches too.
+        known = _known_prefix(pieces)
+        deeper = "/" in "".join(piece.text for piece in pieces)[len(known) :]
+        text = _GLOB.sub(lambda mark: f"[{mark[0]}]", known) + ("*/**" if deeper else "*")
+        return Field(text, "pattern", source, quoted)
     if unknown:
         return _unknown_field(pieces, unknown, source)._replace(quoted=quoted, splits=splits)
     if hidden or _is_glob(pieces):
