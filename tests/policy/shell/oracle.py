@@ -40,15 +40,16 @@ __all__ = [
 ]
 
 HOME: Final = "/home/somebody"
-_WORD, _END, _DONE = "\x1f", "\x1e", "\x1d"
+_WORD, _END, _DONE, _LINE = "\x1f", "\x1e", "\x1d", "\x1c"
 _BATCH: Final = 50
 _MAX_TRIES: Final = 300
 _BATCH_TIMEOUT_S: Final = 30
 _ALONE_TIMEOUT_S: Final = 5
 _ENVIRONMENT: Final = {"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}
-# Records the words of a command in one write. What it returns depends on the seed and on how many ran before it.
+# Records the words of a command in one write, for which no line may end in it. What it returns depends on the seed and on
+# how many ran before it.
 _RECORD: Final = """\
-printf '%s\\037' "$__n" "$PWD" {name} "$@" "$__end" >&9{output}
+printf '%s\\037' "$__n" "$PWD" {name} {words} "$__end" >&9{output}
 __k=$(( (__k * 1103515245 + 12345) & 2147483647 )); return "$(( (__k >> 16) & 1 ))"; }}
 """
 _LIMITS: Final = "exec 9>&1 >/dev/null 2>/dev/null; ulimit -t 4; ulimit -f 0; __n=0 __k=0 __end=$(printf '\\036')\n"
@@ -156,11 +157,12 @@ class Shell(NamedTuple):
         return _records(output, 1)[0][0] if output is not None else []
 
     def _prelude(self) -> str:
+        words = '"$@"' if self.posix else f"\"${{@//$'\\n'/{_LINE}}}\""
         functions = "".join(
-            f"{name}() {{ " + _RECORD.format(name=name, output=f"; printf '%s' '{text}'" * bool(text))
+            f"{name}() {{ " + _RECORD.format(name=name, words=words, output=f"; printf '%s' '{text}'" * bool(text))
             for name, text in PROGRAMS.items()
         )
-        missing = "command_not_found_handle() { " + _RECORD.format(name="", output="")
+        missing = "command_not_found_handle() { " + _RECORD.format(name="", words=words, output="")
         return _LIMITS + functions + (missing if not self.posix else "")
 
 
@@ -200,7 +202,7 @@ def _records(output: str, count: int) -> tuple[list[list[Ran]], set[int]]:
             done.add(int(number))
         else:
             cwd, _, words = rest.partition(_WORD)
-            results[int(number)].append(Ran(words, cwd))
+            results[int(number)].append(Ran(words.replace(_LINE, "\n"), cwd))
     return results, done
 
 

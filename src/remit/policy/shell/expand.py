@@ -24,7 +24,7 @@ from remit.policy.shell.syntax import (
 )
 from remit.policy.shell.world import LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
-__all__ = ["Expander", "arithmetic_names"]
+__all__ = ["Expander", "arithmetic_names", "arithmetic_settings"]
 
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
@@ -37,7 +37,9 @@ _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PP
 _MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK".split())
 # An expansion that touches a name makes another name of it.
 _JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
-_SETS: Final = re.compile(r"(?<![=!<>])=(?!=)|\+\+|--")
+_SETS: Final = re.compile(
+    r"([A-Za-z_]\w*)(?:\[\w*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)", re.ASCII
+)
 # Arithmetic that holds nothing but numbers, names, operators and plain subscripts. In other text there may be commands.
 _ARITHMETIC: Final = re.compile(r"(?:[A-Za-z0-9_\s+*/%<>=!&|^~()?:;,#\x00-]|\[[A-Za-z0-9_\x00]+\])*\Z")
 # Arithmetic that cannot end in an error: no division, no power, no number with a base.
@@ -60,6 +62,11 @@ _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def arithmetic_names(text: str) -> frozenset[str]:
     """Return the variables that an arithmetic expression reads or sets."""
     return frozenset(_NAMES.findall(text))
+
+
+def arithmetic_settings(text: str) -> frozenset[str]:
+    """Return the variables that an arithmetic expression may set."""
+    return frozenset(before or after for before, after in _SETS.findall(text))
 
 
 class Expander:
@@ -220,15 +227,14 @@ class Expander:
             self._follow(part.script, self.world._replace(stdin=Output()))
             return Mystery("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
-            names = self.check_arithmetic(part.word)
-            if _SETS.search(part.word.source):
-                for name in names:
-                    self._set(name, NUMBER)
+            self.check_arithmetic(part.word)
+            for name in arithmetic_settings(part.word.source):
+                self._set(name, NUMBER)
             return NUMBER
         return part.value
 
-    def check_arithmetic(self, word: Word) -> frozenset[str]:
-        """Return the variables of an arithmetic expression, each of which must hold a number.
+    def check_arithmetic(self, word: Word) -> None:
+        """Doubt an arithmetic expression unless each of its variables holds a number.
 
         bash evaluates the text of a variable there, commands in it included.
         """
@@ -249,7 +255,6 @@ class Expander:
         known = all(_is_certain(self.world.variables.get(name, NUMBER)) for name in names)
         fixed = any(self.world.is_fixed(name) for name in names)
         self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
-        return frozenset(names)
 
     def _parameter(self, part: Parameter) -> Value:
         value = self._named(part.name)

@@ -14,6 +14,7 @@ from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import Commands, can_fail
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
 from remit.policy.shell.environment import is_steering
+from remit.policy.shell.expand import arithmetic_settings
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
@@ -365,12 +366,12 @@ class Run(Commands):
         changed: list[World] = []
         for world in self._redirected(command.redirects, worlds):
             expander = self.expander(world)
-            names = expander.check_arithmetic(command.word)
+            expander.check_arithmetic(command.word)
             if expander.may_fail:
                 # An expansion in it may end the line; an error of its own leaves variables as they were.
                 self.discard(world)
                 changed.append(world)
-            for name in names:
+            for name in arithmetic_settings(command.word.source):
                 world = world.with_variable(name, NUMBER)  # noqa: PLW2901 - the world moves on
             changed.append(world)
         ended = restored(tuple(changed), worlds)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.environment import is_steering, judge_setting
-from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World, as_arguments
+from remit.policy.shell.expand import arithmetic_settings
+from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_arguments
 
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
@@ -150,7 +151,8 @@ def _let(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
                 and getattr(value, "kind", "") != "number"
             ):
                 run.trace.doubt(name, "arithmetic on a value that may hold commands", unbounded=True)
-            world = world.with_variable(name, Mystery("number", "", ""))
+        for name in arithmetic_settings(field.text):
+            world = world.with_variable(name, NUMBER)
     return after(world)
 
 
