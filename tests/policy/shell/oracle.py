@@ -46,8 +46,8 @@ _MAX_TRIES: Final = 300
 _BATCH_TIMEOUT_S: Final = 30
 _ALONE_TIMEOUT_S: Final = 5
 _ENVIRONMENT: Final = {"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}
-# Records the words of a command in one write, for which no line may end in it. What it returns depends on the seed and on
-# how many ran before it.
+# Records the words of a command in one write, for which no line may end in it. What it returns depends
+# on the seed, and on how many ran before it.
 _RECORD: Final = """\
 printf '%s\\037' "$__n" "$PWD" {name} {words} "$__end" >&9{output}
 __k=$(( (__k * 1103515245 + 12345) & 2147483647 )); return "$(( (__k >> 16) & 1 ))"; }}

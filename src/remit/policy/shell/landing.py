@@ -82,7 +82,7 @@ def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool)
         if invocation.suffix:
             trace.touch("write", backup_name(path, invocation.suffix), None, source.source)
     _unfold(invocation, source, path)
-    if lands or trace.files.look(path).is_directory:
+    if (lands and trace.files.sees) or trace.files.look(path).is_directory:
         # A link below the target would lead what is written elsewhere.
         trace.follow_links(path, source.source, role="write")
     invocation.run.changes.alias(path, _stands_for(invocation, source))
