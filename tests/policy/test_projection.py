@@ -1,11 +1,14 @@
 """From a call to an action: every argument in its role, wherever it hides, and nothing laxer than the catalog says."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.claims.strictjson import JSON
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Annotations
+from remit.policy.files import SeenFiles
 from tests.policy.judging import action, doubted, judged, touched
 
 PATCH = """*** Begin Patch
@@ -339,3 +342,22 @@ def test_an_action_names_every_side_effect_and_the_gravest_alone_for_a_receipt()
     given = action("Bash", {"command": "rm a; kill 1; curl -d x https://a.example"})
     assert given.side_effects == {"internal_write", "state_change", "external_send"}
     assert given.side_effect_class == "external_send"
+
+
+def test_a_prompt_of_opencode_reads_the_files_that_it_mentions(tmp_path: Path) -> None:
+    top = tmp_path.resolve() / "app"
+    inner = top / "sub"
+    (top / ".git").mkdir(parents=True)
+    inner.mkdir()
+    files = (top / "a.py", inner / "b.py", top / "key.txt")
+    for place in files:
+        place.write_text("x", encoding="utf-8")
+    prompt = "compare @a.py with `@key.txt`, @b.py, me@key.txt and @../key.txt . Ask @nobody."
+    given = action("task", {"prompt": prompt}, base=str(inner), files=SeenFiles(str(tmp_path)))
+    assert touched(given) == {f"read {file}" for file in files}
+    assert doubted(action("task", {"prompt": "see @~/.netrc."}, base=str(inner), files=SeenFiles(str(tmp_path))))
+
+
+def test_where_files_are_not_seen_whatever_a_prompt_mentions_is_read() -> None:
+    given = action("task", {"prompt": "ask @nobody"})
+    assert touched(given) == {"read /work/app/nobody"}

@@ -41,6 +41,8 @@ _NO_ANNOTATIONS: Final = Annotations()
 # Tools that hand their command to bash, whatever their name.
 _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_command", "Shell", "Monitor"))
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
+# A file that a prompt mentions, as assistants read it: `see @src/app.py, please`.
+_MENTIONED: Final = re.compile(r"(?<![\w`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
 # Roles of text that is run.
 _RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
 # Roles of arguments that say what a tool works on.
@@ -413,6 +415,8 @@ class _Reading:
             judge_unmarked(trace, doing, Argument(place, "target", "", text), base=base, run=self._script)
         elif role == "glob":
             self._glob(place, text, base)
+        elif role == "mentions":
+            self._mentions(place, text, base)
         elif role in ("sql", "python", "patch", "code"):
             self._run_text(place, role, text, base)
 
@@ -435,6 +439,24 @@ class _Reading:
                 self.trace.touch_pattern("read", pattern, base, place)
             else:
                 self.trace.touch("read", pattern, base, place)
+
+    def _mentions(self, place: str, text: str, base: str | None) -> None:
+        """Note the files that a prompt mentions as `@name`, from here or from the top of the work tree."""
+        for name in filter(None, dict.fromkeys(_MENTIONED.findall(text))):
+            for start in dict.fromkeys((base, self._top(base))):
+                look = locate(name, start, self.files)
+                # A name that nothing has is a word of the prompt.
+                if look.exists or look.refusal or not self.files.sees:
+                    self.trace.touch("read", name, start, place)
+
+    def _top(self, base: str | None) -> str | None:
+        """Return the folder of the repository that a directory lies in, or the directory itself."""
+        folder = base or ""
+        while folder:
+            if self.files.look(f"{folder}/.git").exists:
+                return folder
+            folder = folder.rpartition("/")[0]
+        return base
 
     def _patch(self, place: str, text: str, base: str | None) -> None:
         names, doubtful = patched_files(text, codex_only=True)
