@@ -33,6 +33,7 @@ TELLING = {
     "url": "https://a.example/x",
     "path_or_url": "/x/y",
     "seen": "/x/y",
+    "shell": "cat /x/y",
     "mentions": "see @/x/y",
     "host": "a.example",
     "command": "cat /x/y",

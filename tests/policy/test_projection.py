@@ -361,3 +361,14 @@ def test_a_prompt_of_opencode_reads_the_files_that_it_mentions(tmp_path: Path) -
 def test_where_files_are_not_seen_whatever_a_prompt_mentions_is_read() -> None:
     given = action("task", {"prompt": "ask @nobody"})
     assert touched(given) == {"read /work/app/nobody"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "/usr/bin/bash", "sh", ""])
+def test_a_command_is_judged_for_the_shell_that_reads_it(shell: str) -> None:
+    assert judged("exec_command", {"cmd": "cat a", "shell": shell}).permits
+    assert judged("exec_command", {"cmd": "[[ -f a ]]", "shell": shell}).permits == ("bash" in shell or not shell)
+
+
+@pytest.mark.parametrize("shell", ["pwsh", "/bin/zsh", "fish", "./bash", "bin/sh", "/tmp/bash", "nu"])
+def test_commands_for_other_shells_are_doubted(shell: str) -> None:
+    assert doubted(action("exec_command", {"cmd": "cat a", "shell": shell})) == {"shell"}

@@ -7,6 +7,7 @@ reads like one, is one. What a server says about its own tool can only make the 
 import re
 import shlex
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, get_args
 
 from remit.claims.receipt import ActionClass
@@ -40,6 +41,9 @@ __all__ = ["project"]
 _NO_ANNOTATIONS: Final = Annotations()
 # Tools that hand their command to bash, whatever their name.
 _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_command", "Shell", "Monitor"))
+# What an argument may say of the shell that reads the command; of any other it is not known how it reads one.
+_BASH: Final = re.compile(r"(?:/(?:usr/)?bin/)?bash")
+_POSIX: Final = re.compile(r"(?:/(?:usr/)?bin/)?(?:da)?sh")
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 # A file that a prompt mentions, as assistants read it: `see @src/app.py, please`.
 _MENTIONED: Final = re.compile(r"(?<![\w`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
@@ -177,6 +181,7 @@ class _Reading:
         self._keeps_shell = self._shell_is_kept()
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
+        self.posix |= _POSIX.fullmatch(str(call.arguments.get("shell"))) is not None
         self._depth = 0
         self.arguments: list[Argument] = []
         # What the command line of a known tool would start.
@@ -186,7 +191,7 @@ class _Reading:
         """Note the effects of every argument."""
         arguments: list[Argument] = []
         for argument in walk_arguments(self.call.arguments, self.roles):
-            arguments.append(argument)
+            arguments.append(_as_command(argument) if argument.role == "shell" else argument)
             if len(arguments) > _MAX_ARGUMENTS:
                 self.trace.doubt(argument.place, "there are more arguments than we look at", unbounded=True)
                 break
@@ -413,22 +418,22 @@ class _Reading:
             done = str(self.call.arguments.get("action_class"))
             doing = done if done in _OBSERVED_SIDES else "observe"
             judge_unmarked(trace, doing, Argument(place, "target", "", text), base=base, run=self._script)
-        elif role == "glob":
-            self._glob(place, text, base)
-        elif role == "mentions":
-            self._mentions(place, text, base)
-        elif role in ("sql", "python", "patch", "code"):
-            self._run_text(place, role, text, base)
+        else:
+            readers = {"glob": self._glob, "mentions": self._mentions, "shell": self._shell, "patch": self._patch}
+            readers.get(role, partial(self._run_text, role))(place, text, base)
 
-    def _run_text(self, place: str, role: str, text: str, base: str | None) -> None:
+    def _run_text(self, role: str, place: str, text: str, base: str | None) -> None:
         if role == "sql":
             judge_sql(self.trace, text, place)
         elif role == "python":
             judge_program(self.trace, "python", text, base)
-        elif role == "patch":
-            self._patch(place, text, base)
-        elif text.strip():
+        elif role == "code" and text.strip():
             self.trace.doubt(place, "it is code that is not analysed", unbounded=True)
+
+    def _shell(self, place: str, text: str, _base: str | None) -> None:
+        if text and not _BASH.fullmatch(text) and not _POSIX.fullmatch(text):
+            reason = "it names a shell that is not known to read commands as bash does"
+            self.trace.doubt(place, reason, unbounded=True)
 
     def _glob(self, place: str, text: str, base: str | None) -> None:
         if len(text) > _MAX_PATTERN or _ODD_GLOB.search(text):
@@ -464,6 +469,12 @@ class _Reading:
             self.trace.touch("edit", name, base, place)
         if doubtful:
             self.trace.doubt(place, "a patch that names no file, or names one in a way that is not known here")
+
+
+def _as_command(argument: Argument) -> Argument:
+    """Return an argument that names a shell, or is the command itself in some tools."""
+    runs = not isinstance(argument.value, str) or re.search(r"\s", argument.value.strip()) is not None
+    return argument._replace(role="command") if runs else argument
 
 
 def _as_script(value: JSON) -> str:
