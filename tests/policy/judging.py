@@ -1,6 +1,7 @@
 """Judges calls the short way: one mission, a session in good standing, and the passport's own rules."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import structs
 
@@ -55,9 +56,10 @@ def action(
     base: str | None = BASE,
     files: Files = _TEXT,
     annotations: Annotations = ANNOTATED,
+    shell: Literal["bash", "zsh"] = "bash",
 ) -> Action:
     """Return what a call comes to."""
-    return project(ToolCall(tool, arguments, cwd, annotations), base, files)
+    return project(ToolCall(tool, arguments, cwd, annotations, shell=shell), base, files)
 
 
 def judged(

@@ -52,6 +52,8 @@ class ToolCall(NamedTuple):
     annotations: Annotations = Annotations()
     # The client is known to start a new shell for each command, whatever the tool's name says.
     fresh_shell: bool = False
+    # The shell that reads commands, where the client is known and the tool is not made for another.
+    shell: Literal["bash", "zsh"] = "bash"
 
 
 class Effect(NamedTuple):

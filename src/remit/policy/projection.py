@@ -32,6 +32,7 @@ from remit.policy.paths import join, locate
 from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
+from remit.policy.shell.zsh import zsh_differences
 from remit.policy.sql import judge_sql
 from remit.policy.steering import mark_steering
 from remit.policy.trace import VERBS, Trace
@@ -63,6 +64,7 @@ _KEPT_SHELL: Final = (
     "the shell of this tool is kept for later calls, and {what} would change what they mean: "
     "write `( … )` around it and what needs it, in one call"
 )
+_ZSH: Final = "commands of this assistant are run by zsh ({what}): write it as bash -c '…', which is judged as bash"
 _MAX_TEXT: Final = 4 * MAX_TARGET
 # Controls, and characters that are not seen or turn the direction of what is.
 _UNSEEN: Final = re.compile(
@@ -363,6 +365,9 @@ class _Reading:
     def _script(self, text: str, base: str | None, *, posix: bool = True) -> None:
         """Note what a command line would do, and leave behind in a shell that is kept."""
         judge_script(self.trace, text, base, posix=posix)
+        if self.call.shell == "zsh":
+            for word, what in zsh_differences(text).items():
+                self.trace.doubt(word, _ZSH.format(what=what), unbounded=True)
         if self._keeps_shell:
             for word, what in lasting_changes(text, base, self.files, posix=posix).items():
                 self.trace.doubt(word, _KEPT_SHELL.format(what=what), unbounded=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.hooks.routes import hook_routes
+from remit.adapters.hooks.user_shell import zsh_users
 from remit.adapters.protection.obstacles import obstacle_of, read_for
 from remit.adapters.protection.records import Protections
 from remit.adapters.protection.vigil import Vigil
@@ -92,6 +93,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             options.user_home,
             doors.prove,
             is_tampered=vigil.is_tampered,
+            zsh_users=zsh_users(),
         )
         application = Application(
             _routes(

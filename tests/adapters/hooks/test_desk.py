@@ -397,6 +397,20 @@ def test_a_hook_that_asks_too_often_after_the_end_of_its_session_gets_a_denial_t
     assert "start a new one" in said
 
 
+def test_where_the_users_shell_is_zsh_a_command_that_it_reads_differently_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "zsh").touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    with staged(tmp_path) as scene:
+        assert scene.asked("Bash", {"command": "echo a"}) == {}
+        said = deny_reason(scene.asked("Bash", {"command": "a=(x y); cat ${a[1]}"}))
+    assert "run by zsh" in said
+    assert "bash -c" in said
+
+
 def test_large_integers_in_arguments_and_results_are_taken(scene: Scene) -> None:
     given = {"file_path": str(scene.folder / "a.py"), "offset": 2**60}
     assert scene.asked("Read", given, tool_use_id="toolu_large") == {}

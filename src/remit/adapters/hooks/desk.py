@@ -8,11 +8,11 @@ never what lies in the folder that it works in.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 from msgspec import UNSET, DecodeError, json
@@ -125,11 +125,14 @@ class HookDesk:
         prove: Prove,
         *,
         is_tampered: Callable[[Protection], bool] = lambda _: False,
+        zsh_users: Collection[str] = (),
     ) -> None:
         """Decide with `governor`; no folder that holds `user_home` is one that an assistant is let into as a whole.
 
-        While a protection `is_tampered`, its sessions are ended, and every call is denied with a receipt.
+        While a protection `is_tampered`, its sessions are ended, and every call is denied with a receipt. Commands of
+        `zsh_users` are held to what zsh would read in them, too.
         """
+        self._zsh_users = zsh_users
         self._is_tampered = is_tampered
         self._governor = governor
         self._user_home = user_home
@@ -162,7 +165,7 @@ class HookDesk:
                 return await self._decide(ask, event)
             case "outcome" | "failure":
                 envelope = _envelope(dialect, notice)
-                await self._governor.arun(Conclude(actor, _call(notice), notice.call_id, envelope, _digest(notice)))
+                await self._governor.arun(Conclude(actor, self._call(event), notice.call_id, envelope, _digest(notice)))
             case "session_started":
                 session_id = await self._governor.arun(Begin(actor.reporter))
                 told = self._told(event, session_id)
@@ -182,7 +185,7 @@ class HookDesk:
     async def _decide(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
         dialect, protection, notice = event.dialect, event.protection, event.notice
         session_id, answer = await self._governor.arun(
-            Govern(event.actor, _call(notice), notice.call_id, _envelope(dialect, notice))
+            Govern(event.actor, self._call(event), notice.call_id, _envelope(dialect, notice))
         )
         self._watcher.decided(session_id, answer)
         ask.span.decided(session_id, answer.receipt.claims.verdict)
@@ -194,6 +197,14 @@ class HookDesk:
         source = self._governor.means.reader.source_of(session_id)
         why, receipt = _why_unplaced(source.told if source else ""), answer.receipt.claims.receipt_id
         return dialect.denied(notice.event, _UNPLACED.format(why, receipt))
+
+    def _call(self, event: _Event) -> ToolCall:
+        notice = event.notice
+        if notice.cwd is not None and not notice.cwd.startswith("/"):
+            raise FieldInvalid("must be an absolute path: nobody knows where a relative one starts", place="$.cwd")
+        # All of these assistants start a new shell for each command, unless the call names one that runs.
+        shell: Literal["bash", "zsh"] = "zsh" if event.dialect.name in self._zsh_users else "bash"
+        return ToolCall(notice.tool, notice.arguments, notice.cwd, fresh_shell=True, shell=shell)
 
     async def _event(self, dialect: Dialect, protection: Protection, notice: Notice, secret: str) -> _Event:
         """Return an event with who acts. A subagent that has a session of its own acts in that of its parent."""
@@ -288,13 +299,6 @@ def _why_unplaced(told: str) -> str:
         members = None
     why = members.get(_WHY_UNPLACED) if isinstance(members, dict) else None
     return why if isinstance(why, str) else _START_UNSEEN
-
-
-def _call(notice: Notice) -> ToolCall:
-    if notice.cwd is not None and not notice.cwd.startswith("/"):
-        raise FieldInvalid("must be an absolute path: nobody knows where a relative one starts", place="$.cwd")
-    # All of these assistants start a new shell for each command, unless the call names one that runs.
-    return ToolCall(notice.tool, notice.arguments, notice.cwd, fresh_shell=True)
 
 
 def _digest(notice: Notice) -> Digest:
