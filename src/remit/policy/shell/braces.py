@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from remit.policy.shell.syntax import Arithmetic, Parameter, Part, Text, Word
 
-__all__ = ["MAX_ALTERNATIVES", "brace_alternatives", "expand_braces"]
+__all__ = ["MAX_ALTERNATIVES", "brace_alternatives", "expand_braces", "unknown_word"]
 
 MAX_ALTERNATIVES: Final = 128
 _MAX_BRACES: Final = 12
@@ -34,7 +34,7 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
     # What bash makes of marks of its own that are quoted depends on more than the quotes.
     odd = any(isinstance(part, Text) and part.quoted and _MARKS.search(part.value) for part in parts)
     if odd or braces > _MAX_BRACES:
-        yield _unknown(parts)
+        yield unknown_word(parts)
         return
     atoms: list[_Atom] = []
     for part in parts:
@@ -46,13 +46,13 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
     for expanded in _expand_atoms(atoms, budget):
         joined = _joined(expanded)
         # bash expands braces before it looks for names: what comes together then may be another name.
-        yield _unknown(parts) if _makes_names(joined) else joined
+        yield unknown_word(parts) if _makes_names(joined) else joined
     if budget[0] <= 0:
         # There are more: what they are is not known.
-        yield _unknown(parts)
+        yield unknown_word(parts)
 
 
-def _unknown(parts: Sequence[Part]) -> list[Part]:
+def unknown_word(parts: Sequence[Part]) -> list[Part]:
     """Return a word of which nothing is known, with the expansions that the parts hold: each is still evaluated."""
     unknown: list[Part] = [Parameter("{", "", None, quoted=False)]
     return unknown + [each for part in parts if not isinstance(part, Text) for each in (part, *unknown)]
@@ -93,7 +93,9 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
                 if sequence is not None:
                     return sequence, at
                 if _closes_later(atoms[at + 1 :]):
-                    return [list(_unknown([atom for atom in atoms[start:] if not isinstance(atom, str)]))], len(atoms)
+                    return [list(unknown_word([atom for atom in atoms[start:] if not isinstance(atom, str)]))], len(
+                        atoms
+                    )
                 return None
     return None
 

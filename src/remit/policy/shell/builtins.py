@@ -25,6 +25,8 @@ __all__ = ["BUILTINS"]
 _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G -L -N -O -S".split())
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())
+# Limits of the shell that keep no ordinary command from running, and from which value on.
+_HARMLESS_LIMITS: Final = {"c": 0, "m": 0, "n": 256, "s": 1024, "t": 10, "v": 1_000_000}
 _HIDDEN_TOO: Final = "dotglob"
 _SHOPT: Final = frozenset(("globstar", _HIDDEN_TOO))
 
@@ -190,6 +192,21 @@ def _flagged(letters: str) -> "Builtin":
     return builtin
 
 
+_report_limits: Final = _flagged("SHabcdefiklmnpqrstuvxPRT")
+
+
+def _ulimit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    """Doubt limits under which a command may fail that would not fail otherwise: what it prints is not known then."""
+    resource = "f"
+    for field in fields:
+        letters = field.text[1:].strip("SH") if field.text.startswith("-") else ""
+        resource = letters[-1:] or resource
+        least = _HARMLESS_LIMITS.get(resource)
+        if field.kind == "exact" and field.text.isdigit() and (least is None or int(field.text[:18]) < least):
+            run.trace.doubt(field.source, "a limit under which commands may fail", unbounded=True, starts=False)
+    return _report_limits(run, world, fields)
+
+
 def _refuses(text: str, letters: str) -> bool:
     return text.startswith("-") and not set(text[1:]) <= set(letters)
 
@@ -254,7 +271,7 @@ BUILTINS: Final[dict[str, "Builtin"]] = {
     "dirs": _flagged("lpv"),
     "disown": _flagged("ahr"),
     "jobs": _flagged("lnprs"),
-    "ulimit": _flagged("SHabcdefiklmnpqrstuvxPRT"),
+    "ulimit": _ulimit,
     "wait": _flagged("fn"),
     **dict.fromkeys(("source", "."), _source),
     **dict.fromkeys(("history", "enable", "bind", "complete", "compgen", "compopt", "fc"), _refuse_words),

@@ -40,6 +40,8 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
 # Builtins that run other commands in the same shell.
 _RUN_HERE: Final = frozenset("eval source . command builtin exec".split())
+# Variables that say where `cd` leads.
+_READ_BY_CD: Final = frozenset(("PWD", "OLDPWD"))
 _BASH_ONLY: Final = frozenset(
     "pushd popd dirs declare typeset builtin let mapfile readarray source shopt enable".split()
 )
@@ -209,11 +211,20 @@ class Commands(Notes):
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
         """Return the fields of a command; the values of a declaration are not split."""
-        if not words or words[0].source not in _DECLARES or expander.world.posix:
+        if not words or words[0].source not in _DECLARES:
             return expander.fields(words)
         fields = expander.fields(words[:1])
         for word in words[1:]:
-            fields.extend(expander.declared(word) if _ASSIGNMENT.match(word.source) else expander.fields((word,)))
+            assigns = _ASSIGNMENT.match(word.source) is not None
+            found = expander.declared(word) if assigns else expander.fields((word,))
+            if assigns and expander.world.posix:
+                split = expander.fields((word,))
+                if any(each.splits for each in split):
+                    # Other shells may split the value, and set what it says.
+                    expander.forget()
+                elif [each.text for each in split] != [each.text for each in found]:
+                    self._doubt_words(word.source, "not every shell splits the value of a declaration")
+            fields.extend(found)
         return fields
 
     def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], world: World) -> None:
@@ -223,12 +234,8 @@ class Commands(Notes):
             if item.name == "IFS" and name.text == "read" and "read" not in world.functions:
                 continue
             fixed = f"{item.name}!" in world.variables
-            if (
-                fixed
-                or name.text in world.functions
-                or name.text in _RUN_HERE
-                or (world.posix and name.text in BUILTINS)
-            ):
+            kept = name.text in BUILTINS and (world.posix or item.name in _READ_BY_CD)
+            if fixed or kept or name.text in world.functions or name.text in _RUN_HERE or name.text in _DECLARES:
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
             if isinstance(value, Mystery) and value.cause.startswith("~"):

@@ -41,6 +41,8 @@ class Cursor:
         self.posix = posix
         self.depth: int = 0 if outer is None else outer.depth
         self.read_script = read_script
+        # How many substitutions this is inside of, up to the text that is read as a whole.
+        self.substituted: int = 0 if outer is None else outer.substituted
         # Here-documents whose text is still to come: where its parts go, the end mark, literal, tabs stripped.
         self.pending: list[tuple[list[Part], str, bool, bool]] = []
         self.counts: _Counts = _Counts() if outer is None else outer.counts

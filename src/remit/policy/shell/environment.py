@@ -12,7 +12,7 @@ from remit.policy.call import Effect
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
 
-__all__ = ["is_steering", "judge_setting", "judge_variable"]
+__all__ = ["is_steering", "judge_calculation", "judge_setting", "judge_variable"]
 
 _STEERING: Final = re.compile(
     r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
@@ -27,7 +27,7 @@ _STEERING: Final = re.compile(
     r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
     r"|TAR_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIP|ZIPOPT|ZIPINFO.*|UNZIP|UNZIPOPT|PIGZ|ACK.*|MANOPT|MANPATH|MORE|MAGIC|BC_ENV_ARGS"
     r"|ZDOTDIR|FPATH|PATCH_.*|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH"
-    r"|POSIXLY_CORRECT|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQLRC|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
+    r"|POSIXLY_CORRECT|FUNCNEST|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQLRC|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
     r"|RANDOM|SECONDS|OPTIND|LINENO|HISTCMD|SRANDOM|EPOCHSECONDS|EPOCHREALTIME|BASHPID"
     r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z",
     re.IGNORECASE,
@@ -55,6 +55,12 @@ def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None
         judge_variable(run, name, value, cwd, source)
     else:
         run.trace.add(Effect("setenv", name, source))
+
+
+def judge_calculation(run: "Commands", name: str, cwd: str | None) -> None:
+    """Note that arithmetic sets a variable to a number, where that can change what programs or the shell do."""
+    if is_steering(name):
+        judge_setting(run, name, "0", cwd, name)
 
 
 def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:

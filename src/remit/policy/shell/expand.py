@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives
+from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
 from remit.policy.shell.environment import is_steering
 from remit.policy.shell.pieces import Piece, field_of, piece_of
 from remit.policy.shell.syntax import (
@@ -24,7 +24,7 @@ from remit.policy.shell.syntax import (
 )
 from remit.policy.shell.world import LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
-__all__ = ["Expander", "arithmetic_names", "arithmetic_settings"]
+__all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
@@ -57,6 +57,11 @@ _NEVER_FAIL: Final = frozenset((
 ))  # fmt: skip
 _ALL_KEYS: Final = frozenset(("[@", "[*"))
 _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def calculation(word: Word) -> str:
+    """Return the text of an arithmetic expression as bash evaluates it, with a NUL for each expansion in it."""
+    return "".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)
 
 
 def arithmetic_names(text: str) -> frozenset[str]:
@@ -96,6 +101,11 @@ class Expander:
             self._doubt(name, "an expansion that changes a variable")
         self.world = self.world.with_variable(name, value)
 
+    def forget(self) -> None:
+        """Give up what is known about variables."""
+        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in self.world.variables}
+        self.world = self.world._replace(variables=variables)
+
     def fields(self, words: Sequence[Word]) -> list[Field]:
         """Return the fields of all words."""
         fields: list[Field] = []
@@ -114,26 +124,33 @@ class Expander:
         return fields
 
     def _expanded(self, word: Word) -> Iterator[Field]:
-        alternatives = list(brace_alternatives(word.parts))
+        alternatives = self._alternatives(word.parts)
         if len(alternatives) > MAX_ALTERNATIVES:
             yield Field("", "unknown", word.source)
             alternatives = alternatives[:1]
         for parts in alternatives:
             groups = list(self._split(parts))
-            if _may_not_split(parts):
+            if _may_not_split(parts) or _is_unknown(parts):
                 yield Field("", "unknown", word.source, splits=True)
             else:
                 yield from (field_of(pieces, word.source) for pieces in groups)
 
+    def _alternatives(self, parts: Sequence[Part]) -> list[list[Part]]:
+        """Return the parts of each word that braces make of one, by a reader that may not expand them."""
+        alternatives = list(brace_alternatives(parts))
+        if self.world.braces or alternatives == [list(parts)]:
+            return alternatives
+        return [unknown_word(parts) if self.world.braces is None else list(parts)]
+
     def declared(self, word: Word) -> list[Field]:
         """Return the fields of an assignment that is an argument of a declaration: its value is not split."""
-        alternatives = list(brace_alternatives(word.parts))
+        alternatives = self._alternatives(word.parts)
         return [self.single(Word(parts, word.source)) for parts in alternatives]
 
     def single(self, word: Word) -> Field:
         """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
-        pieces = [piece for group in self._split([_as_quoted(part) for part in word.parts]) for piece in group]
-        return field_of(pieces, word.source)
+        parts = [_as_quoted(part) for part in word.parts]
+        return field_of([piece for group in self._split(parts, joins=True) for piece in group], word.source)
 
     def _pattern(self, word: Word) -> str | None:
         """Return a word as a pattern, or None where it is not known or not read alike everywhere."""
@@ -167,21 +184,24 @@ class Expander:
 
     # Splitting
 
-    def _split(self, parts: Sequence[Part]) -> Iterator[list[Piece]]:
-        """Yield the pieces of each field that the parts come to."""
+    def _split(self, parts: Sequence[Part], *, joins: bool = False) -> Iterator[list[Piece]]:
+        """Yield the pieces of each field that the parts come to; where bash `joins` lists, they come to one."""
         pieces: list[Piece] = []
         started = False
         for index, part in enumerate(parts):
             if isinstance(part, Text):
                 started = True
                 if index == 0 and not part.quoted and "~" in part.value:
-                    pieces.extend(_tilde_pieces(part.value, self._home, alone=len(parts) == 1))
+                    # Not every shell looks for a tilde in what only looks like an assignment.
+                    home = self._home if not self.world.posix or part.value.startswith("~") else None
+                    pieces.extend(_tilde_pieces(part.value, home, alone=len(parts) == 1))
                 else:
                     pieces.append(Piece(part.value, not part.quoted))
                 continue
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)
-            for position, group in enumerate(self._groups(part, value, quoted=quoted)):
+            groups = [self._joined(value)] if joins and isinstance(value, tuple) and _is_list(part) else None
+            for position, group in enumerate(groups or self._groups(part, value, quoted=quoted)):
                 if position and started:
                     yield pieces
                 if position:
@@ -191,10 +211,20 @@ class Expander:
         if started:
             yield pieces
 
+    def _joined(self, elements: Sequence[Value]) -> list[Piece]:
+        """Return the pieces of all parameters, or of an array, where bash puts a blank between them."""
+        if "IFS" in self.world.variables:
+            return [piece_of(Mystery("any", "", "IFS"), active=False)]
+        pieces: list[Piece] = []
+        for element in elements:
+            known = element if not isinstance(element, tuple) else Mystery("any", "", "$@")
+            pieces += [*([Piece(" ")] if pieces else []), piece_of(known, active=False)]
+        return pieces
+
     def _groups(self, part: Part, value: Value, *, quoted: bool) -> Iterator[list[Piece]]:
         """Yield the pieces that a value adds; every group after the first starts a new field."""
         if isinstance(value, tuple):
-            if quoted and not (isinstance(part, Parameter) and (part.name == "@" or "[@]" in part.operator)):
+            if quoted and not _is_list(part):
                 yield [piece_of(Mystery("any", "", "$*"), active=False)]
                 return
             for element in value:
@@ -202,8 +232,7 @@ class Expander:
             return
         if isinstance(value, Mystery) or quoted:
             # All parameters, or all elements of an array, are several words or none, also in double quotes.
-            several = isinstance(part, Parameter) and (part.name == "@" or "[@]" in part.operator)
-            yield [piece_of(value, active=not quoted or several)]
+            yield [piece_of(value, active=not quoted or _is_list(part))]
             return
         if "IFS" in self.world.variables:
             yield [piece_of(Mystery("any", "", "IFS"), active=True)]
@@ -227,27 +256,31 @@ class Expander:
             self._follow(part.script, self.world._replace(stdin=Output()))
             return Mystery("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
-            self.check_arithmetic(part.word)
-            for name in arithmetic_settings(part.word.source):
-                self._set(name, NUMBER)
+            self._calculate(part.word)
             return NUMBER
         return part.value
+
+    def _calculate(self, word: Word) -> None:
+        """Check an arithmetic expression and set what it sets."""
+        self.check_arithmetic(word)
+        for name in arithmetic_settings(calculation(word)):
+            self._set(name, NUMBER)
 
     def check_arithmetic(self, word: Word) -> None:
         """Doubt an arithmetic expression unless each of its variables holds a number.
 
         bash evaluates the text of a variable there, commands in it included.
         """
-        names: set[str] = set()
         for part in word.parts:
             if isinstance(part, Text):
-                names |= arithmetic_names(part.value)
-            elif isinstance(value := self._part_value(part), tuple) or not _is_number(value):
+                continue
+            if isinstance(value := self._part_value(part), tuple) or not _is_number(value):
                 self._doubt(word.source, "arithmetic on a value that may hold commands")
+        text = calculation(word)
+        names = arithmetic_names(text)
         for name in names:
             if name in self.world.variables and not _is_number(self.world.variables[name]):
                 self._doubt(name, "arithmetic on a value that may hold commands")
-        text = "".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)
         if _JOINS_NAMES.search(text):
             self._doubt(word.source, "arithmetic on a name that is put together")
         elif not _ARITHMETIC.match(text):
@@ -268,8 +301,8 @@ class Expander:
             subscript, _, rest = operator.lstrip("#")[1:].partition("]")
             value = self._element(part.name, value, subscript)
             operator = "#" if counted else rest
-        if part.operand is not None and operator == ":":
-            self.check_arithmetic(part.operand)
+        if part.operand is not None and operator.endswith(":"):
+            self._calculate(part.operand)
         elif part.operand is not None:
             operand = self._operand_field(part, part.operand)
             if operator == "@" and operand.text not in _HARMLESS_FORMS:
@@ -285,6 +318,8 @@ class Expander:
     def _operand_field(self, part: Parameter, word: Word) -> Field:
         """Return the field of an operand. Where it is quoted in parts, it may come to other words than its text."""
         field = self.single(word)
+        if any(_is_list(each) for each in word.parts):
+            return Field("", "unknown", word.source, splits=True)
         mixed = not part.quoted and any(getattr(each, "quoted", True) for each in word.parts)
         if mixed and field.kind == "exact" and (not field.text or _SPLITS_OR_GLOBS.search(field.text)):
             return Field("", "unknown", word.source, splits=True)
@@ -364,6 +399,19 @@ def _printed(output: Output, cwd: str | None) -> Value:
     if len(output.below) == 1 and not output.separated and output.cwd == cwd:
         return Mystery("below", output.below[0], "$(…)", cwd, linked=not output.regular, bare=output.bare)
     return Mystery("any", "", "$(…)")
+
+
+def _is_list(part: Part) -> bool:
+    """Tell whether a part stands for all parameters or elements, each a word of its own also in double quotes."""
+    if not isinstance(part, Parameter):
+        return False
+    inner = part.operand.parts if part.operand is not None else ()
+    return part.name == "@" or "[@]" in part.operator or any(_is_list(each) for each in inner)
+
+
+def _is_unknown(parts: Sequence[Part]) -> bool:
+    """Tell whether braces make of a word what nobody knows; the expansions in it are evaluated all the same."""
+    return parts[:1] == unknown_word(())
 
 
 def _may_not_split(parts: Sequence[Part]) -> bool:

@@ -65,7 +65,9 @@ class Expansions(Cursor):
             raise self.fail("a here-document starts within another construct")
         self.count_command()
         self.deepen()
+        self.substituted += 1
         script = self.read_script(self, end)
+        self.substituted -= 1
         if not self.accept(end):
             raise self.fail(f"{quote(end)} is missing")
         if self.pending:
@@ -112,6 +114,7 @@ class Expansions(Cursor):
             self.check_bash()
             parts.append(Text(self._ansi_c(), quoted=True))
         elif after == '"' and not quoted:
+            self.check_bash()
             self.at += 2
             parts.extend(self.double_quoted())
         elif name := _NAME.match(self.text, self.at + 1):

@@ -15,6 +15,8 @@ _RESERVED: Final = frozenset(
 _REDIRECT: Final = re.compile(
     r"(?P<descriptor>(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
 )
+# Other shells read `&>` as the end of a command that runs in the background: what follows would be another command.
+_AFTER_BOTH: Final = re.compile(r"[\n;)&]|\|\||\Z")
 _EMPTY_LINES: Final = re.compile(r"[ \t\n]+")
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
@@ -64,19 +66,26 @@ def read_redirect(reader: Reader) -> Redirect | None:
     found = _REDIRECT.match(reader.text, reader.at)
     if found is None:
         return None
-    operator = found["operator"]
+    operator, descriptor = found["operator"], found["descriptor"] or ""
+    if len(descriptor) > 1:
+        # Other shells take only one digit for a descriptor, and the rest for a word.
+        reader.check_bash()
     if operator in "<>" and reader.text.startswith("(", found.end()):
         # A process substitution is a word.
         return None
     reader.at = found.end()
     reader.check_not_continued()
     if operator in ("<<", "<<-"):
-        return reader.heredoc(operator)._replace(descriptor=found["descriptor"] or "")
+        return reader.heredoc(operator)._replace(descriptor=descriptor)
     if operator in ("<&", ">&") and reader.accept("-"):
         # A word that follows at once is a word of the command.
-        return Redirect(operator, Word((Text("-", quoted=True),), "-"), found["descriptor"] or "")
+        return Redirect(operator, Word((Text("-", quoted=True),), "-"), descriptor)
     reader.skip_blanks()
     word = reader.word()
     if word is None:
         raise reader.fail("a redirection without a file")
-    return Redirect(operator, word, found["descriptor"] or "")
+    if operator.startswith("&"):
+        reader.skip_blanks()
+        if not _AFTER_BOTH.match(reader.text, reader.at):
+            reader.check_bash()
+    return Redirect(operator, word, descriptor)

@@ -13,8 +13,8 @@ from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import Commands, can_fail
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
-from remit.policy.shell.environment import is_steering
-from remit.policy.shell.expand import arithmetic_settings
+from remit.policy.shell.environment import is_steering, judge_calculation
+from remit.policy.shell.expand import arithmetic_settings, calculation
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
@@ -55,6 +55,8 @@ __all__ = ["Run", "judge_program", "judge_script"]
 
 # Names in a text that it may set: all but those that it only expands.
 _SET: Final = re.compile(r"(?<![$\w])(?<!\$\{)[A-Za-z_]\w*|(?<=\$\{)[A-Za-z_]\w*(?=:?=)", re.ASCII)
+# What may be a brace expansion: no group, no parameter.
+_BRACES: Final = re.compile(r"(?<!(?<![\\$])\$)\{(?![\s}])")
 _MAX_NESTED: Final = 8
 _MAX_ROUNDS: Final = 4
 _MAX_LOOPED: Final = 64
@@ -123,7 +125,11 @@ class Run(Commands):
         script = parse_script(text, posix=world.posix)
         self._texts.append((text, script))
         outer, self._discarded = self._discarded, []
-        outcome = Outcome((world,), (world,))
+        worlds: tuple[World, ...] = (world,)
+        if world.posix and world.braces and _BRACES.search(text):
+            # Not every shell expands braces.
+            worlds = (world, world._replace(braces=False))
+        outcome = Outcome(worlds, worlds)
         for item in script.items:
             outcome = self._lists((item,), outcome.all)
             if self._discarded:
@@ -142,7 +148,8 @@ class Run(Commands):
         """Return the world of commands that may run at any time: variables that the script sets may hold anything."""
         names = self.passed.union(*(_SET.findall(text) for text, _ in self._texts))
         variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
-        return World(place, variables, {**functions, **self.defined}, stdin=Output(), posix=posix)
+        braces = None if posix else True
+        return World(place, variables, {**functions, **self.defined}, stdin=Output(), posix=posix, braces=braces)
 
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
@@ -164,7 +171,7 @@ class Run(Commands):
             self._and_or(item._replace(background=False), isolated)
             return Outcome(worlds, worlds)
         self._guarded += bool(item.rest)
-        outcome = self._pipeline(item.first, worlds)
+        outcome = self._either(item.first, self._pipeline(item.first, worlds), worlds)
         for joint, pipeline in item.rest:
             if joint == "&&":
                 after = self._pipeline(pipeline, outcome.succeeded)
@@ -172,8 +179,20 @@ class Run(Commands):
             else:
                 after = self._pipeline(pipeline, outcome.failed)
                 outcome = Outcome(merged(outcome.succeeded, after.succeeded), after.failed)
+            outcome = self._either(pipeline, outcome, worlds)
         self._guarded -= bool(item.rest)
         return outcome
+
+    def _either(self, pipeline: Pipeline, outcome: Outcome, worlds: tuple[World, ...]) -> Outcome:
+        """Return the outcome of a list up to a pipeline that ends in `&>`.
+
+        Shells that do not know it run the list in the background, and then open the file.
+        """
+        last = pipeline.commands[-1]
+        redirects = getattr(last.body if isinstance(last, Function) else last, "redirects", ())
+        if not any(world.posix for world in worlds) or not any(each.operator.startswith("&") for each in redirects):
+            return outcome
+        return Outcome(merged(outcome.succeeded, worlds), merged(outcome.failed, worlds))
 
     def _pipeline(self, pipeline: Pipeline, worlds: tuple[World, ...]) -> Outcome:
         if len(pipeline.commands) == 1:
@@ -371,7 +390,8 @@ class Run(Commands):
                 # An expansion in it may end the line; an error of its own leaves variables as they were.
                 self.discard(world)
                 changed.append(world)
-            for name in arithmetic_settings(command.word.source):
+            for name in arithmetic_settings(calculation(command.word)):
+                judge_calculation(self, name, world.cwd)
                 world = world.with_variable(name, NUMBER)  # noqa: PLW2901 - the world moves on
             changed.append(world)
         ended = restored(tuple(changed), worlds)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.shell.environment import is_steering, judge_setting
+from remit.policy.shell.environment import is_steering, judge_calculation, judge_setting
 from remit.policy.shell.expand import arithmetic_settings
 from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_arguments
 
@@ -24,6 +24,14 @@ _SET_LETTERS: Final = frozenset("abefhnuvxCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
 _FLAGS: Final = re.compile(r"[-+][A-Za-z]+\Z")
 _KNOWN_FLAGS: Final = "xrapfF"
+# With these a declaration prints; not every shell sets variables then.
+_PRINTS: Final = frozenset("pfF")
+# Without a value for it, programs are not found.
+_SEARCHED: Final = "PATH"
+# `cd` sets them, and fails where it cannot.
+_SET_BY_CD: Final = frozenset(("PWD", "OLDPWD"))
+_LOCAL: Final = frozenset(("local", "declare", "typeset"))
+_NOT_FOUND: Final = "without PATH, programs are not found, and print nothing"
 _NOTHING: Final = Output()
 
 
@@ -40,6 +48,8 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
         names = [field for field in fields if field.kind != "exact" or not _FLAGS.match(field.text)]
         if set(flags) - set(_KNOWN_FLAGS) or ("f" in flags and names):
             run.trace.doubt(builtin, "a declaration that changes how values or functions are read", unbounded=True)
+        if _PRINTS.intersection(flags) and any("=" in field.text or field.kind != "exact" for field in names):
+            run.trace.doubt(builtin, "with this option it prints what is declared, and may set nothing", unbounded=True)
         for field in names:
             world = _declared(run, world, field)
             name = field.text.partition("=")[0].removesuffix("+")
@@ -47,9 +57,13 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
             if lost or (builtin != "export" and "=" not in field.text):
                 # Outside a function, and without a value, it does not do what it looks like.
                 world = world.with_variable(name, Mystery("any", "", f"${name}"))
+            if name == _SEARCHED and builtin in _LOCAL and "=" not in field.text:
+                run.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
             if builtin == "readonly" or "r" in flags:
+                if name in _SET_BY_CD:
+                    run.trace.doubt(field.source, "cd can no longer set it, and fails", unbounded=True)
                 world = world._replace(variables={**world.variables, f"{name}!": "1"})
-            if builtin in ("local", "declare", "typeset") and world.in_function:
+            if builtin in _LOCAL and world.in_function:
                 world = world._replace(local=world.local | {name})
         return after(world)
 
@@ -81,6 +95,8 @@ def _unset(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         elif field.text in functions and not chosen:
             run.trace.doubt(field.source, "it may mean a function or a variable", unbounded=True)
         else:
+            if field.text == _SEARCHED:
+                run.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
             world = world.with_variable(field.text, Mystery("any", "", f"${field.text}"))
     return after(world._replace(functions=functions))
 
@@ -152,6 +168,7 @@ def _let(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             ):
                 run.trace.doubt(name, "arithmetic on a value that may hold commands", unbounded=True)
         for name in arithmetic_settings(field.text):
+            judge_calculation(run, name, world.cwd)
             world = world.with_variable(name, NUMBER)
     return after(world)
 

@@ -163,6 +163,9 @@ class Reader(Expansions):
             self.at = min(close + 1, len(self.text))
             if line == end:
                 break
+            if self.substituted and line.startswith(end):
+                # bash ends the text here if a bracket follows, and reads the rest of the line as commands.
+                raise self.fail("a line in a substitution that begins like the end of a here-document")
             # bash joins continued lines before it looks for the end mark; nobody needs one.
             if not literal and line.endswith("\\"):
                 raise self.fail("a continued line in a here-document")

@@ -126,6 +126,8 @@ class World(NamedTuple):
     stdin: Output | None = None
     # Another shell than bash may be the reader.
     posix: bool = False
+    # The reader expands braces; None where that is not known.
+    braces: bool | None = True
     # A function is running, and these variables belong to it.
     in_function: bool = False
     local: frozenset[str] = frozenset()
@@ -209,6 +211,7 @@ def without_knowledge(worlds: Sequence[World]) -> World:
         arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
         stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else Output(),
         posix=any(world.posix for world in worlds),
+        braces=first.braces if all(world.braces == first.braces for world in worlds) else None,
         in_function=any(world.in_function for world in worlds),
         local=frozenset().union(*(world.local for world in worlds)),
     )
