@@ -169,6 +169,16 @@ class Trace:
             found = listed
         yield from found
 
+    def list_through_links(self, pattern: str, base: str | None, source: str) -> None:
+        """Note the directories that are listed for a glob and that links among its matches lead to."""
+        names = join(base or "/", pattern).replace("[^", "[!").split("/")
+        wild = [index for index, name in enumerate(names) if _GLOB.search(name)]
+        for index in wild[1:] if self.files.sees and ".." not in names else ():
+            for path in self._expanded("/".join(names[: wild[0]]) or "/", names[wild[0] : index], source):
+                real = self.files.look(path)
+                if real.path != path and real.is_directory:
+                    self._note("read", real, source)
+
     def survey(self, directory: str) -> Survey | None:
         """Return what lies below a directory, which is looked at once per call, and what the call makes there."""
         if directory not in self._surveys:

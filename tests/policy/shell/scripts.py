@@ -137,6 +137,55 @@ _ERRORS: Final = (
     "read r <<<x", "let 1/0", "[[ 1/0 -eq 1 ]]", ": $((n=))", "UID=5", "set -u; : $nope", "v[-9]=1", "exec 4</nope/x",
     ": </nope/x", "eval ': $((1/0))'", "(: $((1/0)))",
 )  # fmt: skip
+# What stands for all parameters or elements, and commands in which bash joins them, or keeps them apart.
+_LISTS: Final = (
+    "$@", '"$@"', "$*", '"$*"', '"x$@"', "$@y", '${1+"$@"}', '"${1+$@}"', '"${u:-$@}"', "${w:-$@}", "${v[@]}",
+    '"${v[@]}"',
+    '"${v[*]}"', '"${u:-${v[@]}}"',
+)  # fmt: skip
+_JOINED: Final = (
+    "set -- {word} {other}; {name}={list}; c2 ${name}", "set -- c2 {word}; {name}={list}; ${name}",
+    "f() {{ {name}={list}; c2 ${name}; }}; f {word} {other}", "f() {{ local n={list}; $n; }}; f c2 {word}",
+    "set -- {word} {other}; c2 {list} {list}", "set -- c2 {word}; {name}={list}; eval \"${name}\"",
+    "set -- {word} {other}; export {name}={list}; c2 ${name} \"${name}\"",
+    "set -- a {word}; {name}+={list}; c2 ${name}",
+    "v=({word} {other}); {name}={list}; c2 ${name}", "v=(c2 {word}); {name}={list}; ${name}",
+    "set -- {word} {other}; IFS=-; {name}={list}; c2 \"${name}\"", "set -- {word}; shift; {name}=x{list}y; c2 ${name}",
+    "set -- {word} {other}; : ${{u:={list}}}; c2 $u", "v=({word} {other}); export {name}={list}; c2 ${name}",
+)  # fmt: skip
+# Commands that do not set what they seem to set, set more, or fail; what follows shows it.
+_UNSETTLED: Final = (
+    "{name}=a; declare -p {name}=c3; c2 ${name}", "{name}=a; declare -F {name}=c3; c2 ${name}",
+    "{name}=a; typeset -xp {name}=b; c2 ${name}", "f() {{ {name}=a; local -p {name}=b; c2 ${name}; }}; f",
+    "{name}=a; export -p {name}=b; c2 ${name}", "{name}=a; {name}=b export {name}; c2 ${name}",
+    "{name}=a; {name}=b readonly q; c2 ${name}", "{name}=a; {name}=b declare -x {name}; c2 ${name}",
+    "((POSIXLY_CORRECT=1)); {name}=a; {name}=b :; c2 ${name}", "let POSIXLY_CORRECT=1; v=a; v=b export q; c2 $v",
+    "((POSIXLY_CORRECT++)); {name}=a; {name}=b :; c2 ${name}", "v=a0b; ((IFS=0)); c2 $v",
+    "v=a0b; : ${{v:IFS=0}}; c2 $v",
+    "v=a0b; : ${{v:1?IFS=0:0}}; c2 $v", "v=a0b; : ${{@:IFS=0}}; c2 $v", "v=a0b; w=(1); : ${{w[@]:IFS=0:1}}; c2 $v",
+    'v=a0b; : ${{v:"IF"S=0}}; c2 $v', "v=a0b; w=v; : ${{!w:IFS=0}}; c2 $v", "n=3; v=abcdef; : ${{v:n=1}}; c2 $n",
+    "FUNCNEST=1\nf() {{ {name}=a; }}; g() {{ f; }}\n{name}=b\ng\nc2 ${name}",
+    "((FUNCNEST=1))\nf() {{ cd d; }}; g() {{ f; }}\ng\nc2 {word}",
+    "ulimit -Sn 3\n{name}=$(echo {word})\nulimit -Sn 99\nc2 \"${name}\"",
+    "ulimit -Sn 3\ncd $(echo d)\nulimit -Sn 99\nc2",
+    "cd d; cd ..; OLDPWD=/ cd -; c2", "readonly PWD; cd d || c2", "readonly OLDPWD; cd d && exit; c2 {word}",
+    "c2 $(c3 <<'E'\nE\n)", "c2 $(c3 <<'E'\nE zz)\nE\n)", "v=$(c2 <<E\n$v\nE) && c3 {word}\nE\n)",
+    "c2 \"$(c3 <<-E\n\tE)\"; zz\n#\"\nE\n)", "c2 <(c3 <<E\nE) {word}; zz\nE\n)", "c2 $( (c3 <<'E'\nE; zz) )\nE\n) )",
+    "v='x x'; c2 $v{{,b}}", "v='x x'; c2 $v{{,b}}$(zz)",
+)  # fmt: skip
+# What other shells than bash read in another way.
+_OTHER_READINGS: Final = (
+    "{name}=c2; {name}=c3 &>/dev/null; ${name}", "{name}=c2; : && {name}=c3 &>/dev/null && :; ${name}",
+    "set -- c2; set -- c3 &>/dev/null; $1", "c2() {{ c3; }} &>/dev/null; c2", "exit &>/dev/null; c2 {word}",
+    "{name}=c2; {{ {name}=c3; }} &>>/dev/null || :; ${name}", "if {name}=c3 &>/dev/null; then ${name}; fi",
+    "set -- {{a,b}} c2; $2", "set -- {{c2,c3}} zn; $2", "f() {{ $2; }}; f {{c2,zz}} c3",
+    "set -- $(echo {{a,b}} c3); $2",
+    "for {name} in {{c2,c3}} zz; do ${name}; done", "set -- {{c3..c3}} c2; $2", "set -- $\"c2\" c3; $2; ${{1#?}}",
+    "set -- 12>/dev/null c2; $1; $2", "x='a {name}=c2'; export {name}=c3 w=$x; ${name}",
+    "{name}=c2; {name}=c3 export w; ${name}", "{name}=c2; {name}=c3 :; ${name}", "c2 &>/dev/null; c3",
+    "c2 &>/dev/null c3",
+    "set -- w=~ c2; $2", "eval 'set -- {{a,b}} c2'; $2", "trap '$w; set -- {{a,b}} c3; $2' EXIT",
+)  # fmt: skip
 _FUNCTION_NAMES: Final = (
     "f", "f", "f", "g", "/x/f", "./f", "cmd", "c2", "zz", "a.b", "f-g", "echo", "cd", "test", "d/a",
 )  # fmt: skip
@@ -238,6 +287,18 @@ class _Writer:
     def evaluation(self) -> str:
         names = {"special": self.pick(_SPECIAL), "name": self.pick(_NAMES), "payload": self.pick(_PAYLOADS)}
         return self.pick(_EVALUATIONS).format(**names)
+
+    def unsettled(self) -> str:
+        """Return commands that leave other values than it seems."""
+        forms = (*_JOINED, *_JOINED, *_UNSETTLED)
+        form = self.pick(forms) if not self.posix or self.chance.random() < 0.3 else self.chance.choice(_OTHER_READINGS)
+        words = {
+            "name": self.pick(("v", "w", "n")),
+            "word": self.word(),
+            "other": self.word(),
+            "list": self.pick(_LISTS),
+        }
+        return form.format(**words)
 
     def compound(self) -> str:
         compounds = _COMPOUNDS if self.posix else (*_COMPOUNDS, *_BASH_COMPOUNDS)
@@ -343,6 +404,7 @@ _STATEMENTS: Final[tuple[tuple[int, _Write], ...]] = (
     (2, lambda w: w.pick(_CONDITIONS)),
     (1, _Writer.evaluation),
     (2, _Writer.error),
+    (2, _Writer.unsettled),
     (13, _Writer.compound),
     (4, _Writer.function),
 )

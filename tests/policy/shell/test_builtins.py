@@ -20,7 +20,7 @@ from tests.policy.judging import command, doubted, touched
         "wait",
         "jobs",
         "umask 077",
-        "ulimit -n 10",
+        "ulimit -n 4096",
         "dirs",
         "hash -r",
         "history",

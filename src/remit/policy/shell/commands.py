@@ -110,7 +110,9 @@ class Commands(Notes):
 
     def expander(self, world: World, *, assigns: bool = False) -> Expander:
         """Return what expands words in a world; `assigns` where variables that an expansion sets are kept."""
-        return Expander(world, self.trace.files.home, self._substituted, self._doubt_words, assigns=assigns)
+        follow, doubt = self._substituted, self._doubt_words
+        home = self.trace.files.home
+        return Expander(world, home, follow, doubt, list_names=self.list_names, assigns=assigns)
 
     def _doubt_words(self, word: str, reason: str) -> None:
         # What an expansion would run is not known either.

@@ -11,7 +11,7 @@ from typing import Final
 
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
 from remit.policy.shell.environment import is_steering
-from remit.policy.shell.pieces import Piece, field_of, piece_of
+from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
 from remit.policy.shell.syntax import (
     Arithmetic,
     Parameter,
@@ -75,7 +75,10 @@ def arithmetic_settings(text: str) -> frozenset[str]:
 
 
 class Expander:
-    """Expands words in one world; commands inside them are given to `follow`, doubts to `doubt`."""
+    """Expands words in one world.
+
+    Commands inside them are given to `follow`, doubts to `doubt`, wildcards for which names are listed to `list_names`.
+    """
 
     def __init__(
         self,
@@ -84,12 +87,14 @@ class Expander:
         follow: Callable[[Script, World], Output],
         doubt: Callable[[str, str], None],
         *,
+        list_names: Callable[[Field, World], None] = lambda _field, _world: None,
         assigns: bool = True,
     ) -> None:
         self.world = world
         self._home = home
         self._follow = follow
         self._doubt = doubt
+        self._list_names = list_names
         self._assigns = assigns
         # An expansion may end in an error, and with it the line that the word stands in.
         self.may_fail = False
@@ -133,7 +138,11 @@ class Expander:
             if _may_not_split(parts) or _is_unknown(parts):
                 yield Field("", "unknown", word.source, splits=True)
             else:
-                yield from (field_of(pieces, word.source) for pieces in groups)
+                for pieces in groups:
+                    field = field_of(pieces, word.source)
+                    if is_glob(pieces):
+                        self._list_names(field, self.world)
+                    yield field
 
     def _alternatives(self, parts: Sequence[Part]) -> list[list[Part]]:
         """Return the parts of each word that braces make of one, by a reader that may not expand them."""

@@ -16,7 +16,7 @@ from remit.policy.files import Look
 from remit.policy.paths import join
 from remit.policy.shell.changes import Changes
 from remit.policy.shell.programs import Program
-from remit.policy.shell.world import Field, Output
+from remit.policy.shell.world import Field, Output, World
 from remit.policy.trace import Trace
 
 __all__ = ["TOO_MUCH", "Notes"]
@@ -89,11 +89,28 @@ class Notes:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         if "[[" in pattern or "[:" in pattern:
             self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
-        if any(name.startswith(".") and fnmatchcase("..", name) for name in pattern.split("/")):
+        # Where the script has made links, not even `..` itself leads to a place that is known.
+        plain = () if self.changes.aliases else ("..",)
+        if any(name.startswith(".") and name not in plain and fnmatchcase("..", name) for name in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
         self.trace.touch_pattern(role, pattern, cwd, field.source)
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
         self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
+
+    def list_names(self, field: Field, world: World) -> None:
+        """Note the directories that are listed for a wildcard, whatever gets the names."""
+        if field.kind != "pattern":
+            self.trace.doubt(field.source, "the directory it lists is not known before it runs")
+            return
+        data = ".." not in field.text and (field.text.startswith("-") or "://" in field.text)
+        if data or "/" not in field.text:
+            # Names in the working directory, and what is hardly a path.
+            return
+        # The program that gets the names has not read the files.
+        outer, self._read = self._read, set()
+        self.file("read", field, world.cwd)
+        self.trace.list_through_links(field.text, world.cwd, field.source)
+        self._read = outer
 
     def _note_folder(self, role: str, folder: str) -> None:
         if role != "write":

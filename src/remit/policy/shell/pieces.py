@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from remit.policy.shell.world import Field, Mystery
 
-__all__ = ["Piece", "field_of", "piece_of"]
+__all__ = ["Piece", "field_of", "is_glob", "piece_of"]
 
 _GLOB: Final = re.compile(r"[*?\[]")
 _BRACKETED: Final = re.compile(r"[*?\[\]!^-]")
@@ -32,7 +32,7 @@ def field_of(pieces: Sequence[Piece], source: str) -> Field:
     quoted = not (pieces and pieces[0].active)
     hidden = [piece for piece in pieces if piece.mystery is not None]
     unknown = [piece for piece in hidden if piece.mystery is not None and piece.mystery.kind not in ("number", "plain")]
-    splits = any(piece.active for piece in unknown) or (bool(unknown) and _is_glob(pieces))
+    splits = any(piece.active for piece in unknown) or (bool(unknown) and is_glob(pieces))
     if len(pieces) > 1 and pieces[0].mystery is not None and not unknown:
         # It may be empty, and then what follows starts the word.
         return Field("", "unknown", source, quoted, splits=pieces[0].active)
@@ -44,7 +44,7 @@ def field_of(pieces: Sequence[Piece], source: str) -> Field:
         return Field(text, "pattern", source, quoted)
     if unknown:
         return _unknown_field(pieces, unknown, source)._replace(quoted=quoted, splits=splits)
-    if hidden or _is_glob(pieces):
+    if hidden or is_glob(pieces):
         text = "".join(_as_pattern(piece) for piece in pieces)
         return Field(text, "pattern", source, quoted, numbered=bool(hidden))
     return Field("".join(piece.text for piece in pieces), "exact", source, quoted)
@@ -79,7 +79,7 @@ def _separated(pieces: Sequence[Piece]) -> bool:
     return following is None or following.text.startswith("/")
 
 
-def _is_glob(pieces: Sequence[Piece]) -> bool:
+def is_glob(pieces: Sequence[Piece]) -> bool:
     """Tell whether the pieces hold a wildcard; a bracket that is never closed stands for itself."""
     active = "".join(piece.text if piece.active else "\0" * len(piece.text) for piece in pieces)
     opening = active.find("[")
