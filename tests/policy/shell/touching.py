@@ -211,6 +211,42 @@ _LINK_USES: Final = (
     "[ -f inner/key.txt ] && cat inner/key.txt", "cat < note.txt", "cat < inner/key.txt", "cat ./o/../key.txt",
     "ls o/..", "cat inner/../outside/key.txt", "cat deep/*", "cd o; cat ../note.txt",
 )  # fmt: skip
+# Lists that are joined, here-documents in substitutions, programs that are not found, wildcards that only list.
+_UNSETTLED: Final = (
+    "set -- {in} {out}; {v}=$@; cat ${v}", 'set -- {in} {out}; {v}="$@"; cat ${v}', "set -- cat {out}; {v}=$@; ${v}",
+    'f() {{ {v}="$@"; ${v}; }}; f cat {out}', "{v}=({in} {out}); d=${{{v}[@]}}; cat $d",
+    '{v}=(cat {out}); sh <<< "${{{v}[@]}}"', 'set -- {in} {out}; cat ${{1+"$@"}}',
+    "set -- {in} {out}; xargs cat <<< $@",
+    "set -- cat {out}; sh <<E\n$@\nE", 'sh -c \'v="$@"; $v\' _ cat {out}', 'set -- {in} {out}; cat "${{nope:-$@}}"',
+    'set -- {in} {out}; export {v}="$@"; cat ${v}', "{v}=$(cat <<'E'\nE) && cat {out}\nE\n)",
+    "echo $(cat <<'E'\nE cat {out})\nE\n)", 'echo "$(cat <<E\nmsg\nE cat {out})"\nE\n)"',
+    'unset PATH; cd "$(dirname inner/a.txt)"; read y < ../outside/key.txt',
+    'f() {{ local PATH; cd "$(dirname inner/a.txt)"; read y < ../outside/key.txt; }}; f',
+    '((PATH=0)); cd "$(dirname inner/a.txt)"; read y < ../outside/key.txt',
+    "ulimit -t 0; cd \"$(basename inner)\"; read y < ../outside/key.txt",
+    "ulimit -Sn 3; cd $(echo inner); ulimit -Sn 99; cat ../outside/key.txt",
+    "{v}=inner/; {v}= export {v}; cat ${{{v}}}../outside/key.txt",
+    "declare -p {v}=inner/; cat ${{{v}}}../outside/key.txt",
+    "{v}={in}0{out}; : ${{{v}:1?IFS=0:0}}; cat ${v}", "{v}={in}0{out}; : ${{@:IFS=0}}; cat ${v}",
+    "FUNCNEST=1\nf() {{ cd inner; }}; g() {{ f; }}\ng\ncat ../outside/key.txt",
+    "echo ../outside/*", "echo {out}/*", "for {v} in ../outside/*; do :; done", "{v}=(../outside/*)",
+    "set -- ../outside/k*",
+    "echo ~/key.txt*", "printf %s ../*", "ln -s ../outside o; echo o/*", "echo */*",
+    "echo lnk/*",
+    "for {v} in inner/*/*; do :; done", "echo inner/* */", "{v}=${v}; echo ${v}*", "cd inner; echo ../*",
+    "ls ../outsid?",
+)  # fmt: skip
+# For a shell that is not bash.
+_OTHER_SHELLS: Final = (
+    "cd inner &>/dev/null; cat ../outside/key.txt", "cd inner && ls &>/dev/null; cat ../outside/key.txt",
+    "cd {{inner,}}; cat ../outside/key.txt", "set -- {{a,b}} {out}; cat $2", 'cd $"inner"; cat ../outside/key.txt',
+    "cd $(echo {{inner,}}); cat ../outside/key.txt", "f() {{ cat $2; }}; f {{{in},{in}}} {out}",
+    "set -- {out}; set -- {in} &>/dev/null; cat $1", "set -- {in} 12>/dev/null {out}; cat $2",
+    "exit &>/dev/null; cat {out}",
+    "{v}={out}; {v}={in} :; cat ${v}", "cat {in} &>/dev/null; cat {in}", "cat {{{in},{in}}}",
+    "cat {in} &>/dev/null {out}",
+    "d={out}; x=\"a d={in}\"; export {v}=$x; cat $d", "cd {{i..i}}nner; cat ../outside/key.txt",
+)  # fmt: skip
 
 
 class FileScript(NamedTuple):
@@ -237,11 +273,16 @@ def build_file_script(seed: int) -> FileScript:
     chance = random.Random(seed)
     variable = chance.choice(_VARIABLES)
     extras, forms = _choose_parts(chance)
+    is_other = chance.random() < 0.08
+    if is_other:
+        forms = [*forms[:-1], chance.choice(_OTHER_SHELLS)]
     text = ""
     for form in forms:
         words = {"in": chance.choice(_INSIDE), "out": chance.choice(_OUTSIDE), "v": variable}
         value = chance.choice(_VALUES).replace("{{", "{").replace("}}", "}")
         text += (chance.choice(("; ", "\n", "\n", " && ")) if text else "") + form.format(**words, value=value)
+    if is_other:
+        text = f"sh -c {shlex.quote(text)}"
     return FileScript(text, extras) if is_contained(text) else FileScript("cat note.txt", {})
 
 
@@ -254,6 +295,8 @@ def _choose_parts(chance: random.Random) -> tuple[dict[str, str], list[str]]:
     if kind < 0.5:
         makes, uses = (_ODD_MAKES, _SPLIT_USES) if kind < 0.28 else (_LINK_MAKES, _LINK_USES)
         return chance.choice(_EXTRAS[:3]), [chance.choice(makes), chance.choice(uses)]
+    if kind < 0.6:
+        return chance.choice(_EXTRAS), [chance.choice(_ASSIGNS), chance.choice(_UNSETTLED)]
     before = [chance.choice(_ASSIGNS if chance.random() < 0.6 else _MAKES) for _ in range(chance.choice((0, 1, 1, 2)))]
     made = [chance.choice(_MAKES) for _ in range(chance.choice((0, 0, 1)))]
     return chance.choice(_EXTRAS), [*before, *made, *(chance.choice(_USES) for _ in range(chance.choice((1, 1, 2))))]

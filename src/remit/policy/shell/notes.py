@@ -99,17 +99,18 @@ class Notes:
 
     def list_names(self, field: Field, world: World) -> None:
         """Note the directories that are listed for a wildcard, whatever gets the names."""
-        if field.kind != "pattern":
+        if field.kind == "unknown":
             self.trace.doubt(field.source, "the directory it lists is not known before it runs")
             return
         data = ".." not in field.text and (field.text.startswith("-") or "://" in field.text)
-        if data or "/" not in field.text:
+        if field.kind == "pattern" and (data or "/" not in field.text):
             # Names in the working directory, and what is hardly a path.
             return
         # The program that gets the names has not read the files.
         outer, self._read = self._read, set()
         self.file("read", field, world.cwd)
-        self.trace.list_through_links(field.text, world.cwd, field.source)
+        if field.kind == "pattern":
+            self.trace.list_through_links(field.text, world.cwd, field.source)
         self._read = outer
 
     def _note_folder(self, role: str, folder: str) -> None:
