@@ -168,7 +168,7 @@ class SeenFiles:
                         names.append(entry.name)
                     if len(names) > _MAX_MATCHES:
                         return None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return ()
         except (OSError, ValueError):
             return None
@@ -217,7 +217,7 @@ class Rationed:
     patterns, each of which stands for many files, and looking at all of them would keep everyone else waiting.
     """
 
-    __slots__ = ("_files", "_lists", "_looks", "_made", "_surveys", "home", "links", "sees")
+    __slots__ = ("_files", "_listed", "_lists", "_looks", "_made", "_surveys", "home", "links", "sees")
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -226,6 +226,7 @@ class Rationed:
         # Names that the call makes, and those of them that stand for another path, or for one that is not known ("").
         self._made: dict[str, int] = {}
         self.links: dict[str, str] = {}
+        self._listed: dict[tuple[str, str], tuple[str, ...] | None] = {}
         self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
 
     def look(self, path: str) -> Look:
@@ -235,8 +236,10 @@ class Rationed:
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
         """Return the names in a directory that a glob matches."""
-        self._lists -= 1
-        names = self._files.expand(directory, pattern) if self._lists >= 0 else None
+        if (directory, pattern) not in self._listed:
+            self._lists -= 1
+            self._listed[directory, pattern] = self._files.expand(directory, pattern) if self._lists >= 0 else None
+        names = self._listed[directory, pattern]
         made = self.made(directory, pattern) if names is not None else ()
         return tuple(sorted({*names, *made})) if names is not None and made else names
 

@@ -124,6 +124,14 @@ class Trace:
 
     def touch_pattern(self, role: str, pattern: str, base: str | None, source: str) -> None:
         """Note what a role does to the files that a glob means: those beneath its fixed part, and where links lead."""
+        names, fixed, look = self._fixed_part(pattern, base, source)
+        if look is not None and fixed == len(names):
+            self.touch(role, pattern, base, source)
+        elif look is not None:
+            self._touch_matches(role, look.path, names, fixed, source)
+
+    def _fixed_part(self, pattern: str, base: str | None, source: str) -> tuple[list[str], int, Look | None]:
+        """Return the names in a glob, how many are fixed, and where these lead, or None where that is a doubt."""
         refusal = refuse_text(_GLOB.sub("", pattern))
         if not refusal and not pattern.startswith("/") and base is None:
             refusal = "it is relative, and no working directory is known"
@@ -134,18 +142,21 @@ class Trace:
         look = locate("/".join(names[:fixed]) or "/", None, self.files)
         if refusal or look.refusal:
             self.doubt(source, refusal or look.refusal)
-        elif fixed == len(names):
-            self.touch(role, pattern, base, source)
-        else:
-            self._touch_matches(role, look.path, names, fixed, source)
+            return names, fixed, None
+        return names, fixed, look
 
-    def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
+    def _touch_fixed(
+        self, role: str, folder: str, names: list[str], fixed: int, source: str, *, through: list[str]
+    ) -> None:
         picks = _picks(names[fixed:], hidden=self.hidden)
         self.touch_beneath(role, folder, source, picks)
-        self._through_links(role, folder, names[fixed:], source)
+        self._through_links(role, folder, through, source)
         if ".." in names[:fixed]:
             # Some tools cut `..` from the text before they look for links: both places must do.
             self.touch_beneath(role, without_dots("/".join(names[:fixed])), source, picks)
+
+    def _touch_matches(self, role: str, folder: str, names: list[str], fixed: int, source: str) -> None:
+        self._touch_fixed(role, folder, names, fixed, source, through=names[fixed:])
         # Tools that walk directories (`**`) do not follow the links they meet.
         for path in self._expanded(folder, names[fixed:], source) if "**" not in names[fixed:] else ():
             real = self.files.look(path)
@@ -169,12 +180,15 @@ class Trace:
             found = listed
         yield from found
 
-    def list_through_links(self, pattern: str, base: str | None, source: str) -> None:
-        """Note the directories that are listed for a glob and that links among its matches lead to."""
-        names = join(base or "/", pattern).replace("[^", "[!").split("/")
+    def touch_listing(self, pattern: str, base: str | None, source: str) -> None:
+        """Note the directories that are listed for a glob, also those that links among its matches lead to."""
+        names, fixed, look = self._fixed_part(pattern, base, source)
+        if look is None or fixed == len(names):
+            return
+        self._touch_fixed("read", look.path, names, fixed, source, through=names[fixed:-1])
         wild = [index for index, name in enumerate(names) if _GLOB.search(name)]
-        for index in wild[1:] if self.files.sees and ".." not in names else ():
-            for path in self._expanded("/".join(names[: wild[0]]) or "/", names[wild[0] : index], source):
+        for index in wild[1:] if self.files.sees else ():
+            for path in self._expanded(look.path, names[fixed:index], source):
                 real = self.files.look(path)
                 if real.path != path and real.is_directory:
                     self._note("read", real, source)

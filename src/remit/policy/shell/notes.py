@@ -86,6 +86,13 @@ class Notes:
                 self.trace.follow_links(field.text, field.source, role)
 
     def _matched(self, role: str, field: Field, cwd: str | None) -> None:
+        self._check_pattern(field)
+        pattern = field.text.replace("**", "*").replace("[^", "[!")
+        self.trace.touch_pattern(role, pattern, cwd, field.source)
+        fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+        self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
+
+    def _check_pattern(self, field: Field) -> None:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         if "[[" in pattern or "[:" in pattern:
             self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
@@ -93,25 +100,23 @@ class Notes:
         plain = () if self.changes.aliases else ("..",)
         if any(name.startswith(".") and name not in plain and fnmatchcase("..", name) for name in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
-        self.trace.touch_pattern(role, pattern, cwd, field.source)
-        fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-        self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
 
     def list_names(self, field: Field, world: World) -> None:
-        """Note the directories that are listed for a wildcard, whatever gets the names."""
+        """Note the directories that are listed for a wildcard, whatever gets the names.
+
+        Names in the working directory, and words that are hardly paths, do not count.
+        """
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the directory it lists is not known before it runs")
-            return
         data = ".." not in field.text and (field.text.startswith("-") or "://" in field.text)
-        if field.kind == "pattern" and (data or "/" not in field.text):
-            # Names in the working directory, and what is hardly a path.
-            return
-        # The program that gets the names has not read the files.
-        outer, self._read = self._read, set()
-        self.file("read", field, world.cwd)
-        if field.kind == "pattern":
-            self.trace.list_through_links(field.text, world.cwd, field.source)
-        self._read = outer
+        if field.kind == "pattern" and "/" in field.text and not data:
+            self._check_pattern(field)
+            self.trace.touch_listing(field.text.replace("**", "*"), world.cwd, field.source)
+        elif field.kind == "below":
+            # The program that gets the names has not read the files.
+            outer, self._read = self._read, set()
+            self._listed("read", field, world.cwd)
+            self._read = outer
 
     def _note_folder(self, role: str, folder: str) -> None:
         if role != "write":
