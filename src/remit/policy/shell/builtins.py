@@ -200,9 +200,11 @@ def _ulimit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     resource = "f"
     for field in fields:
         letters = field.text[1:].strip("SH") if field.text.startswith("-") else ""
-        resource = letters[-1:] or resource
-        least = _HARMLESS_LIMITS.get(resource)
-        if field.kind == "exact" and field.text.isdigit() and (least is None or int(field.text[:18]) < least):
+        resource = letters or resource
+        enough = field.text.isdigit() and all(
+            letter in _HARMLESS_LIMITS and int(field.text[:18]) >= _HARMLESS_LIMITS[letter] for letter in resource
+        )
+        if not (enough or field.text.isalpha() or field.text.startswith("-")):
             run.trace.doubt(field.source, "a limit under which commands may fail", unbounded=True, starts=False)
     return _report_limits(run, world, fields)
 

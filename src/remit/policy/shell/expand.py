@@ -391,7 +391,8 @@ class Expander:
         if operator in ("+", ":+"):
             taken = bool(value) or operator == "+"
             return "" if not taken else operand.text if operand.kind == "exact" else unknown
-        if operator in _TRIMS and len(value) <= _MAX_TRIMMED and part.operand is not None:
+        # What one character is, in a text that is not ASCII, depends on the locale.
+        if operator in _TRIMS and len(value) <= _MAX_TRIMMED and value.isascii() and part.operand is not None:
             pattern = self._pattern(part.operand)
             return unknown if pattern is None else _trimmed(value, operator, pattern)
         return unknown
