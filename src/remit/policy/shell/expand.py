@@ -135,7 +135,9 @@ class Expander:
             alternatives = alternatives[:1]
         for parts in alternatives:
             groups = list(self._split(parts))
-            if _may_not_split(parts) or _is_unknown(parts):
+            # What braces make is no assignment any more, in which a tilde would count.
+            tilde = len(alternatives) > 1 and "=~" in word.source
+            if tilde or _may_not_split(parts) or _is_unknown(parts):
                 yield Field("", "unknown", word.source, splits=True)
             else:
                 for pieces in groups:
