@@ -171,7 +171,7 @@ _UNSETTLED: Final = (
     "cd d; cd ..; OLDPWD=/ cd -; c2", "readonly PWD; cd d || c2", "readonly OLDPWD; cd d && exit; c2 {word}",
     "c2 $(c3 <<'E'\nE\n)", "c2 $(c3 <<'E'\nE zz)\nE\n)", "v=$(c2 <<E\n$v\nE) && c3 {word}\nE\n)",
     "c2 \"$(c3 <<-E\n\tE)\"; zz\n#\"\nE\n)", "c2 <(c3 <<E\nE) {word}; zz\nE\n)", "c2 $( (c3 <<'E'\nE; zz) )\nE\n) )",
-    "c2 w=~{{,}} w=~/{{a,b}}", "v='x x'; c2 $v{{,b}}", "v='x x'; c2 $v{{,b}}$(zz)",
+    "c2 w=~{{,}} w=~/{{a,b}} w={{a,b}}:~", "v='x x'; c2 $v{{,b}}", "v='x x'; c2 $v{{,b}}$(zz)",
 )  # fmt: skip
 # What other shells than bash read in another way.
 _OTHER_READINGS: Final = (

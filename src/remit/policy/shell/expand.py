@@ -136,7 +136,7 @@ class Expander:
         for parts in alternatives:
             groups = list(self._split(parts))
             # What braces make is no assignment any more, in which a tilde would count.
-            tilde = len(alternatives) > 1 and "=~" in word.source
+            tilde = len(alternatives) > 1 and "=" in word.source and "~" in word.source
             if tilde or _may_not_split(parts) or _is_unknown(parts):
                 yield Field("", "unknown", word.source, splits=True)
             else:
