@@ -104,6 +104,76 @@ def test_everyday_work_goes_on(place: Place, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "git checkout HEAD:src -- .", "git checkout x .", "git checkout x -- ./", "git checkout x -- \"$PWD\"",
+        "git checkout x -- .claude", "git checkout -- .claude", "git restore .claude", "git restore -s x .",
+        "git restore --source=HEAD:src .", "cd src && git checkout x -- ..", "git checkout HEAD^{tree}:src -- '*'",
+        "git reset HEAD:src -- .", "git reset HEAD:src .", "git restore --staged -s HEAD:src .",
+        "git restore -SW -s HEAD:src REMIT.md", "git read-tree -u --reset HEAD:src", "git checkout-index -f -a",
+        "cd src && git checkout-index -fa", "git checkout-index -f REMIT.md", "git sparse-checkout set src",
+        "git sparse-checkout add '!/REMIT.md'", "git sparse-checkout reapply", "cd src && git sparse-checkout init",
+        "git switch --orphan x", "git stash -u", "git stash push --include-untracked", "git stash --all",
+        "git checkout -- :/REMIT.md", "git checkout -- ':(top)REMIT.md'", "git checkout --pathspec-from-file=x",
+        "git restore --pathspec-from-file=x", "git reset x --pathspec-from-file=x", "git restore 'R*.md'",
+        "git rm REMIT.md", "git rm --cached REMIT.md", "git rm --cached 'R*.md'", "git mv REMIT.md x",
+        "git mv x.json REMIT.md", "git stash push -- REMIT.md", "git update-index --skip-worktree REMIT.md",
+        "git update-index --assume-unchanged .claude/settings.json", "git rm -r --cached '**/.claude/'",
+        "ar x src/x.a", "ar xv x.a", "gcc-ar x x.a", "jar xf x.jar", "jar -xf x.jar", "jar --extract --file=x.jar",
+        "jar xvf x.jar REMIT.md", "unzip x.zip", "unzip x.zip -d .", "unzip -o x.zip -d .claude", "tar xf x.tar -C .",
+        "python -m zipfile -e x.zip .", "busybox unzip x.zip", "tar xf x.tar --one-top-level=.claude",
+    ],
+)  # fmt: skip
+def test_nothing_that_git_or_an_archive_brings_takes_the_place_of_what_governs_the_agent(
+    place: Place, text: str
+) -> None:
+    (place.root / "app/.git").mkdir()
+    decision = place.run(text, everything=True)
+    assert decision.code == "governance_guarded", decision.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git checkout x", "git switch x", "git switch -c x", "git merge x", "git rebase x", "git reset --hard",
+        "git reset --hard x", "git reset HEAD~1", "git stash", "git stash pop", "git stash push .", "git cherry-pick x",
+        "git revert x", "git checkout .", "git checkout -- .", "git checkout HEAD .", "git checkout HEAD~1 -- .",
+        "git restore .", "git restore -s HEAD .", "git restore --staged .", "git restore --staged REMIT.md",
+        "git reset -- REMIT.md", "git reset HEAD REMIT.md", "git checkout x -- src", "git restore -s x src",
+        "git rm -r --cached .", "git rm -r --cached '**/__pycache__/'", "git sparse-checkout list",
+        "git sparse-checkout disable", "git update-index --refresh", "git stash push src", "git reset HEAD:src -- e",
+        "unzip -o x.zip -d build", "unzip -o x.zip -d src", "mkdir build && unzip x.zip -d build", "unzip -l x.zip",
+        "tar xzf x.tar -C build", "tar xf x.tar -C src", "ar rcs x.a a.o", "ar t x.a", "jar cf x.jar src",
+        "jar tf x.jar", "ranlib x.a", "cd src && ar x ../x.a", "python -m zipfile -e x.zip build",
+    ],
+)  # fmt: skip
+def test_whole_branches_and_folders_of_their_own_stay_permitted(place: Place, text: str) -> None:
+    (place.root / "app/.git").mkdir()
+    decision = place.run(text)
+    assert decision.permits, decision.reason
+
+
+def test_the_remedy_for_a_whole_folder_says_to_name_others(place: Place) -> None:
+    whole, one = place.run("git stash -u").remedy, place.run("rm REMIT.md").remedy
+    assert whole is not None
+    assert one is not None
+    assert "name files or folders" in whole.sentence
+    assert "name files or folders" not in one.sentence
+
+
+@pytest.mark.parametrize("text", ["ar p x.a", "ar pv x.a", "ar $X x.a"])
+def test_an_archive_that_names_files_elsewhere_is_not_printed(place: Place, text: str) -> None:
+    assert not place.run(text).permits
+
+
+@pytest.mark.parametrize("text", ["jar cf x.jar src", "jar -cf x.jar src", "python -m zipfile -c x.zip src"])
+def test_what_is_packed_is_followed_through_links(place: Place, text: str) -> None:
+    assert place.run(text).permits
+    (place.root / "app/src/link").symlink_to(place.root / "home")
+    assert not place.run(text).permits
+
+
+@pytest.mark.parametrize(
     ("tool", "arguments"),
     [
         ("Write", {"file_path": ".claude/settings.json", "content": "{}"}),

@@ -17,7 +17,8 @@ BY_NAME: Final = (
     "sub/.git/config", "sub/dir/.git/hooks/post-checkout", ".git/modules/lib/config", ".git/modules/a/b/hooks/x",
     ".git/worktrees/w/config.worktree", ".git/worktrees/w/gitdir", ".git/commondir", ".git/objects/info/alternates",
     ".git/rebase-merge/git-rebase-todo", ".GIT/Config", ".venv/lib/python3.12/site-packages/x.pth", ".venv/pyvenv.cfg",
-    ".venv/bin/git", "new/HEAD",
+    ".venv/bin/git", "new/HEAD", "x.git/config", "x.git/hooks/pre-push", ".git/objects/b2/23abc", ".git/index",
+    ".git/refs/heads/x", ".git/packed-refs", ".git/worktrees/w/index",
 )  # fmt: skip
 MARKED: Final = (
     ".gitattributes", "sub/.gitattributes", ".gitmodules", ".npmrc", ".yarnrc.yml", "pip.conf", ".cargo/config.toml",
@@ -156,6 +157,52 @@ def test_the_home_directory_is_where_the_view_says() -> None:
     assert steering_at("/srv/people/ada/.bashrc", SeenFiles("/srv/people/ada")) == (True, "/srv/people/ada/.bashrc")
     found = steering_at("/srv/people/ada/.bashrc", TextFiles())
     assert found == (False, "/srv/people/ada/.bashrc")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git init --separate-git-dir=g b", "git init --separate-git-dir g", "git init --bare g",
+        "git init -q --bare ./g", "git clone --bare . g", "git clone --mirror . g",
+        "git clone --separate-git-dir=g . b", "mkdir g && cd g && git init --bare && cd ..",
+    ],
+)  # fmt: skip
+def test_a_repository_that_a_call_makes_is_one_under_any_name(tmp_path: Path, text: str) -> None:
+    root = os.path.realpath(tmp_path)
+    under = mission(resource_scope=(root,), cwd=root)
+
+    def decided(command: str) -> Decision:
+        return judged("Bash", {"command": command}, under=under, files=SeenFiles())
+
+    assert decided(text).permits
+    for written in (
+        "echo x >> g/config", "echo x > g/hooks/pre-commit", "cp x g/hooks/", "cd g && echo x > commondir",
+        "sed -i s/a/b/ g/*", "cp -r x/. g", "tee g/objects/b2/x", "echo x > g/refs/heads/x",
+    ):  # fmt: skip
+        decision = decided(f"{text}; {written}")
+        assert decision.code == "out_of_scope", (written, decision.reason)
+        assert "makes programs run code" in decision.reason
+        assert "makes programs run code" not in decided(written).reason
+    assert decided(f"{text}; echo x > h/config; echo x > g/description").permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pre-commit install", "pre-commit install -f", "pre-commit uninstall", "python -m pre_commit install",
+        "lefthook install", "lefthook uninstall", "simple-git-hooks", "git lfs install --local",
+        "git-lfs install --local",
+        "npx --no-install lefthook install", "husky", "husky install", "npx --no-install husky init",
+    ],
+)  # fmt: skip
+def test_hooks_are_installed_only_where_the_scope_names_them(text: str) -> None:
+    assert not judged("Bash", {"command": text}).permits
+    named = mission(resource_scope=(BASE, ".git/hooks", ".git/config"))
+    decision = judged("Bash", {"command": text}, under=named)
+    assert not any(
+        effect.steers and not effect.steers.startswith(f"{BASE}/.git/") for effect in decision.action.effects
+    )
+    assert decision.permits or "lfs" in text, decision.reason
 
 
 def test_a_repository_under_another_name_is_one(tmp_path: Path) -> None:

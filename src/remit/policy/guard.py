@@ -26,6 +26,11 @@ _CHANGES: Final = {"read": "read", "write": "change", "delete": "delete"}
 # What steers an agent in a folder that is guarded as a whole, where a glob picks names at any depth.
 _STEERING: Final = ("settings.json", "settings.local.json", "hooks", "hooks.json", "config", "config.toml")
 _HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these files outside the assistant.")
+_NAME_OTHERS: Final = Remedy(
+    (),
+    "No passport helps here: name files or folders among which none of these lies, or let a person do it outside the "
+    "assistant.",
+)
 _PRIVATE: Final = Remedy((), "No passport helps here: a person looks at Remit's own files outside the assistant.")
 _START_OUTSIDE: Final = Remedy(
     (), "No passport helps here: a person starts or stops this program outside the assistant."
@@ -97,7 +102,11 @@ class GuardEngine:
                 if effect.verb == "read" and effect.resource in secret:
                     return _refused(given, "holds a token of Remit", _PRIVATE)
                 if effect.verb != "read" and _reaches(guards, effect, action):
-                    return _refused(given, "puts this agent under Remit, or holds what does", _HANDS_OFF)
+                    return _refused(
+                        given,
+                        "puts this agent under Remit, or holds what does",
+                        _NAME_OTHERS if given.beneath else _HANDS_OFF,
+                    )
         if guards.paths or guards.anywhere:
             return self._programs(action)
         return _PERMITTED

@@ -22,7 +22,7 @@ _HOMES: Final = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|/var/root|/privat
 _IN_GIT: Final = re.compile(r".*/\.git/", re.DOTALL | re.IGNORECASE)
 # In a folder that git takes for a repository without a work tree, these do what they do in `.git`.
 _IN_REPOSITORY: Final = re.compile(
-    r"(.*)/(?:config|config\.worktree|commondir|hooks(?:/.*)?|info/attributes|objects/info/alternates)\Z",
+    r"(.*)/(?:config|config\.worktree|commondir|hooks(?:/.*)?|info/attributes|(?:objects|refs)/.*|packed-refs|index)\Z",
     re.DOTALL | re.IGNORECASE,
 )
 # Without it git takes no folder for a repository: whoever writes it makes one.
@@ -74,12 +74,17 @@ def _name(name: str) -> str:
     return "[^/]*".join(re.escape(part) for part in name.split("*"))
 
 
-def steering_at(path: str, files: Files) -> Steering | None:
-    """Return what a file at an absolute path steers, or None where it steers nothing that is known."""
+def steering_at(path: str, files: Files, made: frozenset[str] = frozenset()) -> Steering | None:
+    """Return what a file at an absolute path steers, or None where it steers nothing that is known.
+
+    `made` are folders that become repositories.
+    """
     found = _by_table(path, files.home)
     if (found is None or not found.by_name) and _IN_GIT.match(path) is None:
         inside = _IN_REPOSITORY.match(path)
-        if path.lower().endswith(_HEAD) or (inside is not None and _is_repository(inside[1], files)):
+        if path.lower().endswith(_HEAD) or (
+            inside is not None and (inside[1] in made or _is_repository(inside[1], files))
+        ):
             return Steering(by_name=True, root=path)
     return found
 
@@ -101,17 +106,26 @@ def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect
     """Return the effects, with those marked that the scope has to name, and whether any of them writes what steers."""
     marked: list[Effect] = []
     writes = False
-    for effect in effects:
-        found = _written(effect, files) if effect.verb == "write" else None
+    given = tuple(effects)
+    made = frozenset(effect.resource[: -len(_HEAD)] for effect in given if _is_own_work(effect, _HEAD))
+    for effect in given:
+        found = _written(effect, files, made) if effect.verb == "write" else None
         writes |= found is not None
         marked.append(effect._replace(steers=found.root) if found is not None and found.by_name else effect)
     return tuple(marked), writes
 
 
-def _written(effect: Effect, files: Files) -> Steering | None:
-    if _OWN_WORK.match(effect.source) and (effect.beneath or effect.resource.lower().endswith("/.git")):
+def _is_own_work(effect: Effect, *ends: str) -> bool:
+    """Tell whether a program of git writes a file with such an end by itself."""
+    return _OWN_WORK.match(effect.source) is not None and effect.resource.lower().endswith(ends)
+
+
+def _written(effect: Effect, files: Files, made: frozenset[str]) -> Steering | None:
+    if effect.beneath and effect.picks and (effect.resource in made or _is_repository(effect.resource, files)):
+        return Steering(by_name=True, root=effect.resource)
+    if _is_own_work(effect, "/.git", _HEAD) or (effect.beneath and _OWN_WORK.match(effect.source)):
         return None
-    return (_picked(effect, files) if effect.beneath else None) or steering_at(effect.resource, files)
+    return (_picked(effect, files) if effect.beneath else None) or steering_at(effect.resource, files, made)
 
 
 def _picked(effect: Effect, files: Files) -> Steering | None:

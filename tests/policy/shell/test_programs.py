@@ -43,7 +43,8 @@ def roles_of(program: Program) -> Iterator[str]:
         yield from (role.removesuffix("*") for role in operands)
     for given in program.options.values():
         yield from (role.rstrip("?!") for role in ((given,) if isinstance(given, str) else given))
-    yield from (effect.partition(" ")[0] for effect in program.without_operands)
+    also = (effect for effects in program.touches_if.values() for effect in effects)
+    yield from (effect.partition(" ")[0] for effect in (*program.without_operands, *program.touches, *also))
 
 
 def kind_of(role: str) -> str:
@@ -52,7 +53,8 @@ def kind_of(role: str) -> str:
 
 def asked_of(program: Program) -> Iterator[str]:
     """Yield every option that a table asks for."""
-    yield from (*program.operands_if, *program.touches_if, *program.needs, *program.sends_if, *program.offline_if)
+    yield from (*program.operands_if, *program.needs, *program.sends_if, *program.offline_if)
+    yield from (option.removeprefix("no:") for option in program.touches_if)
     yield from program.supplied_by
     yield from () if isinstance(program.follows, bool) else program.follows
 
@@ -127,7 +129,7 @@ def test_effects_of_a_table_have_a_role_and_a_path() -> None:
         also = [effect for effects in program.touches_if.values() for effect in effects]
         for effect in (*program.touches, *also):
             role, _, path = effect.partition(" ")
-            assert role in VERBS, program.name
+            assert kind_of(role) in ROLES, program.name
             assert path, program.name
 
 
@@ -140,6 +142,7 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
     "listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path"), "mount": ("", "keys"),
+    "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
     "resource": (
         "container", "container/image", "container/network", "container/volume", "package/brew", "service",
@@ -158,6 +161,28 @@ def test_forms_of_roles_can_be_read() -> None:
             assert form in FORMED[kind], form
         else:
             assert form == "", kind
+
+
+# Options that are called a suffix, and are not put into the name of a file that is written.
+NO_FILE_NAMES: Final = frozenset(
+    ("basename --suffix", "numfmt --suffix", "bat --ignored-suffix", "batcat --ignored-suffix", "zip --suffixes")
+)
+
+
+def suffixes() -> Iterator[tuple[str, str]]:
+    """Yield every program with an option that is put behind the name of a file."""
+    for program in ALL:
+        for option in program.options:
+            if option.endswith(("suffix", "suffix-format")) and f"{program.name} {option}" not in NO_FILE_NAMES:
+                yield program.name, option
+
+
+@pytest.mark.parametrize(("name", "option"), sorted(set(suffixes())))
+def test_the_end_of_a_file_name_leads_to_no_other_folder(name: str, option: str) -> None:
+    attached = f"{option}=" if option.startswith("--") else f"{option} "
+    for value in ("/../../x", "x/", "/x", "a/b", '"$X"'):
+        decision = command(f"{name} {attached}{value} a b")
+        assert any("file names" in doubt.reason or "elsewhere" in doubt.reason for doubt in decision.action.doubts)
 
 
 def test_a_program_that_nobody_described_is_not_known() -> None:

@@ -53,7 +53,6 @@ _KEEP_CONTENT: Final = frozenset(
     "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
-_GIT_REMOVES: Final = frozenset("stash checkout switch reset restore clean rm mv merge rebase pull apply am".split())
 _GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 _TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
@@ -443,8 +442,6 @@ class Commands(Notes):
             # It may bring along links that the script has made.
             for path in tuple(self._wrote):
                 self.changes.alias(path, None)
-        if words & _GIT_REMOVES:
-            self.changes.unsure.update(world.cwd for world in worlds if world.cwd is not None)
 
     def _follow_downloads(
         self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool

@@ -6,13 +6,28 @@ A pathspec that is not plain counts for everything that it may name, at any dept
 import re
 from typing import TYPE_CHECKING, Final
 
+from remit.policy.call import Effect
+from remit.policy.files import Look
 from remit.policy.paths import join
 from remit.policy.shell.world import Field
+from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
-__all__ = ["git_key", "listed", "pathspec", "restored", "revision"]
+__all__ = [
+    "git_key",
+    "listed",
+    "pathspec",
+    "ref",
+    "repository",
+    "restored",
+    "revision",
+    "staged",
+    "strategy",
+    "tree",
+    "worktree",
+]
 
 # Configuration of git that cannot make it run anything.
 _KEYS: Final = re.compile(
@@ -24,17 +39,65 @@ _KEYS: Final = re.compile(
     r"|remote\.[^\s=]+\.(?:fetch|prune|push)|safe\.directory|worktree\.[a-z]+)\Z",
     re.IGNORECASE,
 )
+_WRITES: Final = ("--add", "--replace-all", "--unset", "--unset-all")
+# Settings beyond the repository, each with the option that names the file.
+_ELSEWHERE: Final = {"--global": "~/.gitconfig", "--system": "/etc/gitconfig"}
+_STRATEGIES: Final = ("ort", "recursive", "resolve", "octopus", "ours", "subtree")
+_REF: Final = re.compile(r"(?:refs/.+|(?:[A-Z]+_)*HEAD|AUTO_MERGE|MERGE_AUTOSTASH|BISECT_EXPECTED_REV)\Z", re.DOTALL)
+# It is certainly a commit, and its files lie where those of the work tree do.
+_AT_HEAD: Final = re.compile(r"(?:HEAD|@)(?:[~^][0-9]*)*\Z")
+_CHANGES: Final = ("write", "edit", "delete")
 _MAGIC: Final = ":"
 _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 
 
 def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a setting."""
+    """Note a setting that is written; one that is only asked for is data."""
+    writes = len(invocation.arguments.operands) > 1 or invocation.arguments.has(_WRITES)
+    if field.kind == "exact" and not writes:
+        return
     if field.kind != "exact" or not _KEYS.match(field.text):
         invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
-        if invocation.positional != ():
-            # Settings that only inform are everyday work; one that can run commands is held against the file.
-            invocation.trace.touch("write", ".git/config", invocation.cwd, field.source)
+        # Settings that only inform are everyday work; one that can run commands is held against the file.
+        invocation.trace.touch("write", ".git/config", invocation.cwd, field.source)
+    for option, path in _ELSEWHERE.items():
+        if invocation.arguments.has((option,)):
+            home = invocation.trace.files.home or "~"
+            invocation.trace.touch("edit", path.replace("~", home), invocation.cwd, option)
+
+
+def strategy(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note a way to merge: one that git does not bring is a program, and one with a slash a program of any folder."""
+    if field.kind != "exact" or field.text not in _STRATEGIES:
+        reason = f"git runs a program of that name; its own are {', '.join(_STRATEGIES)}"
+        invocation.trace.doubt(field.source, reason, unbounded=True)
+
+
+def ref(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note the name of a ref: one that does not lie in `refs/` is the path of a file in `.git`."""
+    if field.kind != "exact":
+        invocation.trace.doubt(field.source, "it may name any file in .git")
+    elif not _REF.match(field.text) and invocation.cwd is not None:
+        place = f"{_top(invocation, invocation.cwd)}/.git/{field.text}"
+        invocation.trace.touch("write", place, None, field.source)
+
+
+def repository(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note a folder that becomes a repository, whatever its name: `HEAD` tells that it is one."""
+    look = invocation.file("write", field)
+    if look is not None:
+        invocation.trace.add(Effect("write", f"{look.path}/HEAD", invocation.program.name))
+
+
+def worktree(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note that git changes the work tree as a whole; with a form, that it writes or deletes whatever is there."""
+    invocation.trace.touch("edit", field.text, invocation.cwd, field.source)
+    if invocation.cwd is not None:
+        top = _top(invocation, invocation.cwd)
+        # Folders come and go with their files.
+        invocation.run.changes.unsure.add(top)
+        if form in VERBS:
+            invocation.trace.touch_beneath(form, top, field.source)
 
 
 def revision(invocation: "Invocation", _form: str, field: Field) -> None:
@@ -48,39 +111,74 @@ def revision(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.file("read", field)
 
 
+def tree(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a tree that files are taken from; as the first of several words it may be a path as well."""
+    revision(invocation, form, field)
+    before, several = invocation.arguments.before, len(invocation.arguments.operands) > 1
+    if form != "first" or (before == 1 if before is not None else several):
+        invocation.tree = field.kind != "exact" or not _AT_HEAD.match(field.text)
+
+
 def restored(invocation: "Invocation", form: str, field: Field) -> None:
     """A revision, or a pathspec whose files are overwritten with what they were in one; in one form certainly that."""
-    revision(invocation, form, field)
+    if form != "path":
+        tree(invocation, "first", field)
+        if invocation.arguments.before == 1:
+            return
+    else:
+        revision(invocation, form, field)
     if _is_wide(field):
         pathspec(invocation, "write", field)
     elif field.kind == "exact" and (
         form == "path" or invocation.dashed or field.text.startswith(".") or invocation.exists(field.text)
     ):
         # Its content comes out of the repository, not from the script.
-        invocation.trace.touch("write", field.text, invocation.cwd, field.source)
+        _spread(invocation, "write", invocation.trace.touch("write", field.text, invocation.cwd, field.source))
+
+
+def staged(invocation: "Invocation", _form: str, field: Field) -> None:
+    """Note a pathspec of the index: what it gets from a tree that is named is written with the next restoring."""
+    pathspec(invocation, "read", field)
+    if invocation.tree:
+        restored(invocation, "path", field)
 
 
 def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
     """Note the files that a pathspec may name: git reads wildcards itself, and lets them match slashes."""
     if not _is_wide(field):
-        invocation.file(form, field)
+        _spread(invocation, form, invocation.file(form, field))
     elif invocation.cwd is None:
         invocation.trace.doubt(field.source, "it is relative, and no working directory is known")
     elif field.text.startswith(_MAGIC):
-        invocation.trace.touch_beneath(form, _top(invocation, invocation.cwd), field.source)
+        _beneath(invocation, form, _top(invocation, invocation.cwd), "**")
     elif field.kind == "pattern" and invocation.trace.files.expand(invocation.cwd, field.text):
         # The shell has read it before git does.
         invocation.file(form, field)
     else:
         fixed = _WILDCARD.split(field.text, maxsplit=1)[0].rpartition("/")[0]
         look = invocation.trace.files.look(join(invocation.cwd, fixed))
-        invocation.trace.touch_beneath(form, look.path, field.source, _picks(field.text))
+        _beneath(invocation, form, look.path, _picks(field.text))
 
 
 def listed(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a file that lists pathspecs: they may name anything."""
     invocation.file("read", field)
-    invocation.trace.touch_beneath(form, invocation.cwd or "/", field.source)
+    _beneath(invocation, form, invocation.cwd or "/", "**")
+
+
+def _beneath(invocation: "Invocation", form: str, folder: str, picks: str) -> None:
+    """Note what git does to files below a folder: never to those in `.git`, so they are its own work."""
+    invocation.trace.touch_beneath(form, folder, invocation.program.name, picks)
+    if form in _CHANGES:
+        invocation.run.changes.unsure.add(folder)
+
+
+def _spread(invocation: "Invocation", form: str, look: Look | None) -> None:
+    """Note that a folder stands for everything in it, unless all of the place goes back to what git last had there."""
+    if form in ("write", "edit") and look is not None and look.is_directory:
+        here = invocation.trace.files.look(invocation.cwd or "/").path
+        if invocation.tree or look.path != here:
+            _beneath(invocation, form, look.path, "**")
 
 
 def _is_wide(field: Field) -> bool:
@@ -91,7 +189,7 @@ def _is_wide(field: Field) -> bool:
 
 def _picks(text: str) -> str:
     """Return what the end of a pathspec says about the names at any depth that it matches."""
-    _, slash, name = _WILDCARD.split(text)[-1].rpartition("/")
+    _, slash, name = _WILDCARD.split(text)[-1].rstrip("/").rpartition("/")
     if not name:
         return "**"
     return f"**/{name}" if slash else f"**/*{name}"

@@ -20,6 +20,7 @@ from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.roles import note_package, play, run_text
 from remit.policy.shell.world import Field, Output, World
+from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
@@ -53,6 +54,9 @@ class Invocation:
         self.suffix = ""
         # Behind `--` there are only paths.
         self.dashed = False
+        self.arguments = Arguments((), (), ())
+        # Git takes files out of a tree that is named, whose folders need not be those of the work tree.
+        self.tree = False
         # What a script given as text sees as its parameters.
         self.positional: Sequence[Field] | None = ()
 
@@ -61,10 +65,11 @@ class Invocation:
         other = known_program(program.program) if program.program else None
         if program.refusal:
             self.trace.doubt(program.name, program.refusal, unbounded=True)
+            self._touches(program, parse_arguments(program, fields))
         elif other is not None:
             self.judge(other, fields)
         else:
-            arguments = parse_arguments(program, fields)
+            self.arguments = arguments = parse_arguments(program, fields)
             self.program = program
             # Where `--` stands among them, which one comes first is not certain.
             self.dashed = any(field.text == "--" for field in fields)
@@ -238,9 +243,17 @@ class Invocation:
             self._follow(program, arguments)
 
     def _touches(self, program: Program, arguments: Arguments) -> None:
-        also = [effect for name, effects in program.touches_if.items() if arguments.has((name,)) for effect in effects]
+        given = (
+            effects
+            for name, effects in program.touches_if.items()
+            if arguments.has((name.removeprefix("no:"),)) != name.startswith("no:")
+        )
+        also = [effect for effects in given for effect in effects]
         for effect in (*program.touches, *also):
             role, _, path = effect.partition(" ")
+            if self._role(role) not in VERBS:
+                play(self, role, Field(path, "exact", program.name))
+                continue
             look = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
             if look is not None and effect in also and role == "write":
                 self._download(arguments, look.path)

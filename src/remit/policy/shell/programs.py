@@ -58,7 +58,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Runs code of the project, steered by files of these names.
     runs: bool = False
     control: tuple[str, ...] = ()
-    # Effects that it always has, and those that come with an option.
+    # Effects that it always has, and those that come with an option, or without one (`no:-d`).
     touches: tuple[str, ...] = ()
     touches_if: dict[str, tuple[str, ...]] = {}
     # State of the machine that it uses or changes where no word names some of that kind; always, and with an option.
@@ -115,7 +115,8 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return False
         matters = (
             *(self.follows if isinstance(self.follows, tuple) else ()),
-            *(*self.operands_if, *self.supplied_by, *self.offline_if, *self.sends_if, *self.touches_if),
+            *(*self.operands_if, *self.supplied_by, *self.offline_if, *self.sends_if),
+            *(name.removeprefix("no:") for name in self.touches_if),
             *(*self.into_by, *self.not_into, *self.looks_if, *self.needs),
         )
         arguments = parse_arguments(self, (Field(text, "exact", text),))
@@ -177,6 +178,8 @@ class Arguments(NamedTuple):
     operands: tuple[Field, ...]
     # Words that may be an option nobody knows.
     unknown: tuple[Field, ...]
+    # How many operands stand before `--`; None where there is none.
+    before: int | None = None
 
     def has(self, names: Sequence[str]) -> bool:
         """Tell whether one of the options was given."""
@@ -192,11 +195,13 @@ class _Sorter:
         self.options: list[tuple[str, str, Field | None]] = []
         self.operands: list[Field] = []
         self.unknown: list[Field] = []
+        self.before: int | None = None
 
     def sort(self) -> Arguments:
         while self.ahead:
             field = self.ahead.pop()
             if field.kind == "exact" and field.text == "--":
+                self.before = len(self.operands)
                 self._rest()
             elif self._is_option(field):
                 self._option(field)
@@ -204,7 +209,7 @@ class _Sorter:
                 self.operands.append(field)
                 if self.program.posix:
                     self._rest()
-        return Arguments(tuple(self.options), tuple(self.operands), tuple(self.unknown))
+        return Arguments(tuple(self.options), tuple(self.operands), tuple(self.unknown), self.before)
 
     def _rest(self) -> None:
         self.operands.extend(reversed(self.ahead))

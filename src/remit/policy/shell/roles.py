@@ -9,7 +9,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from remit.policy.shell.environment import judge_variable
-from remit.policy.shell.git import git_key, listed, pathspec, restored, revision
+from remit.policy.shell.git import (
+    git_key,
+    listed,
+    pathspec,
+    ref,
+    repository,
+    restored,
+    revision,
+    staged,
+    strategy,
+    tree,
+    worktree,
+)
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.machine import (
     container_path,
@@ -182,6 +194,33 @@ def _packed(invocation: "Invocation", form: str, field: Field) -> None:
             invocation.file("write", field._replace(text=name, kind="exact"))
 
 
+def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a directory in which something is unpacked: whatever is there may be written."""
+    trace = invocation.trace
+    before, trace.spreads = trace.spreads, not invocation.looks
+    if field.text == ".":
+        trace.touch("read" if invocation.looks else "write", field.text, invocation.cwd, field.source)
+    else:
+        invocation.file("write", field)
+    trace.spreads = before
+
+
+def _letters(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a word of options without a dash; with one letter of the form it unpacks, and another is not judged.
+
+    Any other word is a file.
+    """
+    unpacks, _, refused = form.partition(",")
+    is_file = field.kind != "exact" or not field.text.isalnum()
+    if is_file or invocation.exists(field.text):
+        invocation.file("edit", field)
+    if not is_file and refused and refused in field.text:
+        reason = f"with {refused}, {invocation.program.name} reads files that the archive names"
+        invocation.trace.doubt(field.source, reason, unbounded=True)
+    if not is_file and unpacks in field.text:
+        _unpack(invocation, form, Field(".", "exact", invocation.program.name))
+
+
 def _script(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a file of code in a little language: the text of one would be judged, but nobody looks into files."""
     invocation.file("read", field)
@@ -298,10 +337,10 @@ def _remote(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind == "exact" and "::" in field.text:
         invocation.trace.doubt(field.source, "a transport that can run commands", unbounded=True)
     else:
-        _place(invocation, field, local=field.text.startswith((".", "/", "~")) or "/" in field.text)
+        _place(invocation, field, local=field.text.startswith((".", "/", "~")) or "/" in field.text, bundles=True)
 
 
-def _place(invocation: "Invocation", field: Field, *, local: bool) -> None:
+def _place(invocation: "Invocation", field: Field, *, local: bool, bundles: bool = False) -> None:
     trace, text = invocation.trace, field.text
     if field.kind != "exact":
         trace.doubt(field.source, "it names a place that is not known before it runs")
@@ -313,7 +352,9 @@ def _place(invocation: "Invocation", field: Field, *, local: bool) -> None:
         host = _SCP_LIKE.match(text)
         trace.contact_host(f"{host[1] if host else text}:22", field.source)
     elif local:
-        invocation.file("edit", field)
+        look = invocation.file("edit", field)
+        if bundles and look is not None and look.exists != look.is_directory:
+            trace.doubt(field.source, "a bundle, which can hold links that lead anywhere")
     else:
         trace.doubt(field.source, "the host of this remote is in the repository, not in the command")
 
@@ -335,6 +376,7 @@ ROLES: Final[dict[str, Player]] = {
     "image": image,
     "inside": inside,
     "keyed": _keyed,
+    "letters": _letters,
     "listed": listed,
     "make_word": _make_word,
     "match": _match,
@@ -348,15 +390,22 @@ ROLES: Final[dict[str, Player]] = {
     "pathspec": pathspec,
     "prefix": _prefix,
     "process_name": process_name,
+    "ref": ref,
     "remote": _remote,
+    "repository": repository,
     "resource": resource,
     "restored": restored,
     "revision": revision,
     "script": _script,
     "shell_setting": _setting,
     "source": _source,
+    "staged": staged,
     "started": _started,
+    "strategy": strategy,
     "suffix": _suffix,
     "test": _test,
+    "tree": tree,
+    "unpack": _unpack,
     "url": _url,
+    "worktree": worktree,
 }

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Program, parse_arguments
+from remit.policy.shell.roles import play
 from remit.policy.shell.world import Field
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _FLAGS: Final = (
 )
 _VALUED: Final = (
     "-f --file -C --directory --exclude --strip-components --strip -X --exclude-from --owner --group --mode --sort "
-    "--format -H -b --blocking-factor --record-size -g --listed-incremental -L --tape-length --suffix --warning "
+    "--format -H -b --blocking-factor --record-size -g --listed-incremental -L --tape-length --warning "
     "--exclude-tag --index-file -N --newer-mtime --quoting-style --level -K --starting-file --add-file -V --label "
     "--mtime --exclude-ignore --newer --after-date --transform --xform".split()
 )
@@ -38,7 +39,7 @@ _ATTACHED: Final = "--one-top-level --checkpoint --backup --occurrence --clamp-m
 _TAR: Final = Program(
     name="tar",
     flags=frozenset(_FLAGS),
-    options={**dict.fromkeys(_VALUED, "data"), **dict.fromkeys(_ATTACHED, "data?")},
+    options={**dict.fromkeys(_VALUED, "data"), **dict.fromkeys(_ATTACHED, "data?"), "--suffix": "name"},
     deny=dict.fromkeys(_REFUSED, "can run other commands or reach other files with it"),
 )
 _ROLES: Final = {
@@ -73,6 +74,8 @@ class _Tar:
         for name, role, value in self.arguments.options:
             if role == "refused":
                 self.trace.doubt(name, f"tar {_TAR.refused_options[name]}", unbounded=True)
+            elif value is not None and role == "name":
+                play(self.invocation, role, value)
             elif value is not None:
                 self._option(name, value)
         for base in self.bases[1:] if len(self.bases) > 1 and _leads(self.fields) else self.bases:
