@@ -187,9 +187,9 @@ def test_another_work_tree_is_refused(option: str) -> None:
     "text",
     [
         "git checkout x", "git switch x", "git merge x", "git rebase x", "git revert --no-edit HEAD",
-        "git cherry-pick x", "git reset --hard x", "git stash", "git stash pop", "git bisect start HEAD x", "git restore -s x .",
-        "git am x", "git apply x", "git read-tree -u x", "git sparse-checkout set tests", "git checkout-index -a", "git rm -r 's*'",
-        "git clean -fd src", "git pull . x", "cd src; git revert x; cd ..", "git submodule deinit --all",
+        "git cherry-pick x", "git reset --hard x", "git stash", "git stash pop", "git bisect start HEAD x",
+        "git restore -s x .", "git am x", "git apply x", "git read-tree -u x", "git sparse-checkout set tests",
+        "git checkout-index -a", "git rm -r 's*'", "git clean -fd src", "git pull . x", "cd src; git revert x; cd ..", "git submodule deinit --all",
     ],
 )  # fmt: skip
 def test_a_folder_may_be_gone_after_git_has_changed_the_work_tree(tmp_path: Path, text: str) -> None:
