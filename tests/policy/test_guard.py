@@ -122,6 +122,8 @@ def test_everyday_work_goes_on(place: Place, text: str) -> None:
         "ar x src/x.a", "ar xv x.a", "gcc-ar x x.a", "jar xf x.jar", "jar -xf x.jar", "jar --extract --file=x.jar",
         "jar xvf x.jar REMIT.md", "unzip x.zip", "unzip x.zip -d .", "unzip -o x.zip -d .claude", "tar xf x.tar -C .",
         "python -m zipfile -e x.zip .", "busybox unzip x.zip", "tar xf x.tar --one-top-level=.claude",
+        "zstd -d settings.json.zst --output-dir-flat .claude", "git ls-files | xargs git checkout HEAD:src --",
+        "git ls-files -z | xargs -0 git checkout x --",
     ],
 )  # fmt: skip
 def test_nothing_that_git_or_an_archive_brings_takes_the_place_of_what_governs_the_agent(
@@ -140,7 +142,9 @@ def test_nothing_that_git_or_an_archive_brings_takes_the_place_of_what_governs_t
         "git revert x", "git checkout .", "git checkout -- .", "git checkout HEAD .", "git checkout HEAD~1 -- .",
         "git restore .", "git restore -s HEAD .", "git restore --staged .", "git restore --staged REMIT.md",
         "git reset -- REMIT.md", "git reset HEAD REMIT.md", "git checkout x -- src", "git restore -s x src",
-        "git rm -r --cached .", "git rm -r --cached '**/__pycache__/'", "git sparse-checkout list",
+        "git rm -r --cached .", "git rm -r --cached '**/__pycache__/'", "git ls-files -m | xargs git checkout --",
+        "git ls-files -i -c --exclude-standard | xargs git rm --cached",
+        "git sparse-checkout list",
         "git sparse-checkout disable", "git update-index --refresh", "git stash push src", "git reset HEAD:src -- e",
         "unzip -o x.zip -d build", "unzip -o x.zip -d src", "mkdir build && unzip x.zip -d build", "unzip -l x.zip",
         "tar xzf x.tar -C build", "tar xf x.tar -C src", "ar rcs x.a a.o", "ar t x.a", "jar cf x.jar src",

@@ -162,7 +162,8 @@ def test_settings_that_include_other_files_are_not_known(source: str, reading: s
     [
         ("user.name", True), ("--get user.name", True), ("-l", True), ("core.hooksPath", True), ("user.name x", False),
         ("--unset user.name", False), ("--add user.name x", False), ("--replace-all user.name x", False),
-        ("--unset-all user.name", False), ("user.name ''", False), ("-e", False), ("--remove-section user", False),
+        ("--unset-all user.name", False), ("get user.name", True), ("list", True), ("set user.name x", False),
+        ("user.name ''", False), ("-e", False), ("--remove-section user", False),
     ],
 )  # fmt: skip
 def test_settings_at_home_are_read_and_not_written(tmp_path: Path, text: str, permits: bool) -> None:
@@ -189,7 +190,8 @@ def test_another_work_tree_is_refused(option: str) -> None:
         "git checkout x", "git switch x", "git merge x", "git rebase x", "git revert --no-edit HEAD",
         "git cherry-pick x", "git reset --hard x", "git stash", "git stash pop", "git bisect start HEAD x",
         "git restore -s x .", "git am x", "git apply x", "git read-tree -u x", "git sparse-checkout set tests",
-        "git checkout-index -a", "git rm -r 's*'", "git clean -fd src", "git pull . x", "cd src; git revert x; cd ..", "git submodule deinit --all",
+        "git checkout-index -a", "git rm -r 's*'", "git clean -fd src",
+        "git pull . x", "cd src; git revert x; cd ..", "git submodule deinit --all",
     ],
 )  # fmt: skip
 def test_a_folder_may_be_gone_after_git_has_changed_the_work_tree(tmp_path: Path, text: str) -> None:

@@ -47,6 +47,9 @@ _REF: Final = re.compile(r"(?:refs/.+|(?:[A-Z]+_)*HEAD|AUTO_MERGE|MERGE_AUTOSTAS
 # It is certainly a commit, and its files lie where those of the work tree do.
 _AT_HEAD: Final = re.compile(r"(?:HEAD|@)(?:[~^][0-9]*)*\Z")
 _CHANGES: Final = ("write", "edit", "delete")
+_ALL: Final = ("", "**", "**/*")
+# Words of newer versions that only ask for settings.
+_ASKS: Final = ("get", "list")
 _MAGIC: Final = ":"
 _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 
@@ -54,7 +57,7 @@ _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
     """Note a setting that is written; one that is only asked for is data."""
     writes = len(invocation.arguments.operands) > 1 or invocation.arguments.has(_WRITES)
-    if field.kind == "exact" and not writes:
+    if field.kind == "exact" and (not writes or field.text in _ASKS):
         return
     if field.kind != "exact" or not _KEYS.match(field.text):
         invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
@@ -129,6 +132,10 @@ def restored(invocation: "Invocation", form: str, field: Field) -> None:
         revision(invocation, form, field)
     if _is_wide(field):
         pathspec(invocation, "write", field)
+    elif field.kind == "below":
+        # All that another program lists is as good as all of the place.
+        picks = field.picks if invocation.tree or field.picks not in _ALL else ""
+        _beneath(invocation, "write", field.text, picks)
     elif field.kind == "exact" and (
         form == "path" or invocation.dashed or field.text.startswith(".") or invocation.exists(field.text)
     ):
