@@ -189,7 +189,7 @@ def test_another_work_tree_is_refused(option: str) -> None:
     [
         "git checkout x", "git switch x", "git merge x", "git rebase x", "git revert --no-edit HEAD",
         "git cherry-pick x", "git reset --hard x", "git stash", "git stash pop", "git bisect start HEAD x",
-        "git restore -s x .", "git am x", "git apply x", "git read-tree -u x", "git sparse-checkout set tests",
+        "git restore .", "git am x", "git apply x", "git read-tree -u x", "git sparse-checkout set tests",
         "git checkout-index -a", "git rm -r 's*'", "git clean -fd src",
         "git pull . x", "cd src; git revert x; cd ..", "git submodule deinit --all",
     ],
@@ -209,3 +209,18 @@ def test_a_folder_may_be_gone_after_git_has_changed_the_work_tree(tmp_path: Path
 def test_the_subject_of_a_manual_is_no_path(name: str) -> None:
     assert not command(f"git help {name}").permits
     assert command("git help commit").permits
+
+
+@pytest.mark.parametrize(
+    "text", ["checkout -- a", "checkout x -- a", "checkout HEAD~1 a", "restore a", "restore -s x a"]
+)
+def test_what_is_restored_by_name_may_be_a_link(text: str) -> None:
+    for reading in ("cat a", "echo x > a", "cp a b", "cat a/b", "cat *"):
+        assert not command(f"git {text} && {reading}").permits, reading
+    for going_on in ("cat b", "npm test", "git status", "git commit -am x", "git checkout HEAD -- a", "git add -A"):
+        assert command(f"git {text} && {going_on}").permits, going_on
+
+
+@pytest.mark.parametrize("text", ["checkout .", "restore .", "rm --cached a", "restore --staged a", "reset HEAD a"])
+def test_what_is_put_back_as_a_whole_or_only_in_the_index_is_as_it_was(text: str) -> None:
+    assert command(f"git {text} && cat a && git add a").permits

@@ -141,7 +141,7 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
-    "listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path"), "mount": ("", "keys"),
+    "listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path", "index"), "mount": ("", "keys"),
     "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
     "resource": (

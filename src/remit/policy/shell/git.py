@@ -47,6 +47,7 @@ _REF: Final = re.compile(r"(?:refs/.+|(?:[A-Z]+_)*HEAD|AUTO_MERGE|MERGE_AUTOSTAS
 # It is certainly a commit, and its files lie where those of the work tree do.
 _AT_HEAD: Final = re.compile(r"(?:HEAD|@)(?:[~^][0-9]*)*\Z")
 _CHANGES: Final = ("write", "edit", "delete")
+_PATHS: Final = ("path", "index")
 _ALL: Final = ("", "**", "**/*")
 # Words of newer versions that only ask for settings.
 _ASKS: Final = ("get", "list")
@@ -123,31 +124,37 @@ def tree(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def restored(invocation: "Invocation", form: str, field: Field) -> None:
-    """A revision, or a pathspec whose files are overwritten with what they were in one; in one form certainly that."""
-    if form != "path":
+    """A revision, or a pathspec whose files are overwritten with what they were in one; in two forms certainly that.
+
+    What is restored can be a link. In the form `index` only git's own entry for the file is changed.
+    """
+    certain = form in _PATHS or invocation.arguments.before == 0
+    if not certain:
         tree(invocation, "first", field)
         if invocation.arguments.before == 1:
             return
-    else:
-        revision(invocation, form, field)
+    elif field.kind == "unknown":
+        invocation.trace.doubt(field.source, "it may be any path")
     if _is_wide(field):
         pathspec(invocation, "write", field)
     elif field.kind == "below":
         # All that another program lists is as good as all of the place.
         picks = field.picks if invocation.tree or field.picks not in _ALL else ""
         _beneath(invocation, "write", field.text, picks)
-    elif field.kind == "exact" and (
-        form == "path" or invocation.dashed or field.text.startswith(".") or invocation.exists(field.text)
-    ):
+    elif field.kind == "exact" and (certain or field.text.startswith(".") or invocation.exists(field.text)):
         # Its content comes out of the repository, not from the script.
-        _spread(invocation, "write", invocation.trace.touch("write", field.text, invocation.cwd, field.source))
+        look = invocation.trace.touch("write", field.text, invocation.cwd, field.source)
+        _spread(invocation, "write", look)
+        whole = look is None or look.is_directory or _is_here(invocation, look)
+        if look is not None and form != "index" and (invocation.tree or not whole):
+            invocation.run.changes.alias(look.path, None)
 
 
 def staged(invocation: "Invocation", _form: str, field: Field) -> None:
     """Note a pathspec of the index: what it gets from a tree that is named is written with the next restoring."""
     pathspec(invocation, "read", field)
     if invocation.tree:
-        restored(invocation, "path", field)
+        restored(invocation, "index", field)
 
 
 def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
@@ -182,10 +189,14 @@ def _beneath(invocation: "Invocation", form: str, folder: str, picks: str) -> No
 
 def _spread(invocation: "Invocation", form: str, look: Look | None) -> None:
     """Note that a folder stands for everything in it, unless all of the place goes back to what git last had there."""
-    if form in ("write", "edit") and look is not None and look.is_directory:
-        here = invocation.trace.files.look(invocation.cwd or "/").path
-        if invocation.tree or look.path != here:
-            _beneath(invocation, form, look.path, "**")
+    if form not in ("write", "edit") or look is None or not look.is_directory:
+        return
+    if invocation.tree or not _is_here(invocation, look):
+        _beneath(invocation, form, look.path, "**")
+
+
+def _is_here(invocation: "Invocation", look: Look) -> bool:
+    return look.path == invocation.trace.files.look(invocation.cwd or "/").path
 
 
 def _is_wide(field: Field) -> bool:
