@@ -23,6 +23,8 @@ def traced(text: str) -> Trace:
         'SELECT "update" FROM t',
         "SHOW TABLES",
         "SELECT 'it''s; drop table x'",
+        "SELECT * FROM t WHERE a IN ('x', 'y') AND b = '/z'",
+        "SELECT path, file FROM t",
     ],
 )
 def test_reading_changes_nothing(text: str) -> None:
@@ -70,10 +72,25 @@ def test_anything_that_may_change_the_database_changes_state(text: str) -> None:
         "\\! id",
         "SELECT 1;\n.output /etc/x",
         "LOAD DATA INFILE '/etc/passwd' INTO TABLE t",
+        "VACUUM INTO 'x.db'",
+        "VACUUM main INTO char(46, 46, 47) || name",
+        "ATTACH char(46) || name AS y",
+        "PRAGMA temp_store_directory = 'x'",
+        "SET temp_directory = 'x'",
+        "SELECT 1; SET general_log_file = 'x'",
+        "SELECT * FROM t, 'x.csv'",
+        "DESCRIBE 'x.csv'",
+        "SUMMARIZE 'x.csv'",
+        "LOAD 'x'",
     ],
 )
 def test_a_query_that_can_leave_the_database_is_a_doubt(text: str) -> None:
     assert [doubt.word for doubt in traced(text).doubts] == ["query"]
+
+
+@pytest.mark.parametrize("text", ["SET search_path TO x", "UPDATE t SET path = 'x', file = 'y'"])
+def test_a_column_or_a_path_of_schemas_is_no_file(text: str) -> None:
+    assert traced(text).doubts == ()
 
 
 @pytest.mark.parametrize(

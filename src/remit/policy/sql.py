@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from remit.policy.trace import Trace
 
-__all__ = ["judge_sql", "leaves_database"]
+__all__ = ["judge_sql", "leaves_database", "without_shown"]
 
 _MAX_QUERY: Final = 16_384
 _STRING: Final = re.compile(r"'[^']*'")
@@ -18,7 +18,23 @@ _NAME: Final = re.compile(r'"[^"]*"|`[^`]*`')
 _ODD: Final = re.compile(r"/\*|--|#|\\|\$\w*\$")
 _WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CALLED: Final = re.compile(r"(?<![A-Za-z0-9_.])([A-Za-z_][A-Za-z0-9_.]*+|\x00)\s*+\(")
-_PLACED: Final = re.compile(r"\b(?:from|into|to|join|attach|database|infile|outfile|dumpfile|table)\s*'", re.IGNORECASE)
+# A text in the place of a table, which some databases take for a file.
+_PLACED: Final = re.compile(
+    r"\b(?:from|into|to|join|attach|database|infile|outfile|dumpfile|table|describe|summarize|pivot|unpivot|load|use)\s*'"
+    r"|\bfrom\b(?:(?!\bwhere\b)[^'()])*,\s*'",
+    re.IGNORECASE,
+)
+# A copy of the whole database under a name that may be computed, and settings that say where files lie.
+_COPIES: Final = re.compile(r"\bvacuum\b[^;]*\binto\b", re.IGNORECASE)
+_LOCATES: Final = re.compile(
+    r"(?:\A|;)\s*(?:set|pragma)\b[^;]*?\b(?!search_path\b)\w*(?:directory|path|file)\b", re.IGNORECASE
+)
+# Commands of sqlite3 that only show something or change how it is shown.
+_SHOWN: Final = re.compile(
+    r"^[ \t]*\.(?:tables|schema|fullschema|indexes|indices|databases|dbinfo|headers?|mode|width|nullvalue|separator"
+    r"|timer|timeout|stats|show|changes|echo|bail|eqp|explain|print|help|version|quit|exit)(?:[ \t][\w%*|,. -]*)?$",
+    re.MULTILINE,
+)
 _READING: Final = frozenset("select with explain show describe desc values table pragma".split())
 _CHANGING: Final = frozenset(
     "insert update delete drop alter create replace truncate merge grant revoke vacuum reindex call do "
@@ -75,7 +91,8 @@ def judge_sql(trace: "Trace", text: str, source: str) -> None:
     tables = {words[index + 1] for index, word in enumerate(words[:-1]) if word in ("into", "table", "references")}
     called = {name.lower().rpartition(".")[2] for name in _CALLED.findall(bare)}
     stored = any(word.startswith(("xp_", "sp_")) for word in words)
-    if stored or _LEAVING.intersection(words) or _PLACED.search(text) or called - _HARMLESS - tables:
+    moves = _PLACED.search(text) or _COPIES.search(bare) or _LOCATES.search(bare)
+    if stored or moves or _LEAVING.intersection(words) or called - _HARMLESS - tables:
         trace.doubt(source, "a query that may read or write files, or run programs")
     if any("/" in name for name in _NAME.findall(text)):
         trace.doubt(source, "a name that reads like a file")
@@ -83,6 +100,11 @@ def judge_sql(trace: "Trace", text: str, source: str) -> None:
         trace.doubt(source, "a command of the database client")
     if not words or words[0] not in _READING or _CHANGING.intersection(words) or (words[0] == "pragma" and "=" in text):
         trace.side_effects.add("state_change")
+
+
+def without_shown(text: str) -> str:
+    """Return a query for sqlite3 without the commands of the client that only show something."""
+    return _SHOWN.sub("", text)
 
 
 def leaves_database(text: str) -> bool:

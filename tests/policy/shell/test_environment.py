@@ -12,10 +12,13 @@ STEERING = """
     MAKEFLAGS CARGO_HOME RUSTC_WRAPPER GOFLAGS GOPROXY CC CXX PIP_INDEX_URL UV_INDEX PYTEST_ADDOPTS DOCKER_HOST
     KUBECONFIG AWS_PROFILE http_proxy HTTPS_PROXY ALL_PROXY CURL_HOME WGETRC SSL_CERT_FILE TAR_OPTIONS GZIP
     RIPGREP_CONFIG_PATH RSYNC_RSH TMPDIR XDG_CONFIG_HOME PGHOST MYSQL_HOST AWKPATH BROWSER GNUPGHOME
+    GCC_COMPARE_DEBUG COLLECT_GCC JDK_JAVAC_OPTIONS GOCACHEPROG GOAUTH GOPACKAGESDRIVER PSQL_PAGER ANT_ARGS
+    CCACHE_PREFIX CCACHE_REMOTE_STORAGE OTEL_EXPORTER_OTLP_ENDPOINT NIX_PATH CRYSTAL_OPTS ELIXIR_ERL_OPTIONS RAKEOPT CARGO
+    PKG_CONFIG FC RSH FUNCNEST npm_execpath https_proxy no_proxy
 """.split()
 HARMLESS = """
     FOO CI DEBUG NODE_ENV TZ LANG LC_ALL COLUMNS NO_COLOR FORCE_COLOR PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PORT
-    PS1 X
+    PS1 X path env home tmp temp shell editor zip cc pager MYAPP_OPTIONS TEST_ARGS APP_PREFIX
 """.split()
 
 
@@ -86,3 +89,79 @@ def test_the_separator_may_be_set_for_reading() -> None:
     assert command("IFS=: read -r a b").permits
     assert command("IFS=: ls").code == "target_unknown"
     assert command("IFS=:; x=a:b; cat $x").code == "target_unknown"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ASAN_OPTIONS", "UBSAN_OPTIONS", "MYAPP_OPTS", "TEST_ARGS", "GH_PAGER", "SOME_WRAPPER", "X_COMMAND", "PREFIX"],
+)
+@pytest.mark.parametrize(
+    "value", ["-o ../x", "log_path=../x", "a=b:log_path=/etc/x", "x;id", "$(id)", "`id`", "a|b", "https://b.example/"]
+)
+def test_options_or_a_command_in_a_variable_do_not_lead_outside(name: str, value: str) -> None:
+    assert not command(f"{name}='{value}' ls").permits
+    assert not command(f"env {name}='{value}' ls").permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 ./x",
+        "MYAPP_OPTS='--verbose --level 3' ./x",
+        "CFLAGS=-O2 make",
+        "CFLAGS='-O2 -g -Wall -std=c11' LDFLAGS=-pthread ./configure.sh",
+        "RUSTFLAGS='-D warnings' cargo test",
+        "RUSTFLAGS='-C target-cpu=native' cargo build",
+        "GOFLAGS=-mod=mod go build",
+        "NODE_OPTIONS=--max-old-space-size=4096 npm test",
+        "NODE_OPTIONS='--no-warnings --experimental-vm-modules' npm test",
+        "JAVA_TOOL_OPTIONS=-Xmx2g mvn test",
+        "CC=clang CXX=clang++-17 make",
+        "PYTHON=python3.11 make",
+        "PAGER=cat git log",
+        "GIT_PAGER=cat git diff",
+        "make CFLAGS=-O2",
+        "make CFLAGS='-O2 -g' CC=gcc test",
+        "path=src; ls $path",
+        "env=dev; echo $env",
+    ],
+)
+def test_a_variable_that_could_steer_may_be_set_to_what_is_known_to_be_harmless(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "-fplugin=./x.so", "-B./x", "-specs=x", "-Wl,-Map=x", "-Wp,-MD,x", "-include x", "@x", "-I/etc", "-O2;id",
+        "-O2 x", "-Clinker=x", "-C linker=x", "--require ./x.js", "-r x", "--import=x", "-javaagent:x", "-toolexec=x",
+        "-exec x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["CFLAGS", "RUSTFLAGS", "GOFLAGS", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS"])
+def test_other_options_in_a_variable_that_steers_are_a_doubt(name: str, value: str) -> None:
+    assert command(f"{name}='{value}' ls").code == "target_unknown"
+    assert not command(f"make {name}='{value}'").permits
+
+
+@pytest.mark.parametrize(
+    "name", ["MAKEINFO", "TEX", "OUTPUT_OPTION", "LDLIBS", "FC", "WEAVE", "TARGET_ARCH", "ANY_NAME"]
+)
+@pytest.mark.parametrize("value", ["cat ../x;", "cat x", "; id", "$(shell id)", "`id`", "x&id", "a\nb"])
+def test_a_variable_that_make_takes_for_a_setting_holds_no_command(name: str, value: str) -> None:
+    assert not command(f"{name}='{value}' make a").permits
+    assert not command(f"env {name}='{value}' make a").permits
+    assert not command(f"export {name}='{value}'; make a").permits
+    assert not command(f"{name}='{value}'; export {name}; make a").permits
+
+
+@pytest.mark.parametrize("name", ["MAKEINFO", "TEX", "OUTPUT_OPTION", "LDLIBS", "COMPILE.c", "LINK.o", "WEAVE", "FC"])
+def test_a_setting_of_the_rules_that_make_brings_is_a_doubt_as_a_word(name: str) -> None:
+    assert command(f"make {name}='cat x' a").code == "target_unknown"
+
+
+@pytest.mark.parametrize(
+    "text", ["VERSION=1.2 make", "MESSAGE='a b' ls; make", "MESSAGE='a; b' ./x; make test", "X= make"]
+)
+def test_a_plain_variable_or_one_of_another_command_does_not_matter_to_make(text: str) -> None:
+    assert command(text).permits

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from msgspec import convert
 
+from remit.policy.machine import split_machine
 from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
@@ -16,7 +17,7 @@ from remit.policy.shell.roles import ROLES
 from remit.policy.shell.world import Field
 from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url
-from tests.policy.judging import command
+from tests.policy.judging import command, touched
 
 FOLDER = files("remit.policy.shell").joinpath("programs")
 FILES = sorted(file.name for file in FOLDER.iterdir() if file.name.endswith(".toml"))
@@ -55,7 +56,7 @@ def asked_of(program: Program) -> Iterator[str]:
     """Yield every option that a table asks for."""
     yield from (*program.operands_if, *program.needs, *program.sends_if, *program.offline_if)
     yield from (option.removeprefix("no:") for option in program.touches_if)
-    yield from program.supplied_by
+    yield from (*program.supplied_by, *program.no_stdin_if, *program.runs_if, *program.contacts_if)
     yield from () if isinstance(program.follows, bool) else program.follows
 
 
@@ -103,6 +104,8 @@ def test_what_a_table_refers_to_exists() -> None:
     assert [program.name for program in ALL if program.program and known_program(program.program) is None] == []
     assert [program.name for program in ALL if program.default and program.default not in program.sub] == []
     assert [program.name for program in ALL if program.stdin not in languages] == []
+    assert [program.name for program in ALL if program.behind and known_program(program.behind) is None] == []
+    assert [program.name for program in ALL if program.no_stdin_if and not program.stdin] == []
 
 
 def test_no_option_stands_in_two_lists() -> None:
@@ -133,15 +136,26 @@ def test_effects_of_a_table_have_a_role_and_a_path() -> None:
             assert path, program.name
 
 
+def test_forms_of_operands_can_be_read_and_have_an_effect() -> None:
+    for program in ALL:
+        for form, effect in program.forms.items():
+            re.compile(form)
+            kind, _, what = effect.partition(" ")
+            assert kind in ("edit", "delete", "manage", "refuse"), program.name
+            assert what, program.name
+            assert kind != "manage" or split_machine(what), program.name
+
+
 def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
     for program in ALL:
-        assert all(host == "?" or not parse_url(f"{host}/").refusal for host in program.contacts), program.name
+        hosts = (*program.contacts, *(host for given in program.contacts_if.values() for host in given))
+        assert all(host == "?" or not parse_url(f"{host}/").refusal for host in hosts), program.name
         assert sum(role.endswith("*") for role in program.operands) <= 1, program.name
 
 
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
-    "listed": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path", "index"), "mount": ("", "keys"),
+    "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path", "index"), "mount": ("", "keys"),
     "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
     "resource": (
@@ -483,7 +497,223 @@ def test_an_option_can_supply_the_first_operand_or_change_them_all() -> None:
         "yq -i . /etc/x",
         "ffmpeg -i /etc/x a",
         "convert a /etc/x",
+        "make ../other/h",
+        "make -C lib ../../other/h",
+        "helm template ../other",
+        "helm lint ../other",
+        "mktemp -p ..",
+        "mktemp -p ../other x.XXXX",
+        "mktemp -p . ../x.XXXX",
+        "go tool pprof -output=../x y",
+        "go tool cover -func=../x",
+        "go tool pprof http://b.example/debug",
+        "pylint -f json:../x src",
+        "pylint --output-format=text:../x,json src",
+        "golangci-lint run --out-format json:../x",
+        "ruff check --config 'cache-dir = \"../x\"'",
+        "ruff format --config=extend='\"../x\"' .",
+        'jest --config \'{"globalSetup": "../x"}\'',
+        "rollup --watch.onStart 'cat ../x'",
+        "lerna exec -- cat ../x",
+        "lerna exec cat ../x",
+        "nim c -o:../x a.nim",
+        "nim c --nimcache:../x a.nim",
+        "dotnet build @../x",
+        "dotnet build @x.rsp",
+        "dotnet build -flp:logfile=../x",
+        "dotnet build -logger:x.dll",
+        "dotnet build -l:trx;LogFileName=../x",
+        "deno check npm:x",
+        "deno info https://b.example/x.ts",
+        "coverage run -m timeit 'open(1)'",
+        "coverage run --module code",
+        "crystal eval 'puts 1'",
     ],
 )
 def test_no_option_or_operand_leads_outside_unseen(text: str) -> None:
     assert not command(text, scope=("/work/app", "https://a.example")).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mktemp -p .",
+        "mktemp -d -p src x.XXXX",
+        "go tool cover -func=cover.out",
+        "pylint -f json src",
+        "golangci-lint run --out-format json",
+        "ruff check --config ruff.toml .",
+        "coverage run -m pytest -q",
+        "coverage run --source=src -m pytest tests",
+        "dotnet test -l 'console;verbosity=detailed'",
+        "dotnet build -c Release -v quiet -f net8.0",
+        "nim c -r a.nim",
+        "deno check src/a.ts",
+        "helm template charts/x",
+        "make test",
+        "node src/a.js --port 80",
+        "node app",
+        "gcc -dM -E - < /dev/null",
+        "bash < /dev/null",
+    ],
+)
+def test_the_everyday_form_of_the_same_is_permitted(text: str) -> None:
+    assert command(text).permits
+
+
+# The machine and the network
+
+
+@pytest.mark.parametrize("text", ["ps e", "ps eww", "ps auxe", "ps axew", "ps -p 1 e", "ps eww -p 1", "ps -E"])
+def test_variables_of_other_processes_are_state_of_the_machine(text: str) -> None:
+    assert "manage process://*" in touched(command(text))
+
+
+@pytest.mark.parametrize("text", ["ps", "ps aux", "ps -ef", "ps -eo pid,comm", "ps -C node -o pid,etime", "pidof node"])
+def test_a_list_of_processes_is_not(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip list --outdated",
+        "pip list -o",
+        "python -m pip list --uptodate",
+        "uv pip list --outdated",
+        "python -m venv --upgrade-deps v",
+        "rustup check",
+        "go list -m -u all",
+        "go list -m -versions x",
+    ],
+)
+def test_asking_whether_there_is_something_newer_contacts_a_host(text: str) -> None:
+    assert command(text).code == "out_of_scope"
+    assert any(effect.startswith("contact https://") for effect in touched(command(text)))
+
+
+@pytest.mark.parametrize("text", ["pip list", "uv pip list", "python -m venv v", "rustup show", "go list ./..."])
+def test_asking_what_is_there_contacts_nobody(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rake db:drop",
+        "rake test db:reset",
+        "rails db:drop",
+        "rails db:schema:load",
+        "python manage.py flush --noinput",
+        "python app/manage.py reset_db",
+        "php artisan migrate:fresh --seed",
+        "php artisan db:wipe",
+    ],
+)
+def test_a_task_that_empties_databases_uses_them(text: str) -> None:
+    assert "manage db://*" in touched(command(text))
+
+
+@pytest.mark.parametrize("text", ["rake test", "rails db:migrate", "python manage.py migrate", "php artisan test"])
+def test_any_other_task_is_code_of_the_project(text: str) -> None:
+    decision = command(text)
+    assert decision.permits
+    assert decision.action.runs_code
+
+
+@pytest.mark.parametrize("text", ["docker inspect web", "docker export web", "docker container export web"])
+def test_what_a_container_holds_is_state_of_the_machine(text: str) -> None:
+    assert "manage container://web" in touched(command(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "go clean -i",
+        "go clean -cache",
+        "go clean -modcache",
+        "go clean -fuzzcache",
+        "uv cache prune",
+        "bun pm cache rm",
+        "gradle --stop",
+        "docker save -o x app",
+        "python manage.py shell -c 'x'",
+        "php artisan tinker --execute=x",
+        "node inspect a.js",
+        "node inspect -p 1",
+        "node inspect b.example:9229",
+    ],
+)
+def test_what_reaches_beyond_the_project_is_refused(text: str) -> None:
+    assert not command(text).permits
+
+
+def test_a_setting_of_npm_that_is_written_steers_what_npm_runs() -> None:
+    assert "write /work/app/package.json" in touched(command("npm pkg set name=x"))
+    assert command("npm pkg get name").permits
+    assert command("npm pkg set scripts.x='cat a' && npm run x").code == "target_unknown"
+
+
+@pytest.mark.parametrize("name", sorted(program_names()))
+def test_every_program_may_show_its_version(name: str) -> None:
+    assert command(f"{name} --version").permits
+    assert command(f"env {name} --version").permits
+
+
+# Words for another tool
+
+
+OUTSIDE = ["../x", "/etc/x", "--out=../x", "--out=/etc/x", "--out:../x", "-o../x", "--a=b=../x", "@../x", "~/x"]
+INNER = ["cargo rustc --", "cargo clippy --", "cargo rustdoc --", "cmake --build . --"]
+HANDED_ON = [
+    "cargo test --", "cargo bench --", "cargo run --", "npm test --", "npm run x --", "yarn test", "pnpm test --",
+    "./x.sh", "python a.py", "python -m some_module", "node a.js", "dart run x", "mix test", "cabal run --",
+    "composer test --", "bun run x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*HANDED_ON, *INNER])
+@pytest.mark.parametrize("word", OUTSIDE)
+def test_a_word_for_another_tool_does_not_lead_outside(text: str, word: str) -> None:
+    # `make -o` names a file that it does not look at.
+    assert not command(f"{text} {word}").permits or (text.startswith("cmake") and word.startswith("-o"))
+
+
+@pytest.mark.parametrize("text", HANDED_ON)
+@pytest.mark.parametrize("word", ["'open(\"../x\")'", "'a ../x'", "\"x='../x'\""])
+def test_a_text_for_code_of_the_project_does_not_hold_a_path_outside(text: str, word: str) -> None:
+    assert not command(f"{text} {word}").permits
+
+
+@pytest.mark.parametrize("text", HANDED_ON)
+def test_a_word_for_another_tool_does_not_contact_a_host(text: str) -> None:
+    assert not command(f"{text} --url=https://b.example/x").permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cargo clippy --all-targets -- -D warnings -A clippy::all",
+        "cargo clippy -- -Dwarnings --no-deps",
+        "cargo test -- --nocapture --test-threads=1",
+        "cargo rustc -- -C opt-level=3",
+        "cmake --build build -- -j4",
+        "npm test -- --grep 'a or b' tests/a.test.js",
+        "python -m some_module --config a.toml -c b.yaml",
+    ],
+)
+def test_other_words_for_another_tool_are_fine(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize(
+    "word", ["-C linker=./x", "-Clinker=x", "--emit=link=x", "@x", "-Zunstable", "--sysroot=x", "--html-in-header=x"]
+)
+@pytest.mark.parametrize("name", ["rustc", "clippy", "rustdoc"])
+def test_options_for_the_compiler_are_read_as_the_compilers(name: str, word: str) -> None:
+    assert command(f"cargo {name} -- {word}").code == "target_unknown"
+
+
+def test_options_for_make_are_read_as_makes() -> None:
+    assert command("cmake --build . -- --eval='x:;id'").code == "target_unknown"
+    assert command("cmake --build . -- CC='./x y'").code == "target_unknown"

@@ -77,8 +77,9 @@ class Commands(Notes):
         self.substituted = ""
         # Worlds in which the function or loop that is being followed may be left early.
         self._left: list[World] = []
-        # Variables that were set for a program.
+        # Variables that were set for a program, and those of them whose text may hold commands.
         self.passed: set[str] = set()
+        self.unplain: set[str] = set()
         # Functions that were defined anywhere, for what runs at the end.
         self.defined: dict[str, Command] = {}
         # Worlds in which an error has ended the line that is being followed.
@@ -166,8 +167,11 @@ class Commands(Notes):
         world = expander.world
         assigned = self._assigned_for(command.assignments, world) if command.assignments else ()
         inner = self.redirect(command.redirects, world) if command.redirects else world
+        unplain = set(self.unplain)
         self._judge_prefix(fields[0], assigned, world)
         outcome = self.command(fields, inner)
+        if assigned:
+            self.unplain = unplain
         if any(can_fail(redirect) for redirect in command.redirects):
             # A redirection that fails keeps the command from running.
             outcome = outcome._replace(failed=merged(outcome.failed, (inner,)))
@@ -300,6 +304,8 @@ class Commands(Notes):
         if redirect.operator not in _READS:
             self._opened.append(place_of(field, world.cwd))
             return None
+        if field.kind == "exact" and field.text == "/dev/null" and redirect.operator == "<":
+            return Output("")
         program = downloads.program_for_word(field, world.cwd)
         return Output(downloaded=program, local=field.kind == "exact" and not program)
 
@@ -406,7 +412,11 @@ class Commands(Notes):
         outer_wrote, self._wrote = self._wrote, set()
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
-        if known.handler:
+        if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":
+            # It shows its version, and does nothing else; some are kept in the project.
+            if known.runs:
+                self.note_code()
+        elif known.handler:
             invocation.check_wildcards(known, rest)
             HANDLERS[known.handler](invocation, rest)
         else:

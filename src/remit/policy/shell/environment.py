@@ -8,30 +8,62 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.call import Effect
+from remit.policy.shell.world import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.commands import Commands
 
-__all__ = ["is_steering", "judge_calculation", "judge_setting", "judge_variable"]
+__all__ = [
+    "is_plain_setting",
+    "is_steering",
+    "judge_calculation",
+    "judge_setting",
+    "judge_variable",
+    "takes_options",
+]
 
 _STEERING: Final = re.compile(
     r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
-    r"|LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_.*|GLIBC_TUNABLES|HOSTALIASES|RES_OPTIONS|RESOLV_.*"
+    r"|FUNCNEST|LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_.*|GLIBC_TUNABLES|HOSTALIASES|RES_OPTIONS|RESOLV_.*"
     r"|GIT_.*|SSH_.*|GNUPGHOME|PAGER|MANPAGER|LESS.*|LESSOPEN|LESSCLOSE|EDITOR|VISUAL|[A-Z]+_EDITOR|BROWSER|TERMINAL|DISPLAY"
     r"|PYTHON(?!UNBUFFERED|DONTWRITEBYTECODE|IOENCODING|UTF8|HASHSEED|WARNINGS|FAULTHANDLER|DEVMODE|OPTIMIZE|VERBOSE|PATH).*"
-    r"|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|NODE_REPL_.*|NPM_CONFIG_.*|YARN_.*|BUN_.*|DENO_DIR|PERL5.*|PERLLIB|RUBY.*|BUNDLE_.*|GEM_.*"
-    r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|MAVEN_OPTS|MAVEN_ARGS|GRADLE_OPTS|GRADLE_USER_HOME|SBT_OPTS"
-    r"|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS|MAKE|CARGO_.*|RUSTC.*|RUSTUP_.*|RUST_SRC_PATH|GO(?:FLAGS|ENV|PATH|ROOT|PROXY|BIN|TOOLCHAIN|TMPDIR)"
-    r"|CPATH|.*_INCLUDE_PATH|LIBRARY_PATH|RUSTFLAGS|RUSTDOCFLAGS|LUA_.*|.*FLAGS|LEX|YACC|TAPE|NODE_(?!ENV\Z|PATH\Z).*|CC|CXX|CPP|LD|AR|AS|NM|COMPILER_PATH|GCC_EXEC_PREFIX|.*_LAUNCHER"
+    r"|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|NODE_REPL_.*|NPM_CONFIG_.*|npm_.*|YARN_.*|BUN_.*|DENO_DIR|PERL5.*|PERLLIB|RUBY.*|BUNDLE_.*|GEM_.*"
+    r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVAC?_OPTIONS|CLASSPATH|MAVEN_OPTS|MAVEN_ARGS|GRADLE_OPTS|GRADLE_USER_HOME|SBT_OPTS|ANT_.*"
+    r"|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS|MAKE|CARGO|CARGO_.*|RUSTC.*|RUSTUP_.*|RUST_SRC_PATH|GCCGO"
+    r"|GO(?:FLAGS|ENV|PATH|ROOT|PROXY|BIN|TOOLCHAIN|TMPDIR|CACHE|CACHEPROG|MODCACHE|AUTH|VCS|PACKAGESDRIVER|INSECURE|SUMDB|COVERDIR)"
+    r"|CPATH|.*_INCLUDE_PATH|LIBRARY_PATH|RUSTFLAGS|RUSTDOCFLAGS|LUA_.*|.*FLAGS|LEX|YACC|TAPE|NODE_(?!ENV\Z|PATH\Z).*|CC|CXX|CPP|LD|AR|AS|NM|FC"
+    r"|COMPILER_PATH|GCC_.*|COLLECT_.*|PKG_CONFIG.*|.*_LAUNCHER|S?CCACHE_.*|NIX_.*|OTEL_EXPORTER_.*|CRYSTAL_.*|ELIXIR_.*|ERL_.*|RAKEOPT"
     r"|PIP_.*|UV_.*|POETRY_.*|CONDA_.*|VIRTUALENV_.*|TOX_.*|PYTEST_.*|DOCKER_.*|BUILDKIT_.*|KUBECONFIG|HELM_.*|AWS_.*|GOOGLE_.*|AZURE_.*|CLOUDSDK_.*"
-    r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
-    r"|TAR_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIP|ZIPOPT|ZIPINFO.*|UNZIP|UNZIPOPT|PIGZ|ACK.*|MANOPT|MANPATH|MORE|MAGIC|BC_ENV_ARGS"
-    r"|ZDOTDIR|FPATH|PATCH_.*|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH"
-    r"|POSIXLY_CORRECT|FUNCNEST|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQLRC|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
+    r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|(?:https?|all|ftp|no|rsync|socks)_proxy|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
+    r"|TAR_OPTIONS|RSH|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIP|ZIPOPT|ZIPINFO.*|UNZIP|UNZIPOPT|PIGZ|ACK.*|MAN.*|MORE|MAGIC|BC_ENV_ARGS|POPT_.*"
+    r"|ZDOTDIR|FPATH|PATCH_.*|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH|GETCONF_DIR"
+    r"|POSIXLY_CORRECT|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQL.*|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
     r"|RANDOM|SECONDS|OPTIND|LINENO|HISTCMD|SRANDOM|EPOCHSECONDS|EPOCHREALTIME|BASHPID"
-    r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z",
-    re.IGNORECASE,
+    r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z"
 )
+# Names that say that the value is a command, or options for one: fine where it holds neither a path nor a command.
+_COMMANDS: Final = re.compile(
+    r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER)|PS[012])\Z"
+)
+# What cannot end a word, start a command or stand for one.
+_UNPLAIN: Final = re.compile(r"[^\w ./:=+,@%^\[\]-]")
+# Values by which a variable that steers does no harm.
+_COMPILERS: Final = re.compile(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")
+_INTERPRETERS: Final = re.compile(r"python[23]?(?:\.\d+)?")
+_OPTION: Final = re.compile(
+    r"(?:-O[0-3sgz]?|-g[0-3]?|-std=[\w+]+|-W(?!l,|a,|p,)[\w=+-]+|-w|-D[A-Za-z_]\w*(?:=\w*)?|-f(?:PIC|pic|lto|sanitize=[a-z,]+"
+    r"|no-omit-frame-pointer)|-m(?:arch|tune|cpu)=[\w.+-]+|-pthread|-pedantic|-l[a-z]+|-s|-j\d*|-v|-D\w+::\w+"
+    r"|-C(?:target-cpu|opt-level|debuginfo|codegen-units|instrument-coverage)(?:=[\w-]+)?|-mod=(?:mod|vendor|readonly)"
+    r"|-tags=[\w,]+|-count=\d+|-trimpath|--max[-_]old[-_]space[-_]size=\d+|--no-warnings|--no-deprecation|--trace-\w+"
+    r"|--enable-source-maps|--experimental-vm-modules|--experimental-strip-types|--openssl-legacy-provider"
+    r"|--unhandled-rejections=\w+|-Xm[xs]\d+[kmgKMG]|-XX:\+Use\w+GC|-Xss\d+[kmgKMG])"
+)
+_SEPARATE: Final = re.compile(r"(-[DCj])\s+(?=[\w])")
+_FLAGGED: Final = re.compile(
+    r"(?:C|CXX|CPP|LD|F|RUST|RUSTDOC|GO|MAKE|CGO_C|CGO_LD)FLAGS|NODE_OPTIONS|_?JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVAC?_OPTIONS"
+    r"|(?:MAVEN|GRADLE|SBT|JAVA)_OPTS"
+)
+_PAGED: Final = re.compile(r"(?:GIT_|MAN|PSQL_|AWS_)?PAGER")
 # What these are set to is evaluated as arithmetic, which can run commands. A number is harmless.
 _EVALUATED: Final = frozenset("RANDOM SECONDS OPTIND LINENO HISTCMD SRANDOM EPOCHSECONDS EPOCHREALTIME BASHPID".split())
 _NUMBER: Final = re.compile(r"[0-9]+\Z")
@@ -54,6 +86,7 @@ def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None
     if is_steering(name) and not _counts(name, value):
         judge_variable(run, name, value, cwd, source)
     else:
+        _note_plainness(run, name, value)
         run.trace.add(Effect("setenv", name, source))
 
 
@@ -63,20 +96,52 @@ def judge_calculation(run: "Commands", name: str, cwd: str | None) -> None:
         judge_setting(run, name, "0", cwd, name)
 
 
+def takes_options(name: str) -> bool:
+    """Tell whether a variable holds options of a compiler or an interpreter."""
+    return _FLAGGED.fullmatch(name) is not None
+
+
+def is_plain_setting(name: str, value: str | None) -> bool:
+    """Tell whether a variable that could steer is set to something that is known to do no harm."""
+    if value is None:
+        return False
+    if takes_options(name):
+        return all(_OPTION.fullmatch(option) for option in _SEPARATE.sub(r"\1", value).split())
+    if _PAGED.fullmatch(name):
+        return value in ("", "cat")
+    return (name in ("CC", "CXX") and _COMPILERS.fullmatch(value) is not None) or (
+        name == "PYTHON" and _INTERPRETERS.fullmatch(value) is not None
+    )
+
+
 def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Note that a variable is set for a program; None stands for a value that is not known."""
     run.passed.add(name)
+    _note_plainness(run, name, value)
     # Setting it lets wildcards pick hidden names.
     run.trace.hidden |= name == "GLOBIGNORE"
+    plain = _counts(name, value) or is_plain_setting(name, value)
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
             run.trace.touch("read", directory, cwd, source)
         run.note_code()
-    elif is_steering(name) and not _counts(name, value):
+    elif is_steering(name) and not plain:
         run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
+    elif _COMMANDS.match(name) and not plain and (value is None or _UNPLAIN.search(value) or "://" in value):
+        run.trace.doubt(source, f"{name} may be a command, or options for one", unbounded=True)
+    elif _COMMANDS.match(name) and value is not None and not plain:
+        run.arguments_of_code([Field(word, "exact", source) for word in value.split()], cwd)
     elif value is not None and "\n" not in value and " " not in value:
         # A program may well read or write there.
         for piece in value.split(":"):
             if (piece.startswith(("/", "~", "../")) or "/../" in piece) and "://" not in value:
                 run.trace.touch("edit", piece, cwd, source)
     run.trace.add(Effect("setenv", name, source))
+
+
+def _note_plainness(run: "Commands", name: str, value: str | None) -> None:
+    """Remember a value that would be more than one word, or more than a word, in a command that is made of it."""
+    if value is not None and (_UNPLAIN.search(value) or " " in value) and not is_plain_setting(name, value):
+        run.unplain.add(name)
+    else:
+        run.unplain.discard(name)

@@ -18,7 +18,7 @@ from remit.policy.paths import join
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
-from remit.policy.shell.roles import note_package, play, run_text
+from remit.policy.shell.roles import CODE_ROLES, note_package, play, run_text
 from remit.policy.shell.world import Field, Output, World
 from remit.policy.trace import VERBS
 
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Invocation"]
 
 _UNKNOWN_CONTACT: Final = "?"
+_MAX_FORM: Final = 512
 _UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
+# Options by which programs take code as text, and values that are none.
+_INLINE: Final = frozenset(("-c", "-e", "-m", "--code", "--command", "--eval", "--exec", "--execute"))
+_PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,=-]*")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 
@@ -69,6 +73,7 @@ class Invocation:
         elif other is not None:
             self.judge(other, fields)
         else:
+            fields = self._behind(program, fields) if program.behind else fields
             self.arguments = arguments = parse_arguments(program, fields)
             self.program = program
             # Where `--` stands among them, which one comes first is not certain.
@@ -77,9 +82,23 @@ class Invocation:
             self.looks = self._only_looks(program, arguments, fields)
             self.trace.spreads = program.spreads and not self.looks
             self.sends = program.sends or arguments.has(program.sends_if)
+            self._check_settings(program)
             self._check_words(program, arguments, fields)
             self._options(program, arguments)
             self._rest(program, arguments)
+
+    def _behind(self, program: Program, fields: Sequence[Field]) -> Sequence[Field]:
+        """Judge the words behind `--` by the table of the program that gets them; return those before."""
+        at = next((index for index, field in enumerate(fields) if field.text == "--"), len(fields))
+        inner = known_program(program.behind)
+        if fields[at + 1 :] and inner is not None:
+            Invocation(self.run, self.world, inner).judge(inner, fields[at + 1 :])
+        return fields[:at]
+
+    def _check_settings(self, program: Program) -> None:
+        """Doubt variables whose text would end up in the commands that the program runs."""
+        for name in sorted(self.run.unplain) if program.settings else ():
+            self.trace.doubt(name, f"{program.name} takes it as a setting, and it may hold commands", unbounded=True)
 
     @staticmethod
     def _only_looks(program: Program, arguments: Arguments, fields: Sequence[Field]) -> bool:
@@ -131,12 +150,18 @@ class Invocation:
                     self.trace.doubt(field.source, "it matches a file that is named like an option; write ./ before it")
 
     def _subcommand(self, program: Program, arguments: Arguments) -> None:
+        first = arguments.operands[0] if arguments.operands else None
+        if program.open and (first is None or first.kind != "exact" or first.text not in program.sub):
+            self._operands(program, arguments)
+            self._facts(program, arguments)
+            return
         if not arguments.operands:
             if program.default:
                 self._touches(program, arguments)
                 self.judge(program.sub[program.default], ())
             elif not arguments.options:
                 self._facts(program, arguments)
+            self._input(program, arguments, ())
             return
         word, *rest = arguments.operands
         sub = program.sub.get(word.text) if word.kind == "exact" else None
@@ -153,10 +178,10 @@ class Invocation:
         given, command, tool = self._divided(list(roles(program, arguments)))
         coded = False
         for role, field in given:
-            if coded and role in ("data", "revision"):
-                self.run.arguments_of_code((field,), self.cwd)
-            else:
+            if not coded or role not in ("data", "revision"):
                 play(self, role, field)
+            if coded or (program.runs and role in ("data", "revision")):
+                self.run.arguments_of_code((field,), self.cwd)
             coded = coded or role == "code"
         if given and program.into and (len(given) > 1 or arguments.has(program.into_by)):
             land(self, program, arguments, given)
@@ -166,6 +191,7 @@ class Invocation:
             self.run.command(command, self.world._replace(cwd=self.cwd), prefix=program.name)
         else:
             self._missing(program, arguments, len(given))
+            self._input(program, arguments, [role for role, _ in given])
 
     @staticmethod
     def _divided(given: list[tuple[str, Field]]) -> tuple[list[tuple[str, Field]], list[Field], bool]:
@@ -182,11 +208,15 @@ class Invocation:
         supplied = arguments.has(program.supplied_by)
         wanted = program.operands[1:] if supplied else program.operands
         fixed = 0 if wanted and wanted[-1] == "data*" else sum(1 for role in wanted if not role.endswith("*"))
-        if count <= fixed:
+        if count <= fixed and not arguments.has(program.into_by):
             for effect in program.without_operands:
                 role, _, path = effect.partition(" ")
                 play(self, role, Field(path, "exact", program.name))
-        if program.stdin and not count and not supplied:
+
+    def _input(self, program: Program, arguments: Arguments, given: Sequence[str]) -> None:
+        """Judge standard input, where it is a language of the program and no word has given code in its place."""
+        instead = given if not program.no_stdin_if else CODE_ROLES.intersection(given)
+        if program.stdin and not instead and not arguments.has(program.no_stdin_if or program.supplied_by):
             self.standard_input(program)
 
     def _tool(self, program: Program, words: Sequence[Field]) -> None:
@@ -228,7 +258,9 @@ class Invocation:
             and arguments.operands
             and self.exists(f"{program.unless_local}/{arguments.operands[0].text}")
         )
-        for host in () if local or arguments.has(program.offline_if) else program.contacts:
+        self._forms(program, arguments)
+        also = [host for name, hosts in program.contacts_if.items() if arguments.has((name,)) for host in hosts]
+        for host in () if local or arguments.has(program.offline_if) else (*program.contacts, *also):
             if host == _UNKNOWN_CONTACT:
                 trace.doubt(program.name, "it contacts a host that the command does not name")
                 trace.side_effects.add("external_send" if program.side == "external_send" else "none")
@@ -236,11 +268,25 @@ class Invocation:
                 trace.contact(host + "/", program.name, sends=program.sends or arguments.has(program.sends_if))
         if program.side != "none":
             self.run.side(program.side)
-        if program.runs:
+        if program.runs or arguments.has(program.runs_if):
             self.run.project_code(program, self.cwd)
         follows = program.follows if isinstance(program.follows, bool) else arguments.has(program.follows)
         if follows:
             self._follow(program, arguments)
+
+    def _forms(self, program: Program, arguments: Arguments) -> None:
+        """Note what comes with operands of a certain form."""
+        text = " ".join(field.text for field in arguments.operands)[:_MAX_FORM]
+        for form, effect in program.forms.items():
+            if re.fullmatch(form, text, re.DOTALL):
+                kind, _, rest = effect.partition(" ")
+                split = split_machine(rest) if kind == "manage" else None
+                if split is not None:
+                    self.manage(split[0], split[1], program.name)
+                elif kind in ("edit", "delete"):
+                    self.file(kind, Field(rest, "exact", program.name))
+                else:
+                    self.trace.doubt(program.name, rest, unbounded=True)
 
     def _touches(self, program: Program, arguments: Arguments) -> None:
         given = (
@@ -301,12 +347,42 @@ class Invocation:
         """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
         self.trace.launches.runs(field.text)
         sub = program.sub_modules.get(field.text) if field.kind == "exact" else None
+        module = field.text.partition(".")[0]
+        if self._is_shadowed(module):
+            self.run.note_code()
+        for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
+            # A file of that name that the script has written is what runs.
+            self.run.changes.run(join(self.cwd or "/", name), field.source)
         if sub is not None:
             self.judge(sub, rest)
-        elif field.kind != "exact" or field.text.partition(".")[0] in sys.stdlib_module_names:
+        elif field.kind != "exact" or module in sys.stdlib_module_names:
             self.trace.doubt(field.source, "this module is not known here", unbounded=True)
         else:
             self.run.project_code(program, self.cwd)
+            self._arguments_of_module(rest)
+
+    def _is_shadowed(self, module: str) -> bool:
+        """Tell whether a file of the working directory stands in for the module, or for one that Python brings."""
+        if self.cwd is None:
+            return True
+        files = self.trace.files
+        found = files.expand(self.cwd, "*.py")
+        names = {name.removesuffix(".py") for name in (*(found or ()), *files.made(self.cwd, "*"))}
+        return (
+            (found is None and files.sees)
+            or self.exists(module)
+            or not names.isdisjoint(sys.stdlib_module_names | {module})
+        )
+
+    def _arguments_of_module(self, fields: Sequence[Field]) -> None:
+        """Note the words of a module that nobody described: paths and URLs elsewhere, and code in a word."""
+        self.run.arguments_of_code(fields, self.cwd)
+        for before, field in zip((None, *fields), fields, strict=False):
+            name, equals, value = field.text.partition("=")
+            named = (before is not None and before.text in _INLINE) or field.text[:2] in _INLINE
+            text = value if equals and name in _INLINE else field.text if named else ""
+            if not _PLAIN_VALUE.fullmatch(text) or (named and field.kind == "unknown"):
+                self.trace.doubt(field.source, "it may be code, and is not analysed", unbounded=True)
 
     def file(self, role: str, field: Field) -> Look | None:
         """Note that a file is touched."""

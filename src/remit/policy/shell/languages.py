@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Final
 from remit.policy.shell.awk import judge_awk
 from remit.policy.shell.python import judge_python
 from remit.policy.shell.sed import judge_sed
-from remit.policy.sql import judge_sql, leaves_database
+from remit.policy.shell.world import Field
+from remit.policy.sql import judge_sql, leaves_database, without_shown
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
 __all__ = ["LANGUAGES", "judge_jq"]
+
+# What node shows of itself, or a member of a file of JSON, as a value or printed.
+_SHOWN: Final = re.compile(
+    r"(?P<call>console\.log\()?\s*(?:process\.(?:version|versions|platform|arch)|require\((?P<quote>['\"])(?P<file>\./[\w./-]+\.json)"
+    r"(?P=quote)\))(?:\.[A-Za-z_]\w*|\[['\"][\w@./-]+['\"]\])*\s*(?(call)\))\s*;?\s*"
+)
 
 
 def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
@@ -25,12 +32,25 @@ def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
         invocation.trace.doubt(source, "a jq program that loads modules")
 
 
+def _judge_javascript(invocation: "Invocation", text: str, source: str) -> None:
+    """Note one expression that shows a version or something in a file of JSON; any other code is not analysed."""
+    shown = _SHOWN.fullmatch(text)
+    if shown is None or ".." in (shown["file"] or ""):
+        invocation.trace.doubt(source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)
+    elif shown["file"]:
+        invocation.file("read", Field(shown["file"], "exact", source))
+
+
 def _judge_yq(invocation: "Invocation", text: str, source: str) -> None:
     if re.search(r"\b(?:load\w*|eval|env\w*|strenv|split_doc|system|import|include)\b|@", text):
         invocation.trace.doubt(source, "a yq expression that loads files")
 
 
 def _judge_sql(invocation: "Invocation", text: str, source: str) -> None:
+    if invocation.program.name in ("sqlite3", "sqlite"):
+        text = without_shown(text)
+        if not text.strip():
+            return
     judge_sql(invocation.trace, text, source)
     if any(resource.startswith("db://") for resource in invocation.program.manages) and leaves_database(text):
         invocation.manage("db", None, source)
@@ -38,6 +58,7 @@ def _judge_sql(invocation: "Invocation", text: str, source: str) -> None:
 
 LANGUAGES: Final[dict[str, Callable[["Invocation", str, str], None]]] = {
     "awk": judge_awk,
+    "javascript": _judge_javascript,
     "jq": judge_jq,
     "python": judge_python,
     "sed": judge_sed,

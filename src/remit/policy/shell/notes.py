@@ -23,6 +23,11 @@ __all__ = ["TOO_MUCH", "Notes"]
 
 TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
+# Where a path or a URL can stand in an argument: behind a sign, glued to a short option, or in a text.
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
+_SIGNS: Final = re.compile(r"[=:@,]")
+_GLUED: Final = re.compile(r"-[A-Za-z]([/~.].*)\Z", re.DOTALL)
+_QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,]")
 
 
 class Notes:
@@ -160,12 +165,16 @@ class Notes:
             self.trace.follow_links(directory, source)
 
     def arguments_of_code(self, fields: Sequence[Field], cwd: str | None) -> None:
-        """Note the arguments of project code that read like paths or URLs elsewhere."""
+        """Note the arguments of project code that read like paths or URLs elsewhere, or that hold one behind a sign."""
         for field in fields:
-            text = field.text.partition("=")[2] if field.text.startswith("-") and "=" in field.text else field.text
-            if "://" in text:
-                self.trace.contact(text, field.source)
-            elif text.startswith(("/", "~", "../")) or "/../" in text or text == "..":
+            if url := _URL.search(field.text):
+                self.trace.contact(url[0], field.source)
+                continue
+            glued = _GLUED.match(field.text)
+            pieces = [*_SIGNS.split(field.text), *(glued.groups() if glued else ())]
+            outside = [text for text in pieces if text.startswith(("/", "~", "../")) or "/../" in text or text == ".."]
+            outside.extend(text for text in _QUOTES.split(field.text) if text.startswith("../"))
+            for text in dict.fromkeys(outside):
                 self.file("edit", field._replace(text=text), cwd)
 
     def side(self, side_effect: SideEffectClass) -> None:

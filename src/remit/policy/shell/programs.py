@@ -20,7 +20,7 @@ __all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_
 
 _REFUSED: Final = "refused"
 # Roles after which an interpreter reads no more options of its own.
-_ENDS_OPTIONS: Final = frozenset(("module", "python", "opaque"))
+_ENDS_OPTIONS: Final = frozenset(("javascript", "module", "python", "opaque"))
 
 
 class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +50,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     posix: bool = False
     # Hosts it contacts by itself; `?` for one that the command does not name.
     contacts: tuple[str, ...] = ()
+    contacts_if: dict[str, tuple[str, ...]] = {}
     # Options that keep it from contacting anything.
     offline_if: tuple[str, ...] = ()
     # Whether data leaves with what is contacted.
@@ -57,15 +58,24 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sends_if: tuple[str, ...] = ()
     # Runs code of the project, steered by files of these names.
     runs: bool = False
+    runs_if: tuple[str, ...] = ()
     control: tuple[str, ...] = ()
+    # Effects that come with operands that have a form when joined: `edit PATH`, `manage RESOURCE`, `refuse REASON`.
+    forms: dict[str, str] = {}
+    # The program that gets the words behind `--`.
+    behind: str = ""
+    # It takes every variable of the environment as a setting, whose text ends up in commands.
+    settings: bool = False
     # Effects that it always has, and those that come with an option, or without one (`no:-d`).
     touches: tuple[str, ...] = ()
     touches_if: dict[str, tuple[str, ...]] = {}
     # State of the machine that it uses or changes where no word names some of that kind; always, and with an option.
     manages: tuple[str, ...] = ()
     manages_if: dict[str, tuple[str, ...]] = {}
-    # The language in which it reads standard input.
+    # The language in which it reads standard input where it has no operand. With the second one: also beside operands
+    # that are no code, unless one of these options is given.
     stdin: str = ""
+    no_stdin_if: tuple[str, ...] = ()
     privilege: bool = False
     # Files land in the last operand under their own names, where that is a directory.
     into: bool = False
@@ -87,6 +97,8 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The sub command when none is given.
     default: str = ""
     sub: dict[str, "Program"] = {}
+    # A first operand that is no sub command is an operand: there are no other sub commands.
+    open: bool = False
     sub_modules: dict[str, "Program"] = {}
 
     @property
@@ -117,7 +129,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             *(self.follows if isinstance(self.follows, tuple) else ()),
             *(*self.operands_if, *self.supplied_by, *self.offline_if, *self.sends_if),
             *(name.removeprefix("no:") for name in self.touches_if),
-            *(*self.into_by, *self.not_into, *self.looks_if, *self.needs),
+            *(*self.into_by, *self.not_into, *self.looks_if, *self.needs, *self.runs_if, *self.contacts_if),
         )
         arguments = parse_arguments(self, (Field(text, "exact", text),))
         return (

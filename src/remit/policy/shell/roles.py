@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from remit.policy.shell.environment import judge_variable
+from remit.policy.shell.environment import is_plain_setting, judge_variable, takes_options
 from remit.policy.shell.git import (
     git_key,
     listed,
@@ -34,13 +34,13 @@ from remit.policy.shell.machine import (
     resource,
 )
 from remit.policy.shell.variables import SHELL_SETTINGS
-from remit.policy.shell.world import Field, as_arguments
+from remit.policy.shell.world import Field, Output, as_arguments
 from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
-__all__ = ["ROLES", "Player", "note_package", "play", "run_text"]
+__all__ = ["CODE_ROLES", "ROLES", "Player", "note_package", "play", "run_text"]
 
 Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
@@ -49,9 +49,14 @@ _PACKAGE: Final = re.compile(
     r"(?P<name>(?:@[\w.-]+/)?[A-Za-z0-9][\w.+-]*)(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?"
 )
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
+# Standard input, other descriptors and process substitutions, and code that is given as a URL.
+_INPUT: Final = re.compile(r"/dev/(?:stdin|fd/0)\Z|/proc/(?:self|thread-self)/fd/0\Z")
+_STREAM: Final = re.compile(r"/dev/(?:stdin|tty|fd)(?:/|\Z)|/proc/[^/]+/(?:task/[^/]+/)?fd(?:/|\Z)")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?!:)")
 _MAKE_CONTROLS: Final = re.compile(
     r"\.?SHELL(?:FLAGS)?|MAKE.*|GNUMAKEFLAGS|BASH_ENV|ENV|CC|CXX|CPP|LD|AR|AS|RM|FC|PC|CO|GET|LEX|YACC|INSTALL"
-    r"|.*FLAGS|PATH|VPATH"
+    r"|TEX|TEXI2DVI|WEAVE|CWEAVE|TANGLE|CTANGLE|LINT|M2C|OUTPUT_OPTION|LDLIBS|LOADLIBES|TARGET_ARCH"
+    r"|(?:COMPILE|LINK|PREPROCESS|LEX|YACC|LINT)\..*|.*FLAGS|PATH|VPATH"
 )
 _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
@@ -79,14 +84,27 @@ def _directory(invocation: "Invocation", form: str, field: Field) -> None:
     invocation.cwd = look.path if look is not None else None
 
 
+def _is_stream(field: Field) -> bool:
+    """Tell whether a word names no file but what the script hands over: standard input, a descriptor, `<(…)`."""
+    return field.text == "-" or _STREAM.match(field.text) is not None
+
+
+def _is_input(field: Field) -> bool:
+    """Tell whether a word names standard input."""
+    return field.kind == "exact" and (field.text == "-" or _INPUT.match(field.text) is not None)
+
+
 def _code(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a file of project code that is run; code that comes another way must be text that can be judged."""
-    if field.kind == "exact" and field.text in ("-", "/dev/stdin", "/dev/fd/0"):
+    stream = _is_stream(field)
+    if _is_input(field):
         invocation.standard_input(invocation.program)
-    elif field.kind in ("below", "pattern") and not field.text.startswith("/dev/"):
+    elif field.kind == "exact" and (_SCHEME.match(field.text) or field.text[:1] in ("{", "[")):
+        invocation.trace.doubt(field.source, "code that is in no file", unbounded=True)
+    elif field.kind in ("below", "pattern") and not stream:
         _note_download(invocation, field)
         invocation.trace.doubt(field.source, "which file it runs is not known before it runs", unbounded=True)
-    elif field.kind != "exact" or field.text.startswith("/dev/"):
+    elif field.kind != "exact" or stream:
         _note_download(invocation, field)
         invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
     else:
@@ -229,8 +247,33 @@ def _script(invocation: "Invocation", form: str, field: Field) -> None:
 
 def _started(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a program of the project's packages that is started by its name."""
+    if _is_stream(field):
+        _code(invocation, form, field)
+        return
     invocation.trace.launches.runs(field.text)
     revision(invocation, form, field)
+
+
+def _argument(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a word that the program hands on to code or to another program, which nobody described."""
+    revision(invocation, form, field)
+    invocation.run.arguments_of_code((field,), invocation.cwd)
+
+
+def _located(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file, or a module by its address, which is fetched."""
+    if _SCHEME.match(field.text):
+        invocation.trace.doubt(field.source, "it is fetched from a host that the command does not name")
+    else:
+        invocation.file(form, field)
+
+
+def _configured(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file of settings; a setting in its place can say anything."""
+    if "=" in field.text or field.text[:1] in ("{", "["):
+        invocation.trace.doubt(field.source, f"a setting of {invocation.program.name} that is not known here")
+    else:
+        invocation.file("read", field)
 
 
 def _source(invocation: "Invocation", form: str, field: Field) -> None:
@@ -238,9 +281,20 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
     if field.text[:1] in ("@", "{", "["):
         invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
         return
-    if field.text == "-" and invocation.world.stdin is not None:
-        invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
+    if _is_stream(field):
+        given = invocation.world.stdin if _is_input(field) else Output()
+        if given is None:
+            invocation.run.readers.add(invocation.program.name)
+        elif given.text is None or given.text.strip():
+            invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
+        return
     invocation.file("read", field)
+
+
+def _compiled(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file of source that a compiler reads: it can include files and run code, as the project's code can."""
+    _source(invocation, form, field)
+    invocation.run.note_code()
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:
@@ -295,10 +349,14 @@ def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
     name = name.strip().rstrip(":?+!").strip()
     if field.kind == "unknown":
         invocation.trace.doubt(field.source, "it may be a setting of make")
-    elif equals and (_MAKE_CONTROLS.fullmatch(name) or not _MAKE_VALUE.fullmatch(value)):
+    elif equals and is_plain_setting(name, value):
+        return
+    elif equals and (takes_options(name) or _MAKE_CONTROLS.fullmatch(name) or not _MAKE_VALUE.fullmatch(value)):
         invocation.trace.doubt(field.source, "this setting changes what make runs", unbounded=True)
     elif equals:
         invocation.run.arguments_of_code([field._replace(text=word) for word in value.split()], invocation.cwd)
+    elif form == "make_word":
+        invocation.run.arguments_of_code((field,), invocation.cwd)
 
 
 def _match(invocation: "Invocation", form: str, field: Field) -> None:
@@ -362,7 +420,10 @@ def _place(invocation: "Invocation", field: Field, *, local: bool, bundles: bool
 ROLES: Final[dict[str, Player]] = {
     **dict.fromkeys(VERBS, _file),
     **dict.fromkeys(("shell", *LANGUAGES), run_text),
+    "argument": _argument,
     "code": _code,
+    "compiled": _compiled,
+    "configured": _configured,
     "container_path": container_path,
     "cwd": _directory,
     "data": _data,
@@ -378,6 +439,7 @@ ROLES: Final[dict[str, Player]] = {
     "keyed": _keyed,
     "letters": _letters,
     "listed": listed,
+    "located": _located,
     "make_word": _make_word,
     "match": _match,
     "module": _data,
@@ -409,3 +471,5 @@ ROLES: Final[dict[str, Player]] = {
     "url": _url,
     "worktree": worktree,
 }
+# Roles of words that are code, or name it.
+CODE_ROLES: Final = frozenset(("code", "module", "opaque", "script", "shell", *LANGUAGES))
