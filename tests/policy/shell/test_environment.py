@@ -13,8 +13,8 @@ STEERING = """
     KUBECONFIG AWS_PROFILE http_proxy HTTPS_PROXY ALL_PROXY CURL_HOME WGETRC SSL_CERT_FILE TAR_OPTIONS GZIP
     RIPGREP_CONFIG_PATH RSYNC_RSH TMPDIR XDG_CONFIG_HOME PGHOST MYSQL_HOST AWKPATH BROWSER GNUPGHOME
     GCC_COMPARE_DEBUG COLLECT_GCC JDK_JAVAC_OPTIONS GOCACHEPROG GOAUTH GOPACKAGESDRIVER PSQL_PAGER ANT_ARGS
-    CCACHE_PREFIX CCACHE_REMOTE_STORAGE OTEL_EXPORTER_OTLP_ENDPOINT NIX_PATH CRYSTAL_OPTS ELIXIR_ERL_OPTIONS RAKEOPT CARGO
-    PKG_CONFIG FC RSH FUNCNEST npm_execpath https_proxy no_proxy
+    CCACHE_PREFIX CCACHE_REMOTE_STORAGE OTEL_EXPORTER_OTLP_ENDPOINT NIX_PATH CRYSTAL_OPTS ELIXIR_ERL_OPTIONS RAKEOPT
+    CARGO PKG_CONFIG FC RSH FUNCNEST npm_execpath https_proxy no_proxy
 """.split()
 HARMLESS = """
     FOO CI DEBUG NODE_ENV TZ LANG LC_ALL COLUMNS NO_COLOR FORCE_COLOR PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PORT
@@ -57,7 +57,7 @@ def test_where_code_is_looked_for_is_held_against_the_scope(text: str, code: str
     assert decision.action.runs_code
 
 
-@pytest.mark.parametrize("value", ["/etc/x", "../../x"])
+@pytest.mark.parametrize("value", ["/etc/x", "../../x", "'cat ../../x'", "'a b/../../../x'"])
 def test_a_value_that_reads_like_a_path_elsewhere_may_be_written(value: str) -> None:
     assert command(f"OUT={value} ls").code == "out_of_scope"
     assert command(f"env OUT={value} ls").code == "out_of_scope"

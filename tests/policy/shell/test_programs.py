@@ -155,7 +155,8 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
-    "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS, "restored": ("", "path", "index"), "mount": ("", "keys"),
+    "globs": VERBS, "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS,
+    "restored": ("", "path", "index"), "mount": ("", "keys"),
     "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
     "resource": (
@@ -528,6 +529,24 @@ def test_an_option_can_supply_the_first_operand_or_change_them_all() -> None:
         "coverage run -m timeit 'open(1)'",
         "coverage run --module code",
         "crystal eval 'puts 1'",
+        "lerna exec 'cat ../x'",
+        "dart doc -o ../x",
+        "rollup -c --watch.onStart='cat x' -w",
+        'jest --coverageReporters=\'["text", {"file": "../x"}]\'',
+        "prettier '{.,../other}/*.txt'",
+        "prettier --parser ../x a",
+        "eslint --stdin --stdin-filename ../x < a",
+        "npm test -w ../x",
+        "npm run --workspace=../x test",
+        "pnpm --filter ../x test",
+        "pnpm --filter '{../x}' test",
+        "mvn -pl ../x test",
+        "webpack --json=../x",
+        "yamllint -d 'extends: ../x' .",
+        "vite build --assetsDir ../../x",
+        "vitest run --pool=../x",
+        "go tool pprof -http=:8080 x",
+        "esbuild a.js --entry-names=../../x --outdir=o",
     ],
 )
 def test_no_option_or_operand_leads_outside_unseen(text: str) -> None:

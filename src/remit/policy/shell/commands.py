@@ -342,7 +342,8 @@ class Commands(Notes):
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
         launcher = self.trace.launches.enter(name)
-        if name.kind != "exact" or not name.text:
+        if name.kind != "exact" or not name.text or " " in name.text:
+            # With a space it may be a whole command.
             self.unknown_program(name, world)
         elif name.text in _ALSO_PROGRAMS:
             BUILTINS[name.text](self, world, rest)

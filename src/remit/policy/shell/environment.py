@@ -32,6 +32,8 @@ _STEERING: Final = re.compile(
     r"|MAKEFLAGS|MAKEFILES|GNUMAKEFLAGS|MAKE|CARGO|CARGO_.*|RUSTC.*|RUSTUP_.*|RUST_SRC_PATH|GCCGO"
     r"|GO(?:FLAGS|ENV|PATH|ROOT|PROXY|BIN|TOOLCHAIN|TMPDIR|CACHE|CACHEPROG|MODCACHE|AUTH|VCS|PACKAGESDRIVER|INSECURE|SUMDB|COVERDIR)"
     r"|CPATH|.*_INCLUDE_PATH|LIBRARY_PATH|RUSTFLAGS|RUSTDOCFLAGS|LUA_.*|.*FLAGS|LEX|YACC|TAPE|NODE_(?!ENV\Z|PATH\Z).*|CC|CXX|CPP|LD|AR|AS|NM|FC"
+    r"|(?:CC|CXX|AR|LD)_.*|(?:TARGET|HOST)_(?:CC|CXX|AR|LD)|RUSTDOC|SWIFT_EXEC|TAR_RSH|PREPROCESSOR|GO[A-Z]*DIR|PHPRC|PHP_INI_SCAN_DIR"
+    r"|DOTNET_(?:STARTUP_HOOKS|ADDITIONAL_DEPS|SHARED_STORE)|CORECLR_.*|TCL_?LIB.*|DEPENDENCIES_OUTPUT|SUNPRO_DEPENDENCIES"
     r"|COMPILER_PATH|GCC_.*|COLLECT_.*|PKG_CONFIG.*|.*_LAUNCHER|S?CCACHE_.*|NIX_.*|OTEL_EXPORTER_.*|CRYSTAL_.*|ELIXIR_.*|ERL_.*|RAKEOPT"
     r"|PIP_.*|UV_.*|POETRY_.*|CONDA_.*|VIRTUALENV_.*|TOX_.*|PYTEST_.*|DOCKER_.*|BUILDKIT_.*|KUBECONFIG|HELM_.*|AWS_.*|GOOGLE_.*|AZURE_.*|CLOUDSDK_.*"
     r"|(?:HTTPS?|ALL|FTP|NO|RSYNC|SOCKS)_PROXY|(?:https?|all|ftp|no|rsync|socks)_proxy|CURL_.*|WGETRC|SSL_.*|REQUESTS_CA_BUNDLE|SSLKEYLOGFILE|NETRC"
@@ -131,10 +133,11 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
         run.trace.doubt(source, f"{name} may be a command, or options for one", unbounded=True)
     elif _COMMANDS.match(name) and value is not None and not plain:
         run.arguments_of_code([Field(word, "exact", source) for word in value.split()], cwd)
-    elif value is not None and "\n" not in value and " " not in value:
-        # A program may well read or write there.
-        for piece in value.split(":"):
-            if (piece.startswith(("/", "~", "../")) or "/../" in piece) and "://" not in value:
+    elif value is not None and "://" not in value:
+        # A program may well read or write there. In a text, only what leads upwards is taken for a path.
+        whole = len(value.split()) <= 1
+        for piece in value.split(":") if whole else value.split():
+            if piece.startswith(("/", "~", "../") if whole else "../") or "/../" in piece:
                 run.trace.touch("edit", piece, cwd, source)
     run.trace.add(Effect("setenv", name, source))
 

@@ -27,7 +27,7 @@ _MAX_STEPS: Final = 1500
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
 _SIGNS: Final = re.compile(r"[=:@,]")
 _GLUED: Final = re.compile(r"-[A-Za-z]([/~.].*)\Z", re.DOTALL)
-_QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,]")
+_QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,{}\[\]]")
 
 
 class Notes:

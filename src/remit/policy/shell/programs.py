@@ -23,6 +23,10 @@ _REFUSED: Final = "refused"
 _ENDS_OPTIONS: Final = frozenset(("javascript", "module", "python", "opaque"))
 
 
+# A value that names a place, which an option without a value should not have.
+_ELSEWHERE: Final = re.compile(r"\A[/~]|\.\.|://")
+
+
 class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table: the roles of words, and facts that hold whatever the words are."""
 
@@ -264,7 +268,7 @@ class _Sorter:
         elif name in self.program.options or name in self.program.refused_options:
             self._valued(field, name, attached)
         elif (self.program.flags == "any" and not self._abbreviates(name)) or (
-            self.program.flags != "any" and name in self.program.flags
+            self.program.flags != "any" and name in self.program.flags and not _ELSEWHERE.search(value)
         ):
             self.options.append((name, "", attached))
         elif self.program.style == "long" and field.text.startswith("-") and self._number(text):

@@ -268,6 +268,13 @@ def _located(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file(form, field)
 
 
+def _globs(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note files that the program itself looks for by a pattern, with forms that no shell has."""
+    if re.search(r"[{}!()|*?\[]", field.text) and re.search(r"\.\.|\A[^\w.]*[/~]", field.text):
+        invocation.trace.doubt(field.source, "a pattern that may lead elsewhere")
+    invocation.file(form, field)
+
+
 def _configured(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a file of settings; a setting in its place can say anything."""
     if "=" in field.text or field.text[:1] in ("{", "["):
@@ -431,6 +438,7 @@ ROLES: Final[dict[str, Player]] = {
     "database": database,
     "env": _env,
     "git_key": git_key,
+    "globs": _globs,
     "go_package": _go_package,
     "host": _host,
     "hostpath": _hostpath,
