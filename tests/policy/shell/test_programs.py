@@ -667,6 +667,12 @@ def test_what_reaches_beyond_the_project_is_refused(text: str) -> None:
     assert not command(text).permits
 
 
+def test_the_state_of_a_container_may_be_shown() -> None:
+    assert command("docker inspect -f '{{.State.Status}}' web").permits
+    assert not command("docker inspect -f '{{.Config.Env}}' web").permits
+    assert not command("docker inspect -f '{{.State.Status}}{{.Config.Env}}' web").permits
+
+
 def test_a_setting_of_npm_that_is_written_steers_what_npm_runs() -> None:
     assert "write /work/app/package.json" in touched(command("npm pkg set name=x"))
     assert command("npm pkg get name").permits
