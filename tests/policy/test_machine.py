@@ -105,7 +105,8 @@ MANAGES = {
 }
 # What is done every day, and changes nothing but the project.
 LOOKS = [
-    "docker ps", "docker ps -a", "docker images", "docker logs --tail 5 app", "docker inspect app", "docker volume ls",
+    "docker ps", "docker ps -a", "docker images", "docker logs --tail 5 app",
+    "docker inspect -f '{{.State.Status}}' app", "docker volume ls",
     "docker network inspect x", "docker system df", "docker image ls", "docker compose ps", "docker compose logs web",
     "docker compose config -q", "docker --version", "podman ps", "psql --version", "psql -l", "mysql --version",
     "redis-cli --version", "pg_isready", "dropdb --help", "pip list", "pip show six",
