@@ -135,6 +135,12 @@ def test_code_that_is_in_no_file_is_refused(text: str, stream: str) -> None:
     assert not command(text.format(stream) + " <<< '.shell x' 3<<< x", scope=EVERYWHERE).permits
 
 
+def test_what_another_descriptor_holds_is_not_what_standard_input_holds() -> None:
+    assert command("gcc -E -x c /dev/stdin < /dev/null").permits
+    assert command("gcc -E -x c /dev/fd/3 3<<< x < /dev/null").code == "target_unknown"
+    assert command("gcc -E -x c <(ls) < /dev/null").code == "target_unknown"
+
+
 @pytest.mark.parametrize("stream", STREAMS[:3])
 def test_a_script_at_standard_input_is_followed_by_any_name(stream: str) -> None:
     assert "read /etc/passwd" in touched(command(f"bash {stream} <<< 'cat /etc/passwd'")) or stream == "-"
