@@ -50,6 +50,8 @@ class Trace:
         self.spreads = False
         # Wildcards pick hidden names too.
         self.hidden = False
+        # What is written and deleted by the program that is being judged.
+        self.changed: list[Effect] = []
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
@@ -71,6 +73,7 @@ class Trace:
         else:
             self.doubt(effect.source, "it touches more than we follow")
         if effect.verb in ("write", "delete"):
+            self.changed.append(effect)
             self.side_effects.add("internal_write")
         elif effect.verb == "send":
             self.side_effects.add("external_send")

@@ -1,8 +1,25 @@
 """How many scripts are tried: a sample with every run of the tests, and as many as asked for with `make fuzz`."""
 
+import os
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
+
+MEMORY: Final = "/dev/shm"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder in memory, where the machine has one: thousands of trees are made and removed."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="remit-") as made:
+        yield Path(made)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,11 +5,9 @@ out because of one. `make fuzz` tries many more scripts, and mutations of them.
 """
 
 import math
-import os
 import random
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +24,6 @@ SIZE: Final = 500
 # Batches of that size with every run of the tests.
 BATCHES: Final = {"bash_batch": 32, "dash_batch": 5, "file_batch": 3}
 SHOWN: Final = 2
-MEMORY: Final = "/dev/shm"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,16 +107,6 @@ def report_escapes(oracle: FileOracle, escapes: list[Escape]) -> str:
     count = oracle.figures["scripts"]
     shown = [str(oracle.minimise(escape)) for escape in escapes[:SHOWN]]
     return "\n\n".join(["", *shown, f"{len(escapes)} of {count} scripts"])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder in memory, where the machine has one: thousands of trees are made and removed."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="remit-") as made:
-        yield Path(made)
 
 
 @NEEDS_CONFINEMENT

@@ -27,7 +27,9 @@ __all__ = ["Escape", "FileOracle", "FileScript", "build_file_script", "is_contai
 
 _SECRET: Final = "do-not-read-5e1f"
 # Real programs that a script may run.
-_PROGRAMS: Final = "cat touch rm mkdir ln mv cp find xargs grep head tee tar ls sort wc dirname basename sh".split()
+_PROGRAMS: Final = (
+    "cat touch rm mkdir ln mv cp find xargs grep head tee tar ls sort wc dirname basename sh bash env".split()
+)
 _CLIMB: Final = 12
 _MAX_CLIMBS: Final = 6
 _BATCH: Final = 25
@@ -414,9 +416,18 @@ class FileOracle:
 
     def run(self, script: FileScript) -> tuple[str, ...]:
         """Return what a script touches outside its project, whether it is permitted or not."""
-        tree = self._plant(script)
-        self._run([(script, tree)])
-        return tree.touched()
+        return self.run_all([script])[0]
+
+    def run_all(self, scripts: Sequence[FileScript]) -> list[tuple[str, ...]]:
+        """Return what each of the scripts touches outside its project, whether it is permitted or not."""
+        touched: list[tuple[str, ...]] = []
+        for start in range(0, len(scripts), _BATCH):
+            planted = [(script, self._plant(script)) for script in scripts[start : start + _BATCH]]
+            self._run(planted)
+            touched.extend(tree.touched() for _, tree in planted)
+            for _, tree in planted:
+                shutil.rmtree(tree.base, ignore_errors=True)
+        return touched
 
     def _check_batch(self, scripts: Sequence[FileScript]) -> list[Escape]:
         permitted: list[tuple[FileScript, _Tree]] = []

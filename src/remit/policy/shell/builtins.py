@@ -36,19 +36,20 @@ def _nothing(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     return after(world)
 
 
-def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _cd(run: "Commands", world: World, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
     words = list(fields)
     while words and words[0].kind == "exact" and words[0].text in ("-L", "-P", "--"):
         words.pop(0)
     back = world.variables.get("OLDPWD")
     if len(words) == 1 and words[0].text == "-" and isinstance(back, str):
         words = [Field(back, "exact", "-")]
+        prints = True
     if len(words) > 1 or any(field.kind == "exact" and field.text.startswith("-") for field in words):
         # `cd -` goes back to a place that other commands chose.
         run.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
         return _lost(run, world, words[0])
     if not words:
-        words = [Field(run.trace.files.home or "~", "exact", "cd")]
+        words = [Field(run.trace.files.home or "~", "unknown" if "HOME" in world.variables else "exact", "cd")]
     target = words[0]
     if target.kind != "exact" or (world.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
         run.file("read", target, world.cwd)
@@ -68,8 +69,9 @@ def _cd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     for place in entered:
         run.enter(place.cwd)
     certain = look.is_directory and not look.refusal and run.changes.is_certain(look.path)
-    failed = () if certain else (world,)
-    return Outcome(tuple(entered), failed)
+    # Where it cannot print the directory or set these variables, it has moved all the same.
+    moves = prints or "CDPATH" in world.variables or world.is_fixed("PWD") or world.is_fixed("OLDPWD")
+    return Outcome(tuple(entered), (*(() if certain else (world,)), *(entered if moves else ())))
 
 
 def _lost(run: "Commands", world: World, target: Field | None = None) -> Outcome:
@@ -86,7 +88,7 @@ def _popd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 def _pushd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     if not fields or fields[0].text[:1] in ("+", "-"):
         return _popd(run, world, fields)
-    return _cd(run, world, fields)
+    return _cd(run, world, fields, prints=True)
 
 
 def _shopt(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -149,7 +151,7 @@ def _trap(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.
-        run.trap(words[0].text, world)
+        run.trap(words[0].text, world, anytime=not signals <= {"EXIT", "0"})
     return after(world)
 
 
@@ -166,8 +168,9 @@ def _refuse_words(run: "Commands", world: World, fields: Sequence[Field]) -> Out
 
 
 def _exit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    plain = not fields or (len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit())
-    return Outcome((), ()) if plain else after(world)
+    number = len(fields) == 1 and fields[0].numbered and fields[0].text == "*" and "IFS" not in world.variables
+    plain = len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit()
+    return Outcome((), ()) if not fields or number or plain else after(world)
 
 
 def _leave(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:

@@ -4,8 +4,10 @@ A file that the script writes may hold anything, so running it is not running co
 makes (a link, a copy, a new name) stands for something else. A directory that it removes may not be entered.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from remit.policy.call import Effect
 from remit.policy.files import Rationed
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
@@ -33,6 +35,12 @@ class Changes:
         self.removed: set[str] = set()
         # Directories in which something unknown was removed.
         self.unsure: set[str] = set()
+        # Paths that a program writes or deletes as a whole, and those beneath which it does: directories among them may
+        # be gone, or closed to the script.
+        self._reshaped: set[str] = set()
+        self._reshaped_beneath: set[str] = set()
+        # Something that may remove any directory has run.
+        self.unsettled = False
         # Directories into which something was unpacked that the script has made itself.
         self.unpacked: set[str] = set()
         self._code: set[tuple[str, str]] = set()
@@ -42,6 +50,12 @@ class Changes:
         self.downloads = Downloads(self.aliases)
         # Words that run something that was downloaded, each with the program that downloads it.
         self._downloaded_code: dict[str, tuple[str, bool]] = {}
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Return what differs when something was changed that matters to commands that were followed before."""
+        sets = (self.filled, self.removed, self.unsure, self._reshaped, self._reshaped_beneath, self.unpacked)
+        return (*map(len, sets), len(self.aliases), self._files.count_made(), self.unsettled)
 
     def write(self, path: str, *, anew: bool) -> None:
         """Remember a file that is written."""
@@ -121,9 +135,17 @@ class Changes:
         """Tell whether a directory, or one above it, was removed or moved."""
         return any(path == gone or path.startswith(gone + "/") for gone in self.removed)
 
+    def reshape(self, effects: Sequence[Effect]) -> None:
+        """Remember what a program writes and deletes."""
+        self._reshaped.update(effect.resource for effect in effects if not effect.beneath)
+        self._reshaped_beneath.update(effect.resource for effect in effects if effect.beneath)
+
     def is_certain(self, path: str) -> bool:
-        """Tell whether a directory that is there now will still be there."""
-        return not self.may_be_gone(path) and not any(path.startswith(folder + "/") for folder in self.unsure)
+        """Tell whether a directory that was there before the script is still there, and may be entered."""
+        above = [path[:at] or "/" for at, mark in enumerate(path) if mark == "/"]
+        beneath = self._reshaped_beneath | self.unsure
+        changed = path in self._reshaped or not self._reshaped.isdisjoint(above) or not beneath.isdisjoint(above)
+        return not self.unsettled and not self.may_be_gone(path) and not changed
 
     def unpack(self, folder: str) -> None:
         """Remember that anything may lie in a folder from now on, links included."""

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,9 +17,10 @@ from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.launches import SYSTEM_FOLDERS
 from remit.policy.shell.notes import TOO_MUCH, Notes
-from remit.policy.shell.programs import known_program
+from remit.policy.shell.programs import Program, known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.shell.world import (
+    BESIDE,
     NUMBER,
     Field,
     Mystery,
@@ -48,11 +49,26 @@ _BASH_ONLY: Final = frozenset(
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _READS: Final = frozenset(("<", "<>", "<&"))
+# Redirections to another descriptor, and those that every command starts with.
+_COPIES: Final = frozenset(("<&", ">&"))
+_STANDARD: Final = ("0", "1", "2")
 # What a file says stays the same.
 _KEEP_CONTENT: Final = frozenset(
     "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
+# Commands of git that leave the directories of the work tree alone.
+_GIT_KEEPS: Final = frozenset(
+    "add annotate archive blame branch bundle cat-file check-attr check-ignore cherry commit commit-tree config "
+    "count-objects describe diff diff-files diff-index diff-tree fetch for-each-ref format-patch fsck gc grep "
+    "hash-object help init log ls-files ls-remote ls-tree maintenance merge-base mktree name-rev notes push range-diff "
+    "reflog remote rev-list rev-parse shortlog show show-branch show-ref status symbolic-ref tag update-index "
+    "update-ref var verify-commit verify-tag version whatchanged write-tree".split()
+)
+# Programs that neither remove directories nor change who may enter them.
+_KEEP_FOLDERS: Final = frozenset(
+    "mkdir touch tee black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
+)
 _GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 _TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
@@ -84,6 +100,9 @@ class Commands(Notes):
         self.defined: dict[str, Command] = {}
         # Worlds in which an error has ended the line that is being followed.
         self._discarded: list[World] = []
+        self._errors = 0
+        # Commands that go on while others run, and how things were changed when they were followed.
+        self._beside: list[tuple[tuple[int, ...], Callable[[], Outcome]]] = []
 
     @abstractmethod
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
@@ -105,8 +124,8 @@ class Commands(Notes):
         return self.nested(text, inner, posix=posix)
 
     @abstractmethod
-    def trap(self, text: str, world: World) -> None:
-        """Remember a command that runs at the end, wherever the script is then."""
+    def trap(self, text: str, world: World, *, anytime: bool) -> None:
+        """Remember a command that runs at the end, wherever the script is then, or at any time before that."""
 
     def expander(self, world: World, *, assigns: bool = False) -> Expander:
         """Return what expands words in a world; `assigns` where variables that an expansion sets are kept."""
@@ -122,13 +141,20 @@ class Commands(Notes):
         """Follow the commands of a substitution and return what they print."""
         discarded = len(self._discarded)
         output = self.follow(script, (world._replace(strict=False),)).output
+        if world.stdin is BESIDE:
+            self.run_beside(lambda: self.follow(script, (world._replace(strict=False),)))
         # An error there ends the substitution only.
         del self._discarded[discarded:]
         return output
 
+    def run_beside(self, follow: Callable[[], Outcome]) -> None:
+        """Remember commands that go on while those after them run, and may see what these change."""
+        self._beside.append((self.changes.state, follow))
+
     def discard(self, world: World) -> None:
         """Remember a world in which an error ends the line: what follows on it does not run, the next line does."""
         self._discarded.append(world)
+        self._errors += 1
 
     def check_failure(self, expander: Expander, world: World) -> None:
         """Remember that an expansion may have ended in an error."""
@@ -172,7 +198,7 @@ class Commands(Notes):
         outcome = self.command(fields, inner)
         if assigned:
             self.unplain = unplain
-        if any(can_fail(redirect) for redirect in command.redirects):
+        if can_fail(command.redirects, world):
             # A redirection that fails keeps the command from running.
             outcome = outcome._replace(failed=merged(outcome.failed, (inner,)))
         if command.redirects and fields[0].text in _RUN_HERE:
@@ -200,7 +226,7 @@ class Commands(Notes):
         # Files are opened after the assignments; shells do not agree on that where there were words.
         for each in merged((before,), (world,)):
             self.redirect(command.redirects, each)
-        unchanged = (before,) if any(can_fail(redirect) for redirect in command.redirects) else ()
+        unchanged = (before,) if can_fail(command.redirects, world) else ()
         return Outcome((world,), merged((world,), unchanged))
 
     def _assigned_for(self, items: Sequence[Assignment], world: World) -> list[tuple[Assignment, Value]]:
@@ -278,6 +304,7 @@ class Commands(Notes):
                 judge_setting(self, name, None, world.cwd, redirect.descriptor)
                 world = world.with_variable(name, NUMBER)
             given = self._redirected_input(redirect, world)
+            world = world._replace(rewired=world.rewired or _rewires(redirect))
             number = redirect.descriptor.lstrip("0") if redirect.descriptor.isdigit() else redirect.descriptor
             if not number and (given is not None or redirect.descriptor):
                 world = world._replace(stdin=given if given is not None else Output())
@@ -411,8 +438,26 @@ class Commands(Notes):
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before, outer, self._read = self.changes.snapshot(), self._read, set()
         outer_wrote, self._wrote = self._wrote, set()
+        outer_changed, self.trace.changed = self.trace.changed, []
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
+        self._judge_words(invocation, known, rest)
+        self._keeping = self.trace.spreads = False
+        self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
+        if self.changes.downloads.count or may_download(base, rest):
+            self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
+        if not self._keeps_folders(base, rest):
+            self.changes.reshape(self.trace.changed)
+        self._read |= outer
+        self._wrote |= outer_wrote
+        self.trace.changed = outer_changed
+        if world.cwd is not None and self.changes.may_be_gone(world.cwd):
+            # The directory that the script stands in was moved or removed.
+            lost = world._replace(cwd=None)
+            return Outcome((lost,), (lost,), invocation.output)
+        return same._replace(output=invocation.output)
+
+    def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
         if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":
             # It shows its version, and does nothing else; some are kept in the project.
             if known.runs:
@@ -422,17 +467,14 @@ class Commands(Notes):
             HANDLERS[known.handler](invocation, rest)
         else:
             invocation.judge(known, rest)
-        self._keeping = self.trace.spreads = False
-        self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
-        if self.changes.downloads.count or may_download(base, rest):
-            self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
-        self._read |= outer
-        self._wrote |= outer_wrote
-        if world.cwd is not None and self.changes.may_be_gone(world.cwd):
-            # The directory that the script stands in was moved or removed.
-            lost = world._replace(cwd=None)
-            return Outcome((lost,), (lost,), invocation.output)
-        return same._replace(output=invocation.output)
+
+    def _keeps_folders(self, program: str, fields: Sequence[Field]) -> bool:
+        """Tell whether a program neither removes directories nor changes who may enter them."""
+        if program == "git":
+            return _GIT_KEEPS.issuperset(self.trace.launches.subcommands()[:1])
+        # Without options files land in a directory; what is moved away is noted as removed.
+        plain = program in ("cp", "mv") and not any(field.kind != "exact" or field.text[:1] == "-" for field in fields)
+        return plain or program in _KEEP_FOLDERS
 
     def _note_changes(
         self,
@@ -453,6 +495,8 @@ class Commands(Notes):
             # It may bring along links that the script has made.
             for path in tuple(self._wrote):
                 self.changes.alias(path, None)
+        if program == "git" and not self._keeps_folders(program, fields):
+            self.changes.unsettled = True
 
     def _follow_downloads(
         self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool
@@ -509,11 +553,29 @@ def _back(after: World, before: World) -> World:
     """Return the world after a function: its own parameters and variables are gone."""
     variables = {name: value for name, value in after.variables.items() if name not in after.local}
     variables.update({name: before.variables[name] for name in after.local if name in before.variables})
+    # The directory is not that of the function's caller, but these variables are.
+    variables.update({name: Mystery("any", "", f"${name}") for name in _READ_BY_CD & after.local})
     return after._replace(
         arguments=before.arguments, in_function=before.in_function, local=before.local, variables=variables
     )
 
 
-def can_fail(redirect: Redirect) -> bool:
-    """Tell whether a redirection opens a file that may not be there."""
-    return redirect.operator not in ("<<", "<<<") and redirect.word.source not in ("/dev/null", "0", "1", "2")
+def can_fail(redirects: Sequence[Redirect], world: World) -> bool:
+    """Tell whether one of several redirections may fail, so that their command does not run."""
+    if redirects and (world.rewired or (len(redirects) > 1 and any(map(_rewires, redirects)))):
+        return True
+    return any(not _is_ordinary(redirect) for redirect in redirects)
+
+
+def _is_ordinary(redirect: Redirect) -> bool:
+    """Tell whether a redirection cannot fail while the descriptors are those that every command starts with."""
+    if redirect.descriptor not in ("", *_STANDARD):
+        return False
+    if redirect.operator in _COPIES:
+        return redirect.word.source in ("-", "/dev/null", *_STANDARD)
+    return redirect.operator in ("<<", "<<<") or redirect.word.source == "/dev/null"
+
+
+def _rewires(redirect: Redirect) -> bool:
+    """Tell whether a redirection may close a descriptor."""
+    return redirect.operator in _COPIES and redirect.word.source not in _STANDARD

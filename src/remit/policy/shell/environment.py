@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _STEERING: Final = re.compile(
-    r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
+    r"(?:PATH|CDPATH|HOME|SHELL|ENV|IFS|PS[0-4]|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH_.*|GLOBIGNORE|EXECIGNORE|FIGNORE|INPUTRC"
     r"|FUNCNEST|LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_.*|GLIBC_TUNABLES|HOSTALIASES|RES_OPTIONS|RESOLV_.*"
     r"|GIT_.*|SSH_.*|GNUPGHOME|PAGER|MANPAGER|LESS.*|LESSOPEN|LESSCLOSE|EDITOR|VISUAL|[A-Z]+_EDITOR|BROWSER|TERMINAL|DISPLAY"
     r"|PYTHON(?!UNBUFFERED|DONTWRITEBYTECODE|IOENCODING|UTF8|HASHSEED|WARNINGS|FAULTHANDLER|DEVMODE|OPTIMIZE|VERBOSE|PATH).*"
@@ -45,7 +45,7 @@ _STEERING: Final = re.compile(
 )
 # Names that say that the value is a command, or options for one: fine where it holds neither a path nor a command.
 _COMMANDS: Final = re.compile(
-    r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER)|PS[012])\Z"
+    r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER))\Z"
 )
 # What cannot end a word, start a command or stand for one.
 _UNPLAIN: Final = re.compile(r"[^\w ./:=+,@%^\[\]-]")
@@ -126,7 +126,7 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
             run.trace.touch("read", directory, cwd, source)
-        run.note_code()
+        run.note_code(starts=False)
     elif is_steering(name) and not plain:
         run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
     elif _COMMANDS.match(name) and not plain and (value is None or _UNPLAIN.search(value) or "://" in value):

@@ -22,7 +22,7 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.world import LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
+from remit.policy.shell.world import BESIDE, LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
 __all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 
@@ -264,7 +264,7 @@ class Expander:
         if isinstance(part, Substitution):
             return _printed(self._follow(part.script, self.world), self.world.cwd)
         if isinstance(part, ProcessSubstitution):
-            self._follow(part.script, self.world._replace(stdin=Output()))
+            self._follow(part.script, self.world._replace(stdin=BESIDE))
             return Mystery("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
             self._calculate(part.word)

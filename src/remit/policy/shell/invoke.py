@@ -61,6 +61,8 @@ class Invocation:
         self.arguments = Arguments((), (), ())
         # Git takes files out of a tree that is named, whose folders need not be those of the work tree.
         self.tree = False
+        # Options have chosen another directory.
+        self.moved = False
         # What a script given as text sees as its parameters.
         self.positional: Sequence[Field] | None = ()
 
@@ -85,6 +87,9 @@ class Invocation:
             self._check_settings(program)
             self._check_words(program, arguments, fields)
             self._options(program, arguments)
+            if arguments.has(program.clears):
+                # Of these variables only the home directory is known.
+                self.run.passed.add("HOME")
             self._rest(program, arguments)
 
     def _behind(self, program: Program, fields: Sequence[Field]) -> Sequence[Field]:

@@ -123,6 +123,10 @@ class Launches:
         if self._current is not None:
             self._current.subs += (word,)
 
+    def subcommands(self) -> tuple[str, ...]:
+        """Return which of its commands the program is given."""
+        return self._current.subs if self._current is not None else ()
+
     def runs(self, text: str) -> None:
         """Note what the program is told to run: a file, a module, a package."""
         if self._current is not None:

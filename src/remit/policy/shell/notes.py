@@ -87,6 +87,9 @@ class Notes:
         else:
             self.trace.touch_listed(role, field.text, field.source, field.picks)
             self._note_folder(role, field.text)
+            if role != "read":
+                # Programs list the directory that they start from too.
+                self.changes.reshape((Effect("delete", field.text, field.source),))
             if field.linked:
                 self.trace.follow_links(field.text, field.source, role)
 
@@ -185,9 +188,10 @@ class Notes:
         """Note that privileges are raised."""
         self.trace.add(Effect("escalate", "superuser", name))
 
-    def note_code(self) -> None:
-        """Note that code of the project runs, which nothing here can bound."""
+    def note_code(self, *, starts: bool = True) -> None:
+        """Note that code of the project runs, which nothing here can bound; `starts` unless it only will."""
         self.trace.runs_code = True
+        self.changes.unsettled |= starts
         self.trace.side_effects.add("state_change")
 
     def project_code(self, program: Program, cwd: str | None) -> None:

@@ -92,6 +92,8 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     looks_if: tuple[str, ...] = ()
     # Judged by another program's table.
     program: str = ""
+    # Options with which the program that it starts has not all variables of the environment.
+    clears: tuple[str, ...] = ()
     # Refused unless one of these options is given.
     needs: tuple[str, ...] = ()
     # A folder of the project that holds the tool, which is then not downloaded.

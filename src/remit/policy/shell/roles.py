@@ -45,6 +45,8 @@ __all__ = ["CODE_ROLES", "ROLES", "Player", "note_package", "play", "run_text"]
 Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512
+# Programs that go from one directory that they are given to the next.
+_GO_ON: Final = frozenset(("git", "make", "gmake"))
 _PACKAGE: Final = re.compile(
     r"(?P<name>(?:@[\w.-]+/)?[A-Za-z0-9][\w.+-]*)(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?"
 )
@@ -80,6 +82,10 @@ def _data(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _directory(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note the directory that a program goes to; most take only the last one, from where they were started."""
+    if invocation.moved and invocation.program.name not in _GO_ON:
+        invocation.trace.doubt(field.source, "the directory is given more than once")
+    invocation.moved = True
     look = invocation.file("read", field)
     invocation.cwd = look.path if look is not None else None
 

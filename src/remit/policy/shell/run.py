@@ -86,15 +86,19 @@ class Run(Commands):
         # The scripts that were followed, by identity; those of substitutions that were not are followed at the end.
         self._followed: set[int] = set()
         self._texts: list[tuple[str, Script]] = []
-        self._traps: list[tuple[str, Mapping[str, Command], bool]] = []
+        # Texts that run at the end, or at any time, with the functions of their place and whether any shell reads them.
+        self._traps: list[tuple[str, Mapping[str, Command], bool, bool]] = []
 
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
         self.enter(cwd)
         self.trace.launches.restart()
         try:
-            outcome = self._follow_text(text, World(cwd, {}, {}, posix=posix))
+            start = World(cwd, {}, {}, posix=posix)
+            outcome = self._follow_text(text, start)
             self.passed.update(*(world.variables for world in outcome.all if self._traps))
+            if self._follow_traps():
+                self._follow_text(text, start)
             self._finish()
             if self.changes.downloads.count and None in self._places:
                 self._find_downloads(text, cwd, posix=posix)
@@ -149,7 +153,8 @@ class Run(Commands):
         names = self.passed.union(*(_SET.findall(text) for text, _ in self._texts))
         variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
         braces = None if posix else True
-        return World(place, variables, {**functions, **self.defined}, stdin=Output(), posix=posix, braces=braces)
+        known = {**functions, **self.defined}
+        return World(place, variables, known, stdin=Output(), posix=posix, braces=braces, rewired=True)
 
     def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
@@ -169,6 +174,7 @@ class Run(Commands):
         if item.background:
             isolated = tuple(world._replace(strict=False) for world in worlds)
             self._and_or(item._replace(background=False), isolated)
+            self.run_beside(lambda: self._and_or(item._replace(background=False), isolated))
             return Outcome(worlds, worlds)
         self._guarded += bool(item.rest)
         outcome = self._either(item.first, self._pipeline(item.first, worlds), worlds)
@@ -202,6 +208,7 @@ class Run(Commands):
             # A negated command counts as either: nobody gains from being precise about what `!` skips.
             return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
+        stages: list[tuple[tuple[int, ...], Command, tuple[World, ...]]] = []
         for index, command in enumerate(pipeline.commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
             if not isinstance(command, Simple):
@@ -209,9 +216,14 @@ class Run(Commands):
             count = self.changes.downloads.count
             source = printed.downloaded if printed is not None else ""
             printed = self.follow_command(command, staged).output
+            stages.append((self.changes.state, command, staged))
             source = self.changes.downloads.since(count) or source
             if source:
                 printed = printed._replace(downloaded=source)
+        for state, command, staged in stages:
+            if state != self.changes.state:
+                # It runs beside those that follow it, and may see what they change.
+                self.follow_command(command, staged)
         return Outcome(worlds, worlds, printed or Output())
 
     def follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
@@ -226,7 +238,7 @@ class Run(Commands):
             return self._followers[type(command)](self, command, worlds)
         with self._redirecting(worlds[0]):
             outcome = self._followers[type(command)](self, command, worlds)
-        if any(can_fail(redirect) for redirect in redirects):
+        if any(can_fail(redirects, world) for world in worlds):
             # A redirection that fails keeps the command from running.
             outcome = Outcome(outcome.succeeded, merged(outcome.failed, worlds))
         return outcome
@@ -294,8 +306,9 @@ class Run(Commands):
         for attempt in range(_MAX_ROUNDS + 2):
             if attempt == _MAX_ROUNDS:
                 current = (_forgetful(without_knowledge(current)),)
+            state = self.changes.state
             after = merged(current, once(current), self._left)
-            if after == current:
+            if after == current and state == self.changes.state:
                 break
             current = after
         # A `return`, or a `break` of an outer loop, leaves more than this one.
@@ -408,15 +421,44 @@ class Run(Commands):
         self._depth -= 1
         return outcome
 
-    def trap(self, text: str, world: World) -> None:
-        """Remember a command that runs at the end, wherever the script is then."""
-        self._traps.append((text, world.functions, world.posix))
+    def trap(self, text: str, world: World, *, anytime: bool) -> None:
+        """Remember a command that runs at the end, wherever the script is then, or at any time before that."""
+        trap = (text, world.functions, world.posix, anytime)
+        if trap not in self._traps:
+            self._traps.append(trap)
+
+    def _changes_shell(self, text: str, world: World) -> bool:
+        """Tell whether commands may change the shell that they run in, or leave what it is doing."""
+        # Marked, so that a value that is set shows, whatever it is.
+        mark = Mystery("any", "", "", cwd="marked")
+        marked = world._replace(variables=dict.fromkeys(world.variables, mark), arguments=(mark,), rewired=False)
+        left, self._left, errors = self._left, [], self._errors
+        changed = False
+        for strict in (False, True):
+            before = marked._replace(strict=strict)
+            changed = changed or any(after != before for after in self.nested(text, before).all)
+        changed, self._left = changed or bool(self._left) or errors != self._errors, left
+        return changed
+
+    def _follow_traps(self) -> bool:
+        """Follow what runs at the end or at any time; tell whether the latter changes files that commands may meet."""
+        changed = False
+        for text, functions, posix, anytime in self._traps:
+            state = self.changes.state
+            for place in tuple(self._places):
+                world = self._anytime(place, functions, posix=posix)
+                self.nested(text, world)
+                if anytime and self._changes_shell(text, world):
+                    reason = "a signal may run it at any time, and it changes what later commands do"
+                    self.trace.doubt(text, reason, unbounded=True)
+            changed = changed or (anytime and state != self.changes.state)
+        return changed
 
     def _finish(self) -> None:
-        """Follow what runs at the end, and doubt code that the script itself has written."""
-        for text, functions, posix in self._traps:
-            for place in tuple(self._places):
-                self.nested(text, self._anytime(place, functions, posix=posix))
+        """Follow what goes on until the end, and doubt code that the script itself has written."""
+        for state, follow in tuple(self._beside):
+            if state != self.changes.state:
+                follow()
         self.changes.check(self.trace)
         for name in self.readers if self.stdin_changed else ():
             self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)

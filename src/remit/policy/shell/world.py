@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.policy.shell.syntax import Command
 
 __all__ = [
+    "BESIDE",
     "LAST_JOB",
     "MAX_WORLDS",
     "NUMBER",
@@ -108,6 +109,9 @@ class Output(NamedTuple):
     local: bool = False
 
 
+# What a process substitution reads: it goes on while other commands run.
+BESIDE: Final = Output()
+
 # Variables that bash itself makes readonly.
 _FIXED: Final = frozenset("BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID".split())
 
@@ -131,6 +135,8 @@ class World(NamedTuple):
     # A function is running, and these variables belong to it.
     in_function: bool = False
     local: frozenset[str] = frozenset()
+    # A descriptor may be closed: any redirection may fail.
+    rewired: bool = False
 
     def is_fixed(self, name: str) -> bool:
         """Tell whether setting a variable is, or may be, an error."""
@@ -214,6 +220,7 @@ def without_knowledge(worlds: Sequence[World]) -> World:
         braces=first.braces if all(world.braces == first.braces for world in worlds) else None,
         in_function=any(world.in_function for world in worlds),
         local=frozenset().union(*(world.local for world in worlds)),
+        rewired=any(world.rewired for world in worlds),
     )
 
 
