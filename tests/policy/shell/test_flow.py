@@ -133,8 +133,8 @@ def permits(text: str, project: str) -> bool:
 REMOVERS: Final = (
     "rmdir src", "chmod a-x src", "chmod -R 0 .", "chown nobody src", "install -d -m 000 src", "rm -rf s*",
     "mkdir -p src; chmod 0 src", "make clean", "npm test", "python tool.py", "./tool", ". ./tool",
-    "git checkout main", "git -C docs checkout main", "git -C docs read-tree -u --reset HEAD",
-    "git sparse-checkout set docs", "git read-tree -u --reset HEAD",
+    "git checkout main", "git -C docs checkout main", "git -C docs revert -n HEAD",
+    "git sparse-checkout set docs", "git reset --hard HEAD~1",
     "git revert -n HEAD", "git cherry-pick -n HEAD", "git checkout-index -f -a", "git stash", "git rm -r src",
     "find src -exec rm -rf {} +", "find . -name src -exec rm -rf {} +", "find . -depth -exec rmdir {} \\;",
     "find src | xargs rm -rf", "find . -type d -exec chmod 0 {} +", "timeout 5 rm -rf src",
