@@ -267,3 +267,61 @@ def test_what_a_trap_or_a_variable_changes_for_cd_is_seen(text: str, project: st
 @pytest.mark.parametrize("text", ["ulimit -Sn 3", "ulimit -f 0", "ulimit -t 0", "ulimit -Hc 0 -u 1"])
 def test_a_limit_under_which_commands_fail_is_a_doubt(text: str, project: str) -> None:
     assert not permits(text, project)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ln -s ../other l$((2)); cat l2/key", "ln -s ../other d$$; rm d$$/key", "ln -s .. src/$RANDOM; cat src/*/other",
+        "find src -name '*.py' | xargs ln -sf ../../other", "find src -type f -execdir ln -sf ../../other {} \\;",
+        "find docs -maxdepth 0 | xargs ln -s ../../other",
+    ],
+)  # fmt: skip
+def test_a_link_under_a_name_that_is_not_known_may_lead_anywhere(text: str, project: str) -> None:
+    assert not permits(text, project)
+
+
+@pytest.mark.parametrize("loop", ["for d in {}; do cat $d/other; done", "for d in {}; do (cd $d && cat other); done"])
+@pytest.mark.parametrize("pattern", [".*", ".?", ".**", '"."*', ".[.]", "src/.*"])
+@pytest.mark.parametrize("shell", ["{}", "sh -c '{}'", "dash -c '{}'"])
+def test_a_loop_over_hidden_names_may_come_to_the_directory_above(
+    shell: str, loop: str, pattern: str, project: str
+) -> None:
+    assert not permits(shell.format(loop.format(pattern)), project)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find . -name a | { read -n 1 x; while read y; do cat \"$y\"; done; }", "find src -type f | xargs -d Z cat",
+        "find src -type f | xargs -d '\\132' cat", "find src -type f | while read -d Z f; do cat \"$f\"; done",
+        "find src -type f | while read -n 9 f; do cat \"$f\"; done", "find src | { head -c 5 > /dev/null; xargs cat; }",
+        "find src -type f | while read -N 1 x; do read y; cat \"$y\"; done",
+        "find src -type f | while read -t 0 x; do cat \"$x\"; done",
+    ],
+)  # fmt: skip
+def test_names_that_are_cut_in_pieces_are_not_known(text: str, project: str) -> None:
+    assert not permits(text, project)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "find src -type f | while read f; do cat \"$f\"; done", "find src -type f | xargs -d '\\n' cat",
+        "find src -type f -print0 | xargs -0 cat", "sleep 1 & kill $!", "for f in .g*; do echo $f; done",
+    ],
+)  # fmt: skip
+def test_whole_names_and_own_jobs_are_known(text: str, project: str) -> None:
+    assert permits(text, project)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sleep 1 & IFS=2; kill $!", "IFS=1; sleep 1 & kill $!", "sleep 1 & p=$!; IFS=2; kill $p",
+        "IFS=2; sleep 1 & kill $(jobs -p)", "TEXTDOMAIN=x TEXTDOMAINDIR=$PWD/docs bash -c 'cat $\"readme\"'",
+        "TEXTDOMAINDIR=$PWD/docs\nTEXTDOMAIN=x\ncat $\"readme\"",
+    ],
+)  # fmt: skip
+def test_values_that_are_split_or_translated_are_not_known(text: str, project: str) -> None:
+    assert not permits(text, project)

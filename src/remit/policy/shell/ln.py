@@ -31,21 +31,17 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
     names = {name: value for name, _, value in arguments.options}
     symbolic = bool({"-s", "--symbolic"} & set(names))
     folder = names.get("-t") or names.get("--target-directory")
-    *sources, last = [*arguments.operands, folder] if folder else (arguments.operands or (Field("", "exact", "ln"),))
-    if not sources:
-        sources, last = [last], Field(".", "exact", "ln")
+    sources, last = _operands([*arguments.operands, folder] if folder else arguments.operands)
     suffix = names.get("-S") or names.get("--suffix")
     place = invocation.file("write", last)
+    from_here = not symbolic or bool({"-r", "--relative"} & set(names))
     for source in sources:
-        if (
-            not symbolic
-            or source.kind != "exact"
-            or source.text.startswith("/")
-            or "-r" in names
-            or "--relative" in names
-        ):
+        if from_here or source.kind != "exact" or source.text.startswith("/"):
             invocation.file("edit", source)
         if source.kind != "exact" or last.kind != "exact" or place is None:
+            if not from_here and not source.text.startswith("/"):
+                # A relative link starts at the directory it stands in.
+                invocation.trace.doubt(last.source, "where this link leads is not known before it runs", unbounded=True)
             continue
         name = source.text.rstrip("/").rpartition("/")[2]
         for link in landing_places(invocation, place, name):
@@ -60,3 +56,10 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             else:
                 target = join(invocation.cwd or "/", source.text)
             invocation.run.changes.alias(link, target)
+
+
+def _operands(given: Sequence[Field]) -> tuple[Sequence[Field], Field]:
+    """Return what the links lead to, and where they are made: with one word, in the working directory."""
+    if len(given) > 1:
+        return given[:-1], given[-1]
+    return given or (Field("", "exact", "ln"),), Field(".", "exact", "ln")

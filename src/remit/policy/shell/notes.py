@@ -19,7 +19,7 @@ from remit.policy.shell.programs import Program
 from remit.policy.shell.world import Field, Output, World
 from remit.policy.trace import Trace
 
-__all__ = ["TOO_MUCH", "Notes"]
+__all__ = ["TOO_MUCH", "Notes", "matches_parent"]
 
 TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
@@ -28,6 +28,12 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
 _SIGNS: Final = re.compile(r"[=:@,]")
 _GLUED: Final = re.compile(r"-[A-Za-z]([/~.].*)\Z", re.DOTALL)
 _QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,{}\[\]]")
+
+
+def matches_parent(pattern: str) -> bool:
+    """Tell whether a wildcard may match `..`, as that of older shells does: `.*`."""
+    names = pattern.replace("**", "*").replace("[^", "[!").split("/")
+    return any(name.startswith(".") and name != ".." and fnmatchcase("..", name) for name in names)
 
 
 class Notes:
@@ -105,8 +111,7 @@ class Notes:
         if "[[" in pattern or "[:" in pattern:
             self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
         # Where the script has made links, not even `..` itself leads to a place that is known.
-        plain = () if self.changes.aliases else ("..",)
-        if any(name.startswith(".") and name not in plain and fnmatchcase("..", name) for name in pattern.split("/")):
+        if matches_parent(pattern) or (self.changes.aliases and ".." in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
 
     def list_names(self, field: Field, world: World) -> None:

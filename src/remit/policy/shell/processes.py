@@ -61,6 +61,8 @@ def _is_number(field: Field) -> bool:
 
 
 def _is_job(field: Field, world: World) -> bool:
+    if "IFS" in world.variables and not field.source.startswith('"'):
+        return False  # it may be split into numbers of others
     if _JOBS.fullmatch(field.source):
         return "jobs" not in world.functions
     parameter = _PARAMETER.fullmatch(field.source)

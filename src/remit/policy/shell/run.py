@@ -18,7 +18,7 @@ from remit.policy.shell.expand import arithmetic_settings, calculation
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.notes import TOO_MUCH
+from remit.policy.shell.notes import TOO_MUCH, matches_parent
 from remit.policy.shell.programs import Program
 from remit.policy.shell.syntax import (
     AndOr,
@@ -212,7 +212,7 @@ class Run(Commands):
         for index, command in enumerate(pipeline.commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
             if not isinstance(command, Simple):
-                staged = tuple(_shared_input(world) for world in staged)
+                staged = tuple(_shared_input(world, command) for world in staged)
             count = self.changes.downloads.count
             source = printed.downloaded if printed is not None else ""
             printed = self.follow_command(command, staged).output
@@ -354,7 +354,7 @@ class Run(Commands):
         """Return the names that a glob stands for, or that they lie below its fixed part."""
         # bash negates by `^` too; classes of characters are not for us to match.
         directory, slash, name = field.text.replace("[^", "[!").replace("**", "*").rpartition("/")
-        if "[[" in name or "[:" in name:
+        if "[[" in name or "[:" in name or matches_parent(field.text):
             return [Mystery("any", "", field.source)]
         if world.cwd is not None and not any(mark in directory for mark in "*?["):
             start = self.trace.files.look(f"{world.cwd}/{directory}" if not directory.startswith("/") else directory)
@@ -482,6 +482,14 @@ def _forgetful(world: World) -> World:
     return world._replace(variables=variables, cwd=None)
 
 
-def _shared_input(world: World) -> World:
-    """Return the world for commands that read one input after the other: what is left of it nobody knows."""
-    return world._replace(stdin=Output()) if world.stdin is not None and world.stdin.text is not None else world
+def _shared_input(world: World, command: Command | None = None) -> World:
+    """Return the world for commands that read one input after the other: what is left of it nobody knows.
+
+    Of names that were listed, each reader takes whole lines, unless another one has read before it.
+    """
+    if world.stdin is None:
+        return world
+    several = isinstance(command, Subshell) and (
+        len(command.body.items) > 1 or any(item.rest for item in command.body.items)
+    )
+    return world._replace(stdin=Output()) if world.stdin.text is not None or several else world

@@ -107,6 +107,9 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     if given is not None and len(given.below) == 1 and given.cwd == world.cwd and run.is_plain(given):
         value = Mystery("below", given.below[0], "read", given.cwd, linked=not given.regular, bare=given.bare)
     names: list[str] = []
+    if _reads_pieces(fields):
+        # What is left of the line is for whoever reads next.
+        value, world = Mystery("any", "", "read"), world._replace(stdin=Output() if given is not None else None)
     ahead = list(fields)
     while ahead:
         field = ahead.pop(0)
@@ -125,6 +128,16 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
     for name in names:
         world = world.with_variable(name, value if len(names) == 1 else Mystery("any", "", "read"))
     return after(world)
+
+
+def _reads_pieces(fields: Sequence[Field]) -> bool:
+    """Tell whether `read` may take less or more than a line: some characters, up to another mark, or for a time."""
+    for field, following in zip(fields, [*fields[1:], None], strict=True):
+        letters = set(field.text[1:]) if field.text.startswith("-") else set()
+        null = field.text.endswith("d") and following is not None and following.kind == "exact" and not following.text
+        if letters & set("nNt") or ("d" in letters and not null):
+            return True
+    return False
 
 
 def _set(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:

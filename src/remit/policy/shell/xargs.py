@@ -75,14 +75,16 @@ def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: b
         return []
     null = "-0" in given or "--null" in given
     delimiter = given.get("-d") or given.get("--delimiter")
+    # Another mark than that of lines cuts names in pieces.
+    cuts = delimiter is not None and (delimiter.kind != "exact" or delimiter.text not in ("\n", "\\n"))
     if source.text is not None and delimiter is None:
         if null:
             return [Field(item, "exact", item) for item in source.text.split("\0") if item]
         if not re.search(r"['\"\\]", source.text):
             items = source.text.split("\n") if lines else re.split(r"[ \t\n]+", source.text)
             return [Field(item.lstrip(" \t"), "exact", item) for item in items if item.strip(" \t")]
-    known = source.cwd == invocation.cwd and (source.separated if null else invocation.run.is_plain(source))
-    if source.below and known:
+    whole = not cuts and (source.separated if null else invocation.run.is_plain(source))
+    if source.below and whole and source.cwd == invocation.cwd:
         if not source.regular:
             invocation.run.check_links(source.below, "xargs")
         listed = Field("", "below", "xargs", cwd=source.cwd, picks=source.picks, bare=source.bare)
