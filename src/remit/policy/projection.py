@@ -28,7 +28,7 @@ from remit.policy.guess import (
 )
 from remit.policy.lasting import lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
-from remit.policy.paths import join, locate
+from remit.policy.paths import join, locate, refuse_text
 from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
@@ -226,6 +226,8 @@ class _Reading:
     def _enter(self, arguments: list[Argument]) -> None:
         """Note the directories that the call works in."""
         if self.call.cwd is not None:
+            if refuse_text(self.call.cwd) or not self.call.cwd.startswith("/"):
+                self._use_cwd()  # a directory that is told in a strange way is judged, used or not
             look = locate(self.call.cwd, self._base, self.files)
             self.bases = [None if look.refusal else look.path]
         start = self._start = self.bases[0]
