@@ -47,6 +47,7 @@ __all__ = [
     "user_config",
     "user_home",
     "user_path",
+    "user_shell",
 ]
 
 COLLECTOR_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -101,6 +102,11 @@ def assistant_config(variable: str) -> str:
 def hook_variable(name: str) -> str:
     """Return a variable that the hooks of an assistant may name in what they send; nothing where it is not set."""
     return os.environ.get(name, "")
+
+
+def user_shell() -> str:
+    """Return the shell that programs are told this user has; nothing where they are told none."""
+    return os.environ.get("SHELL", "")
 
 
 def service_environment() -> dict[str, str]:

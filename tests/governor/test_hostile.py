@@ -335,17 +335,17 @@ def test_a_call_of_a_session_that_is_over_is_not_looked_into(
     assert (files.looks, files.lists, files.surveys) == (0, 0, 0)
 
 
-def _asked(ask: Callable[[Files], object], files: _CountedFiles, most: int) -> list[object]:
-    """Ask rationed files twice as often as they tell, and return what they tell after that."""
+def _asked(ask: Callable[[Files, str], object], files: _CountedFiles, most: int) -> list[object]:
+    """Ask rationed files of different paths, twice as often as they tell; return what they tell after that."""
     rationed = Rationed(files)
-    return [ask(rationed) for _ in range(2 * most)][most:]
+    return [ask(rationed, f"/{number}") for number in range(2 * most)][most:]
 
 
 def test_files_are_told_of_only_so_often() -> None:
     files = _CountedFiles()
-    assert set(_asked(lambda it: it.look("/a").refusal == "", files, 5000)) == {False}
-    assert set(_asked(lambda it: it.expand("/a", "*"), files, 100)) == {None}
-    assert set(_asked(lambda it: it.survey("/a"), files, 20)) == {None}
+    assert set(_asked(lambda it, path: it.look(path).refusal == "", files, 5000)) == {False}
+    assert set(_asked(lambda it, path: it.expand(path, "*"), files, 100)) == {None}
+    assert set(_asked(lambda it, path: it.survey(path), files, 20)) == {None}
     assert (files.looks, files.lists, files.surveys) == (5000, 100, 20)
 
 

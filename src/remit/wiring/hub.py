@@ -14,7 +14,7 @@ from remit.adapters.hooks.user_shell import zsh_users
 from remit.adapters.protection.obstacles import obstacle_of, read_for
 from remit.adapters.protection.records import Protections
 from remit.adapters.protection.vigil import Vigil
-from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings
+from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification, VerificationState
 from remit.http.application import Application
@@ -93,7 +93,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             options.user_home,
             doors.prove,
             is_tampered=vigil.is_tampered,
-            zsh_users=zsh_users(),
+            zsh_users=zsh_users(user_shell()),
         )
         application = Application(
             _routes(

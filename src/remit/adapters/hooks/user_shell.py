@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-from collections.abc import Mapping
 from typing import Final
 
 __all__ = ["zsh_users"]
@@ -12,8 +11,11 @@ __all__ = ["zsh_users"]
 _USE_OWN_SHELL: Final = frozenset(("claude-code", "codex", "opencode"))
 
 
-def zsh_users(environment: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """Return the assistants that may use zsh: none where the user's shell is bash, or zsh is not installed."""
-    shell = environment.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
-    is_bash = os.path.basename(shell) == "bash"  # noqa: PTH119 - text in, text out
-    return frozenset() if is_bash or shutil.which("zsh", path=environment.get("PATH")) is None else _USE_OWN_SHELL
+def zsh_users(shell: str) -> frozenset[str]:
+    """Return the assistants that may use zsh: none where `shell` is bash, or zsh is not installed.
+
+    `shell` is what the environment names; where it names none, the user's entry in the system's list does.
+    """
+    own = shell or pwd.getpwuid(os.getuid()).pw_shell
+    is_bash = os.path.basename(own) == "bash"  # noqa: PTH119 - text in, text out
+    return frozenset() if is_bash or shutil.which("zsh") is None else _USE_OWN_SHELL
