@@ -168,7 +168,7 @@ FORMED: Final = {
 def test_forms_of_roles_can_be_read() -> None:
     forms = {(kind_of(role), role.partition(":")[2]) for program in ALL for role in roles_of(program)}
     for kind, form in forms:
-        if kind == "match":
+        if kind in ("match", "report"):
             re.compile(form)
         elif kind == "keyed":
             assert {key.split("=", 1)[1] for key in form.split(",")} <= ROLES.keys(), form
@@ -176,6 +176,52 @@ def test_forms_of_roles_can_be_read() -> None:
             assert form in FORMED[kind], form
         else:
             assert form == "", kind
+
+
+@pytest.mark.parametrize("name", sorted({program.name for program in ALL if program.at_files}))
+@pytest.mark.parametrize("words", ["@../x", "a @x", "-o @x a", "$X"])
+def test_a_file_of_further_words_is_a_doubt_wherever_it_stands(name: str, words: str) -> None:
+    assert command(f"{name} {words}").code == "target_unknown"
+
+
+def first_files() -> Iterator[str]:
+    """Yield every program whose first operand is a file."""
+    for program in ALL:
+        if program.operands and program.operands[0].rstrip("*") in VERBS and program.name in program_names():
+            yield program.name
+
+
+@pytest.mark.parametrize("name", sorted(set(first_files())))
+def test_a_name_that_begins_with_an_at_sign_may_be_a_file_of_further_words(name: str) -> None:
+    assert command(f"{name} @x").code == "target_unknown"
+
+
+PACKERS: Final = sorted({program.name for program in ALL if "packed" in {kind_of(role) for role in program.operands}})
+
+
+@pytest.mark.parametrize("name", PACKERS)
+@pytest.mark.parametrize("ending", [".gz", "-gz", "-z", "_z", ".Z", ".xz"])
+def test_what_is_unpacked_has_the_name_without_its_ending(name: str, ending: str) -> None:
+    assert "write /work/app/src/a.md" in touched(command(f"{name} -f src/a.md{ending}"))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_an_ending_of_ones_own_is_not_known(name: str) -> None:
+    for option in ("-S x", "-Sx", "--suffix=x", "-dfS x"):
+        assert command(f"{name} {option} a.mdx").code == "target_unknown"
+
+
+@pytest.mark.parametrize("text", ["pytest --debug {}", "pytest --debug={}", "webpack --json {}", "webpack --json={}"])
+def test_the_value_of_an_option_may_be_the_next_word(text: str) -> None:
+    assert "write /work/app/a.md" in touched(command(text.format("a.md")))
+    assert "write /work/app/a.md" not in touched(command(text.format("-q a.md")))
+
+
+@pytest.mark.parametrize("form", ["SIMPLE_BACKUP_SUFFIX=.md {}", "export SIMPLE_BACKUP_SUFFIX=.md; {}"])
+@pytest.mark.parametrize("text", ["cp -b a b", "mv -b a b", "ln -bf a b", "install -b a b"])
+def test_a_variable_does_not_choose_the_names_of_old_files(form: str, text: str) -> None:
+    assert command(text).permits
+    assert not command(form.format(text)).permits
 
 
 # Options that are called a suffix, and are not put into the name of a file that is written.
@@ -547,6 +593,23 @@ def test_an_option_can_supply_the_first_operand_or_change_them_all() -> None:
         "vitest run --pool=../x",
         "go tool pprof -http=:8080 x",
         "esbuild a.js --entry-names=../../x --outdir=o",
+        "git commit --fixup=reword:HEAD",
+        "git commit --fixup amend:HEAD",
+        "git config edit",
+        "git pull --rebase=interactive https://a.example/x",
+        "git pull -ri https://a.example/x",
+        "openssl s_client",
+        "openssl s_client -port 22",
+        "playwright test --output ..",
+        "pytest --cov-report html:../x",
+        "pytest --cov-report=xml:/x",
+        "python -W error::antigravity.x a.py",
+        "python setup.py alias -u x install",
+        "python3 setup.py -q install --user",
+        "sphinx-build -b linkcheck docs out",
+        "tar -cf x.tar --exclude-ignore=../../x src",
+        "yarn exec 'cat ../x'",
+        "pnpm exec 'cat ../x'",
     ],
 )
 def test_no_option_or_operand_leads_outside_unseen(text: str) -> None:
@@ -574,6 +637,14 @@ def test_no_option_or_operand_leads_outside_unseen(text: str) -> None:
         "node app",
         "gcc -dM -E - < /dev/null",
         "bash < /dev/null",
+        "git commit --fixup=HEAD~2",
+        "git config get user.name",
+        "pytest --cov=src --cov-report=term-missing:skip-covered --cov-report xml:out/coverage.xml",
+        "pytest --debug -x",
+        "python -W ignore::DeprecationWarning -Werror a.py",
+        "python setup.py build_ext --inplace",
+        "sphinx-build -b html docs out",
+        "yarn exec tsc -- -p .",
     ],
 )
 def test_the_everyday_form_of_the_same_is_permitted(text: str) -> None:

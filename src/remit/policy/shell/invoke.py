@@ -118,6 +118,10 @@ class Invocation:
             known = f"this option of {program.name} is not known here"
             reason = f"it may be an option of {program.name} that matters" if field.kind == "unknown" else known
             self.trace.doubt(field.source, reason, unbounded=True)
+        for field in fields if program.at_files else ():
+            if field.text.startswith("@") or (field.kind == "unknown" and not field.text):
+                reason = f"{program.name} may take it for a file of further words"
+                self.trace.doubt(field.source, reason, unbounded=True)
         if program.needs and not arguments.has(program.needs):
             self.trace.doubt(program.name, "without a message it would start an editor", unbounded=True)
         self.check_wildcards(program, fields)

@@ -94,6 +94,8 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     program: str = ""
     # Options with which the program that it starts has not all variables of the environment.
     clears: tuple[str, ...] = ()
+    # It takes the words of a file for each word `@file`, wherever that stands.
+    at_files: bool = False
     # Refused unless one of these options is given.
     needs: tuple[str, ...] = ()
     # A folder of the project that holds the tool, which is then not downloaded.
@@ -297,6 +299,10 @@ class _Sorter:
         if not isinstance(role, str):
             for each in role:
                 self.options.append((name, each, self.ahead.pop() if self.ahead else None))
+        elif role.endswith("??"):
+            # The value may be the next word, which may be an operand as well.
+            value = attached or (self.ahead[-1] if self.ahead and not self.ahead[-1].text.startswith("-") else None)
+            self.options.append((name, role[:-2] if value else "", value))
         elif role.endswith("?"):
             self.options.append((name, role[:-1] if attached else "", attached))
         elif role == _REFUSED:

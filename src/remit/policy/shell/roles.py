@@ -60,6 +60,8 @@ _MAKE_CONTROLS: Final = re.compile(
     r"|TEX|TEXI2DVI|WEAVE|CWEAVE|TANGLE|CTANGLE|LINT|M2C|OUTPUT_OPTION|LDLIBS|LOADLIBES|TARGET_ARCH"
     r"|(?:COMPILE|LINK|PREPROCESS|LEX|YACC|LINT)\..*|.*FLAGS|PATH|VPATH"
 )
+_TOOL: Final = re.compile(r"[\w@./:+-]+")
+_MORE_WORDS: Final = "it may be a file of further words: write ./ before a name that begins with @"
 _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
@@ -74,6 +76,9 @@ def play(invocation: "Invocation", role: str, field: Field) -> None:
 
 
 def _file(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a file. For many programs `@file` is a file of further words; `./@file` is not."""
+    if field.text.startswith("@"):
+        invocation.trace.doubt(field.source, _MORE_WORDS, unbounded=True)
     invocation.file(form, field)
 
 
@@ -199,6 +204,15 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("write", field._replace(text=f"{field.text}*", kind="pattern"))
 
 
+def _report(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note `kind:file`, a report and where it goes; without a file it has a name of its own in the directory."""
+    kind, _, name = field.text.partition(":")
+    if field.kind != "exact" or not re.fullmatch(form, kind):
+        invocation.trace.doubt(field.source, "a report that is not known here", unbounded=True)
+    elif name and name != "skip-covered":
+        invocation.file("write", field._replace(text=name))
+
+
 def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
     """Note what the old file gets behind its name when it is written anew."""
     if field.kind != "exact" or not field.text or "/" in field.text:
@@ -209,13 +223,17 @@ def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _packed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file that is packed or unpacked: what comes out has the name without its ending."""
+    """Note a file that is packed or unpacked: what comes out has the name without its ending.
+
+    An ending begins with a dot; for gzip, `-gz`, `-z` and `_z` are endings too.
+    """
     invocation.file(form, field)
     matches = invocation.trace.files.expand(invocation.cwd or "/", field.text) if field.kind == "pattern" else None
     for text in (field.text,) if field.kind == "exact" else matches or ():
-        name, dot, _ = text.rpartition(".")
-        if dot and name.rpartition("/")[2]:
-            invocation.file("write", field._replace(text=name, kind="exact"))
+        for mark in "._-":
+            name, found, _ = text.rpartition(mark)
+            if found and name.rpartition("/")[2]:
+                invocation.file("write", field._replace(text=name, kind="exact"))
 
 
 def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
@@ -256,6 +274,8 @@ def _started(invocation: "Invocation", form: str, field: Field) -> None:
     if _is_stream(field):
         _code(invocation, form, field)
         return
+    if field.kind == "exact" and not _TOOL.fullmatch(field.text):
+        invocation.trace.doubt(field.source, f"{invocation.program.name} may run it as shell text", unbounded=True)
     invocation.trace.launches.runs(field.text)
     revision(invocation, form, field)
 
@@ -467,6 +487,7 @@ ROLES: Final[dict[str, Player]] = {
     "prefix": _prefix,
     "process_name": process_name,
     "ref": ref,
+    "report": _report,
     "remote": _remote,
     "repository": repository,
     "resource": resource,

@@ -33,13 +33,17 @@ _VALUED: Final = (
     "-f --file -C --directory --exclude --strip-components --strip -X --exclude-from --owner --group --mode --sort "
     "--format -H -b --blocking-factor --record-size -g --listed-incremental -L --tape-length --warning "
     "--exclude-tag --index-file -N --newer-mtime --quoting-style --level -K --starting-file --add-file -V --label "
-    "--mtime --exclude-ignore --newer --after-date --transform --xform".split()
+    "--mtime --newer --after-date --transform --xform".split()
 )
 _ATTACHED: Final = "--one-top-level --checkpoint --backup --occurrence --clamp-mtime".split()
 _TAR: Final = Program(
     name="tar",
     flags=frozenset(_FLAGS),
-    options={**dict.fromkeys(_VALUED, "data"), **dict.fromkeys(_ATTACHED, "data?"), "--suffix": "name"},
+    options={
+        **dict.fromkeys(_VALUED, "data"),
+        **dict.fromkeys(_ATTACHED, "data?"),
+        **dict.fromkeys(("--suffix", "--exclude-ignore"), "name"),
+    },
     deny=dict.fromkeys(_REFUSED, "can run other commands or reach other files with it"),
 )
 _ROLES: Final = {
