@@ -10,7 +10,7 @@ import pytest
 
 from remit.policy.files import SeenFiles, TextFiles
 from remit.policy.lasting import lasting_changes, leaves_at_once
-from tests.policy.judging import BASE, action, doubted, judged, mission
+from tests.policy.judging import BASE, doubted, judged, mission
 
 BASH: Final = shutil.which("bash")
 # What leaves something behind, in one line each.
@@ -184,4 +184,4 @@ def test_a_command_that_leaves_at_once_does_not_use_the_directory_it_starts_in()
     assert judged("Bash", {"command": "cd /work/app && cat a"}, under=under, cwd="/work").permits
     assert judged("Bash", {"command": "cd /work/app; cat a"}, under=under, cwd="/work").code == "out_of_scope"
     assert judged("Bash", {"command": "cat /work/app/a"}, under=under, cwd="/work").code == "out_of_scope"
-    assert action("Bash", {"command": "cd /work/app && cat a"}, cwd="$X").doubts == ()
+    assert judged("Bash", {"command": "cd /work/app && cat a"}, under=under, cwd="$X").code == "target_unknown"
