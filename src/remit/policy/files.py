@@ -217,7 +217,7 @@ class Rationed:
     patterns, each of which stands for many files, and looking at all of them would keep everyone else waiting.
     """
 
-    __slots__ = ("_files", "_listed", "_lists", "_looks", "_made", "_surveys", "home", "links", "sees")
+    __slots__ = ("_files", "_listed", "_lists", "_looked", "_looks", "_made", "_surveys", "home", "links", "sees")
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -226,13 +226,20 @@ class Rationed:
         # Names that the call makes, and those of them that stand for another path, or for one that is not known ("").
         self._made: dict[str, int] = {}
         self.links: dict[str, str] = {}
+        # What was told before the call changed anything: it is told the same way again.
+        self._looked: dict[str, Look] = {}
         self._listed: dict[tuple[str, str], tuple[str, ...] | None] = {}
         self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
 
     def look(self, path: str) -> Look:
         """Return where a path really leads."""
-        self._looks -= 1
-        return self._files.look(path) if self._looks >= 0 else Look(path, "the call names too much to look at")
+        look = self._looked.get(path)
+        if look is None:
+            self._looks -= 1
+            if self._looks < 0:
+                return Look(path, "the call names too much to look at")
+            look = self._looked[path] = self._files.look(path)
+        return look
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
         """Return the names in a directory that a glob matches."""

@@ -59,7 +59,7 @@ _RESOURCE_ROLES: Final = frozenset(("seen", "url", "path_or_url", "host", "glob"
 _WORK_IN_CWD: Final = frozenset(("file", "repository", "notebook", "code"))
 _ON_FILES: Final = frozenset(("read", "write", "delete"))
 # Arguments that name a shell which runs already.
-_SESSION_NAMES: Final = ("sessionId", "session_id", "shellId", "shell_id", "terminal_id", "terminalId")
+_SESSION_NAMES: Final = frozenset(("sessionId", "session_id", "shellId", "shell_id", "terminal_id", "terminalId"))
 _KEPT_SHELL: Final = (
     "the shell of this tool is kept for later calls, and {what} would change what they mean: "
     "write `( … )` around it and what needs it, in one call"
@@ -183,7 +183,8 @@ class _Reading:
         self._keeps_shell = self._shell_is_kept()
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
-        self.posix |= _POSIX.fullmatch(str(call.arguments.get("shell"))) is not None
+        if "shell" in call.arguments:
+            self.posix |= _POSIX.fullmatch(str(call.arguments["shell"])) is not None
         self._depth = 0
         self.arguments: list[Argument] = []
         # What the command line of a known tool would start.
@@ -204,10 +205,10 @@ class _Reading:
             self._check_required(arguments)
         for argument in arguments:
             if argument.role not in _DIRECTORY_ROLES:
-                before = self._named()
+                before = self._named() if self._is_relative(argument) else None
                 for base in self.bases:
                     self._play(argument, base)
-                if self._named() != before and self._is_relative(argument):
+                if before is not None and self._named() != before:
                     self._use_cwd()
         if self.tool is not None and self.tool.resource_family in _WORK_IN_CWD and not self._named():
             self._use_cwd()
@@ -304,11 +305,11 @@ class _Reading:
         wanted = self.tool.target if self.tool else ""
         if len(effects) == 1 and not wanted and self.roles.get(effects[0].source, "cwd") not in _DIRECTORY_ROLES:
             return effects[0].resource
-        entered = {place for place, role in self.roles.items() if role in _DIRECTORY_ROLES} | {"cwd"}
-        marked = next((effect.resource for effect in effects if wanted and effect.source == wanted), "")
-        if marked or (wanted and (marked := self._text_at({wanted}))):
-            return marked
-        named = [effect for effect in effects if effect.source not in entered]
+        if wanted:
+            marked = next((effect.resource for effect in effects if effect.source == wanted), "")
+            if marked or (marked := self._text_at({wanted})):
+                return marked
+        named = [effect for effect in effects if not self._is_entered(effect.source)]
         if not named and (text := self._text_at(self._resource_places())):
             return text
         if len(effects) == 1:
@@ -318,6 +319,10 @@ class _Reading:
                 if effect.verb == verb:
                     return effect.resource
         return self.call.tool_name
+
+    def _is_entered(self, source: str) -> bool:
+        """Tell whether an effect comes from an argument that names a directory to work in, or from the call's own."""
+        return source == "cwd" or self.roles.get(source) in _DIRECTORY_ROLES
 
     def _resource_places(self) -> set[str]:
         """Return where arguments stand that name a resource: by their role, or because it cannot be told which."""
@@ -380,7 +385,8 @@ class _Reading:
             return keeps_shell(self.call.tool_name)
         if self.tool.resource_family != "shell":
             return False
-        names_one = any(self.call.arguments.get(name) for name in _SESSION_NAMES)
+        given = self.call.arguments
+        names_one = not _SESSION_NAMES.isdisjoint(given) and any(given.get(name) for name in _SESSION_NAMES)
         return names_one or (self.call.tool_name in self.tool.keeps_shell and not self.call.fresh_shell)
 
     def _may_be_option(self, role: str, value: JSON) -> bool:

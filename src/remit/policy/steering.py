@@ -104,9 +104,11 @@ def _by_table(path: str, home: str | None) -> Steering | None:
 
 def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect, ...], bool]:
     """Return the effects, with those marked that the scope has to name, and whether any of them writes what steers."""
+    given = tuple(effects)
+    if not any(effect.verb == "write" for effect in given):
+        return given, False
     marked: list[Effect] = []
     writes = False
-    given = tuple(effects)
     made = frozenset(effect.resource[: -len(_HEAD)] for effect in given if _is_own_work(effect, _HEAD))
     for effect in given:
         found = _written(effect, files, made) if effect.verb == "write" else None

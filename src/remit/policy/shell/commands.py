@@ -77,6 +77,8 @@ _COPIERS: Final = frozenset(
     "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip "
     "bunzip2 xz unxz zstd 7z rsync split csplit patch ar cpio".split()
 )
+# What these leave depends on what the script has written before.
+_CARRY_CONTENT: Final = _COPIERS | _TREE_COPIERS | {"git"}
 # Builtins that also exist as programs, so that `env` or `xargs` can run them.
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
 
@@ -436,14 +438,16 @@ class Commands(Notes):
         self.trace.add(Effect("run", base, name.source))
         invocation = Invocation(self, world, known)
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
-        before, outer, self._read = self.changes.snapshot(), self._read, set()
+        before = self.changes.snapshot() if base in _CARRY_CONTENT else None
+        outer, self._read = self._read, set()
         outer_wrote, self._wrote = self._wrote, set()
         outer_changed, self.trace.changed = self.trace.changed, []
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
         self._judge_words(invocation, known, rest)
         self._keeping = self.trace.spreads = False
-        self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
+        if before is not None:
+            self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
         if self.changes.downloads.count or may_download(base, rest):
             self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
         if not self._keeps_folders(base, rest):
@@ -455,7 +459,7 @@ class Commands(Notes):
             # The directory that the script stands in was moved or removed.
             lost = world._replace(cwd=None)
             return Outcome((lost,), (lost,), invocation.output)
-        return same._replace(output=invocation.output)
+        return Outcome(same.succeeded, same.failed, invocation.output)
 
     def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
         if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":

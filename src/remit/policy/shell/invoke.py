@@ -285,6 +285,8 @@ class Invocation:
 
     def _forms(self, program: Program, arguments: Arguments) -> None:
         """Note what comes with operands of a certain form."""
+        if not program.forms:
+            return
         text = " ".join(field.text for field in arguments.operands)[:_MAX_FORM]
         for form, effect in program.forms.items():
             if re.fullmatch(form, text, re.DOTALL):

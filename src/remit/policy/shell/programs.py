@@ -203,7 +203,7 @@ class Arguments(NamedTuple):
 
     def has(self, names: Sequence[str]) -> bool:
         """Tell whether one of the options was given."""
-        return any(option in names for option, _, _ in self.options)
+        return bool(names and self.options) and any(option in names for option, _, _ in self.options)
 
 
 class _Sorter:

@@ -165,7 +165,9 @@ class Outcome(NamedTuple):
     @property
     def all(self) -> tuple[World, ...]:
         """Return the worlds of both ends."""
-        return self.succeeded if self.succeeded is self.failed else merged(self.succeeded, self.failed)
+        first, second = self.succeeded, self.failed
+        same = first is second or (len(first) == len(second) == 1 and first[0] is second[0])
+        return first if same else merged(first, second)
 
 
 def as_value(field: Field) -> Value:
