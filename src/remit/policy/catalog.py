@@ -5,18 +5,23 @@ The knowledge is in the tables under `catalog/`; this reads them once, under eve
 
 import tomllib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files as package_files
+from typing import Final
 
 from msgspec import Struct, convert
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
 
-__all__ = ["KnownTool", "known_tools"]
+__all__ = ["RUN_ROLES", "KnownTool", "known_tools"]
 
 
-class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+# Roles of arguments that are run.
+RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
+
+
+class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One entry of the catalog."""
 
     also: tuple[str, ...] = ()
@@ -35,6 +40,11 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: str = ""
     # Of its names, those of tools that keep one shell for many calls.
     keeps_shell: tuple[str, ...] = ()
+
+    @cached_property
+    def runs_text(self) -> bool:
+        """Tell whether an argument is run."""
+        return not RUN_ROLES.isdisjoint(self.args.values())
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
 from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
 from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
-from remit.policy.catalog import KnownTool, known_tools
+from remit.policy.catalog import RUN_ROLES, KnownTool, known_tools
 from remit.policy.files import Files
 from remit.policy.guess import (
     guess_action,
@@ -48,16 +48,13 @@ _POSIX: Final = re.compile(r"(?:/(?:usr/)?bin/)?(?:da)?sh")
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 # A file that a prompt mentions, as assistants read it: `see @src/app.py, please`.
 _MENTIONED: Final = re.compile(r"(?<![\w`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
-# Roles of text that is run.
-_RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
 # Roles of arguments that say what a tool works on.
-_NAMING_ROLES: Final = _RUN_ROLES | VERBS.keys()
+_NAMING_ROLES: Final = RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
 # Roles of arguments that name a resource.
 _RESOURCE_ROLES: Final = frozenset(("seen", "url", "path_or_url", "host", "glob", *VERBS))
 # What tools of these families work on is in the working directory, unless an argument names it.
 _WORK_IN_CWD: Final = frozenset(("file", "repository", "notebook", "code"))
-_ON_FILES: Final = frozenset(("read", "write", "delete"))
 # Arguments that name a shell which runs already.
 _SESSION_NAMES: Final = frozenset(("sessionId", "session_id", "shellId", "shell_id", "terminal_id", "terminalId"))
 _KEPT_SHELL: Final = (
@@ -205,18 +202,13 @@ class _Reading:
             self._check_required(arguments)
         for argument in arguments:
             if argument.role not in _DIRECTORY_ROLES:
-                before = self._named() if self._is_relative(argument) else None
+                before = self.trace.named
                 for base in self.bases:
                     self._play(argument, base)
-                if before is not None and self._named() != before:
+                if self.trace.named != before and self._is_relative(argument):
                     self._use_cwd()
-        if self.tool is not None and self.tool.resource_family in _WORK_IN_CWD and not self._named():
+        if self.tool is not None and self.tool.resource_family in _WORK_IN_CWD and not self.trace.named:
             self._use_cwd()
-
-    def _named(self) -> int:
-        """Return how many files were named so far, those included that cannot be told."""
-        trace = self.trace
-        return len(trace.doubts) + sum(effect.verb in _ON_FILES for effect in trace.effects)
 
     def _use_cwd(self) -> None:
         """Note that the call's working directory is used: a call that names only absolute paths does without it."""
@@ -257,7 +249,7 @@ class _Reading:
 
     def _runs_in_cwd(self, argument: Argument) -> bool:
         """Tell whether an argument is run in the working directory, and does not leave it before anything else."""
-        if argument.role not in _RUN_ROLES or not argument.value:
+        if argument.role not in RUN_ROLES or not argument.value:
             return False
         is_script = argument.role in ("command", "words")
         return not (is_script and leaves_at_once(_as_script(argument.value), posix=self.posix))
@@ -265,7 +257,7 @@ class _Reading:
     def _is_relative(self, argument: Argument) -> bool:
         """Tell whether what an argument names is seen from the working directory; of what is run, others tell that."""
         absolute = isinstance(argument.value, str) and argument.value.startswith("/")
-        return self._start in self.bases and argument.role not in _RUN_ROLES and not absolute
+        return self._start in self.bases and argument.role not in RUN_ROLES and not absolute
 
     def _entered(self, text: str, start: str | None, place: str) -> str | None:
         """Note a directory that an argument names."""
@@ -282,9 +274,9 @@ class _Reading:
 
     def _check_text(self, arguments: list[Argument]) -> None:
         """Doubt a tool that runs text when the text is not where the catalog knows it."""
-        if not _RUN_ROLES.intersection(self.roles.values()):
+        if self.tool is None or not self.tool.runs_text:
             return
-        given = any(argument.role in _RUN_ROLES and argument.value for argument in arguments)
+        given = any(argument.role in RUN_ROLES and argument.value for argument in arguments)
         if not given or any(argument.name.startswith("__arg") for argument in arguments):
             for argument in arguments:
                 text = argument.value if not argument.role and not is_command_name(argument.name) else None
@@ -361,8 +353,8 @@ class _Reading:
 
     def _unmarked(self, argument: Argument, base: str | None) -> None:
         """Note what an argument names that no catalog marks; a known shell may run it beside its command."""
-        known_shell = self.tool is not None and self.tool.resource_family == "shell"
-        if known_shell and _RUN_ROLES.intersection(self.roles.values()) and may_run_beside(argument):
+        tool = self.tool
+        if tool is not None and tool.resource_family == "shell" and tool.runs_text and may_run_beside(argument):
             self._script(str(argument.value), base)
         else:
             judge_unmarked(

@@ -52,6 +52,8 @@ class Trace:
         self.hidden = False
         # What is written and deleted by the program that is being judged.
         self.changed: list[Effect] = []
+        # How often a file was named, or something that cannot be told.
+        self.named = 0
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
@@ -72,7 +74,10 @@ class Trace:
             self._effects[effect] = None
         else:
             self.doubt(effect.source, "it touches more than we follow")
-        if effect.verb in ("write", "delete"):
+        if effect.verb == "read":
+            self.named += 1
+        elif effect.verb in ("write", "delete"):
+            self.named += 1
             self.changed.append(effect)
             self.side_effects.add("internal_write")
         elif effect.verb == "send":
@@ -82,12 +87,14 @@ class Trace:
 
     def doubt(self, word: str, reason: str, *, unbounded: bool = False, starts: bool = True) -> None:
         """Note that something cannot be determined; `starts` where that may be a program."""
+        self.named += 1
         self._doubts[Doubt("target_unknown", word[:120], reason, unbounded)] = None
         if unbounded and starts:
             self.launches.doubt()
 
     def unparsed(self, word: str, reason: str) -> None:
         """Note that a command cannot be read."""
+        self.named += 1
         self._doubts[Doubt("shell_unparsed", word[:120], reason, unbounded=True)] = None
 
     # Files

@@ -19,6 +19,8 @@ MAX_COMMANDS: Final = 256
 MAX_WORDS: Final = 4000
 MAX_PARTS: Final = 1000
 _BLANK: Final = re.compile(r"(?:[ \t]|\\\n)+")
+# What may stand before a word and is no part of it.
+_BEFORE_WORDS: Final = frozenset((" ", "\t", "\\", "#"))
 
 ReadScript = Callable[["Cursor", str], Script]
 
@@ -62,6 +64,8 @@ class Cursor:
 
     def skip_blanks(self) -> None:
         """Move past spaces, tabs, continued lines and a comment."""
+        if self.text[self.at : self.at + 1] not in _BEFORE_WORDS:
+            return
         if blank := _BLANK.match(self.text, self.at):
             self.at = blank.end()
         if self.peek() == "#":

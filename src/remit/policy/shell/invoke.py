@@ -39,32 +39,33 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 class Invocation:
     """One program with its words, in one world."""
 
+    # Whether data leaves with what is contacted.
+    sends = False
+    # It only looks, whatever it would do without the option that says so.
+    looks = False
+    # What the old file gets behind its name when it is written anew.
+    suffix = ""
+    # Behind `--` there are only paths.
+    dashed = False
+    # Git takes files out of a tree that is named, whose folders need not be those of the work tree.
+    tree = False
+    # Options have chosen another directory.
+    moved = False
+    output = Output()
+    arguments = Arguments((), (), ())
+    # What a script given as text sees as its parameters.
+    positional: Sequence[Field] | None = ()
+
     def __init__(self, run: "Commands", world: World, program: Program) -> None:
         self.run = run
         self.trace = run.trace
         self.world = world
         self.program = program
         self.cwd = world.cwd
-        self.output = Output()
         # How many names the script has made before.
         self.made_before = run.trace.files.count_made()
-        # Whether data leaves with what is contacted.
-        self.sends = False
-        # It only looks, whatever it would do without the option that says so.
-        self.looks = False
         # Kinds of state of the machine that words have named.
         self.managed: set[str] = set()
-        # What the old file gets behind its name when it is written anew.
-        self.suffix = ""
-        # Behind `--` there are only paths.
-        self.dashed = False
-        self.arguments = Arguments((), (), ())
-        # Git takes files out of a tree that is named, whose folders need not be those of the work tree.
-        self.tree = False
-        # Options have chosen another directory.
-        self.moved = False
-        # What a script given as text sees as its parameters.
-        self.positional: Sequence[Field] | None = ()
 
     def judge(self, program: Program, fields: Sequence[Field]) -> None:
         """Note everything that the words and the facts of the table come to."""
