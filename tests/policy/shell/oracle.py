@@ -47,9 +47,10 @@ _BATCH_TIMEOUT_S: Final = 30
 _ALONE_TIMEOUT_S: Final = 5
 _ENVIRONMENT: Final = {"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}
 # Records the words of a command in one write, for which no line may end in it. What it returns depends
-# on the seed, and on how many ran before it.
+# on the seed, and on how many ran before it. A script can set PWD to another directory than the one it is in.
 _RECORD: Final = """\
-printf '%s\\037' "$__n" "$PWD" {name} {words} "$__end" >&9{output}
+__d=$PWD; test "$__d" -ef . || __d=$(command pwd)
+printf '%s\\037' "$__n" "$__d" {name} {words} "$__end" >&9{output}
 __k=$(( (__k * 1103515245 + 12345) & 2147483647 )); return "$(( (__k >> 16) & 1 ))"; }}
 """
 _LIMITS: Final = "exec 9>&1 >/dev/null 2>/dev/null; ulimit -t 4; ulimit -f 0; __n=0 __k=0 __end=$(printf '\\036')\n"

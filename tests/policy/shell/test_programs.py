@@ -10,6 +10,7 @@ import pytest
 from msgspec import convert
 
 from remit.policy.machine import split_machine
+from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
@@ -176,6 +177,15 @@ def test_forms_of_roles_can_be_read() -> None:
             assert form in FORMED[kind], form
         else:
             assert form == "", kind
+
+
+@pytest.mark.parametrize(
+    "words", ["", "-", "--", "''", "$X", '"$X"', "*", "a", "-x", "--x=", "-- -a", "- b -c", "-d", "{"]
+)
+def test_no_word_that_stands_alone_keeps_a_command_from_being_read(words: str) -> None:
+    for name in (*BUILTINS, *sorted(program_names())):
+        decision = command(f"{name} {words}")
+        assert not [doubt for doubt in decision.action.doubts if "cannot be read (" in doubt.reason], name
 
 
 @pytest.mark.parametrize("name", sorted({program.name for program in ALL if program.at_files}))

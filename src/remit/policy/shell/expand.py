@@ -206,6 +206,8 @@ class Expander:
                     # Not every shell looks for a tilde in what only looks like an assignment.
                     home = self._home if not self.world.posix or part.value.startswith("~") else None
                     pieces.extend(_tilde_pieces(part.value, home, alone=len(parts) == 1))
+                elif not part.quoted and ":~" in part.value and _looks_like_assignment(parts):
+                    pieces.append(Piece("", active=False, mystery=Mystery("any", "", part.value)))
                 else:
                     pieces.append(Piece(part.value, not part.quoted))
                 continue
@@ -432,6 +434,11 @@ def _may_not_split(parts: Sequence[Part]) -> bool:
     return alone and any(isinstance(part, Parameter | Substitution) and not part.quoted for part in parts)
 
 
+def _looks_like_assignment(parts: Sequence[Part]) -> bool:
+    first = parts[0] if parts else None
+    return isinstance(first, Text) and not first.quoted and _ASSIGNS.match(first.value) is not None
+
+
 def _starts_with_tilde(word: Word) -> bool:
     first = word.parts[0] if word.parts else None
     return isinstance(first, Text) and not first.quoted and first.value.startswith("~")
@@ -475,6 +482,7 @@ def _as_quoted(part: Part) -> Part:
 _PLAIN: Final = re.compile(r"[^*?\[{~]+\Z")
 
 
+_ASSIGNS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=")
 _TILDE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=(?:.*?:)??)?(~[^/:]*)", re.DOTALL)
 
 

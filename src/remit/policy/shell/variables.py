@@ -132,9 +132,10 @@ def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
 
 def _reads_pieces(fields: Sequence[Field]) -> bool:
     """Tell whether `read` may take less or more than a line: some characters, up to another mark, or for a time."""
-    for field, following in zip(fields, [*fields[1:], None], strict=True):
+    for at, field in enumerate(fields):
         letters = set(field.text[1:]) if field.text.startswith("-") else set()
-        null = field.text.endswith("d") and following is not None and following.kind == "exact" and not following.text
+        following = fields[at + 1 : at + 2]
+        null = field.text.endswith("d") and any(each.kind == "exact" and not each.text for each in following)
         if letters & set("nNt") or ("d" in letters and not null):
             return True
     return False
