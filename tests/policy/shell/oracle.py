@@ -47,17 +47,16 @@ _BATCH_TIMEOUT_S: Final = 30
 _ALONE_TIMEOUT_S: Final = 5
 _ENVIRONMENT: Final = {"PATH": "/nonexistent", "HOME": HOME, "LC_ALL": "C.UTF-8"}
 # Records the words of a command in one write, for which no line may end in it. What it returns depends
-# on the seed, and on how many ran before it. A script can set PWD to another directory than the one it is in.
+# on the seed, and on how many ran before it. Where a script has set PWD, the directory is not known.
 _RECORD: Final = """\
-__d=$PWD; test "$__d" -ef . || __d=$(command pwd)
-printf '%s\\037' "$__n" "$__d" {name} {words} "$__end" >&9{output}
+__d=$PWD{check}; printf '%s\\037' "$__n" "$__d" {name} {words} "$__end" >&9{output}
 __k=$(( (__k * 1103515245 + 12345) & 2147483647 )); return "$(( (__k >> 16) & 1 ))"; }}
 """
 _LIMITS: Final = "exec 9>&1 >/dev/null 2>/dev/null; ulimit -t 4; ulimit -f 0; __n=0 __k=0 __end=$(printf '\\036')\n"
 
 
 class Ran(NamedTuple):
-    """A command that a shell ran, as its words with an end mark after each, and the directory it ran in."""
+    """A command that a shell ran: its words with an end mark after each, and its directory where that is known."""
 
     words: str
     cwd: str
@@ -158,12 +157,15 @@ class Shell(NamedTuple):
         return _records(output, 1)[0][0] if output is not None else []
 
     def _prelude(self) -> str:
+        # No command is used for it: a script can disable those, or put others in their place.
+        check = "" if self.posix else "; [[ $__d -ef . ]] || __d="
         words = '"$@"' if self.posix else f"\"${{@//$'\\n'/{_LINE}}}\""
         functions = "".join(
-            f"{name}() {{ " + _RECORD.format(name=name, words=words, output=f"; printf '%s' '{text}'" * bool(text))
+            f"{name}() {{ "
+            + _RECORD.format(check=check, name=name, words=words, output=f"; printf '%s' '{text}'" * bool(text))
             for name, text in PROGRAMS.items()
         )
-        missing = "command_not_found_handle() { " + _RECORD.format(name="", words=words, output="")
+        missing = "command_not_found_handle() { " + _RECORD.format(check=check, name="", words=words, output="")
         return _LIMITS + functions + (missing if not self.posix else "")
 
 
@@ -248,7 +250,7 @@ def _matches(seen: Seen, ran: Ran) -> bool:
         return False
     below = [field for field in seen.fields if field.kind == "below" and field.text != "/dev/fd"]
     words = ran.words.split(_WORD)[:-1]
-    return all(any(_is_below(word, field.text, ran.cwd) for word in words) for field in below)
+    return not ran.cwd or all(any(_is_below(word, field.text, ran.cwd) for word in words) for field in below)
 
 
 def _is_below(word: str, folder: str, cwd: str) -> bool:
@@ -257,7 +259,12 @@ def _is_below(word: str, folder: str, cwd: str) -> bool:
 
 
 def _stands_in(seen: Seen, ran: Ran) -> bool:
-    return seen.cwd is None or seen.cwd == ran.cwd or os.path.realpath(seen.cwd) == os.path.realpath(ran.cwd)
+    return (
+        seen.cwd is None
+        or not ran.cwd
+        or seen.cwd == ran.cwd
+        or os.path.realpath(seen.cwd) == os.path.realpath(ran.cwd)
+    )
 
 
 def find_missed(reading: Reading, results: Iterable[Ran], *, by_name: bool) -> tuple[str, Ran] | None:
