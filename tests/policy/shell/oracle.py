@@ -221,10 +221,11 @@ def _field_pattern(field: Field) -> str:
         return re.escape(field.text) + _WORD
     if field.kind == "pattern":
         # As often as there are matches, or as it was written where there is none.
-        written = re.escape(re.sub(r"\[([*?\[])\]", r"\1", field.text))
+        # A mark in brackets stands for itself; the script may have written it so.
+        written = "|".join(map(re.escape, (field.text, re.sub(r"\[([*?\[])\]", r"\1", field.text))))
         if field.numbered:
             written = written.replace(re.escape("*"), _ANY)
-        return f"(?:{written}{_WORD}|(?:{_glob_pattern(field.text)}{_WORD})+)"
+        return f"(?:(?:{written}){_WORD}|(?:{_glob_pattern(field.text)}{_WORD})+)"
     prefix = re.escape(field.text) if field.kind == "unknown" else ""
     if not field.splits:
         return prefix + _ANY + _WORD
