@@ -117,7 +117,8 @@ LOOKS = [
     "sqlite3 app.db 'drop table x'",
 ]  # fmt: skip
 JOBS = [
-    "kill %1", "kill %%", "kill -9 %1 %2", "kill %vite", "sleep 9 & kill $!", 'sleep 9 & kill "$!"', "kill ${!}",
+    "kill %1", "kill %%", "kill -9 %1 %2", "kill %vite", "sleep 9 & kill $!", 'sleep 9 & kill "$!"',
+    "sleep 9 & kill ${!}",
     "sleep 9 & pid=$!; kill $pid", 'sleep 9 & pid=$!; sleep 1; kill -TERM "$pid"', "sleep 9 & p=$!; kill -- -$p",
     "sleep 9 & a=$!; sleep 8 & b=$!; kill $a $b", "kill $(jobs -p)", "trap 'kill $(jobs -p)' EXIT; sleep 9 &",
     "f() { sleep 9 & local p=1; kill $!; }; f", "sleep 9 & p=$!; if true; then kill ${p}; fi",

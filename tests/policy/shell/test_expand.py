@@ -10,7 +10,7 @@ from remit.policy.shell.syntax import Script, Simple
 from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
 
 ANY = Mystery("any", "", "$y")
-BELOW = Mystery("below", "/d", "$(…)")
+BELOW = Mystery("below", "/d", "$(…)", filled=True)
 VARIABLES: Mapping[str, Value] = {
     "x": "a b",
     "p": "/etc/x.tar.gz",

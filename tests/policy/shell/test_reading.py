@@ -72,6 +72,7 @@ ESCAPES: Final = {
         "find $PWD -maxdepth 0 | xargs -I{} cat {}-secrets/secret.txt",
         'd=$(find $PWD -maxdepth 0); e="$d-secrets"; cat "$e/secret.txt"',
         'n=$((1)); d=$(find $PWD -maxdepth 0); cat "$d$n/secret.txt"',
+        'd=$(find src -name none); cat "$d/etc/passwd"', 'cat "$(ls src)/etc/passwd"',
     ),
     "a function named like a program": (
         "/bin/ls() { cat ../other/secret.txt; }; /bin/ls", "ls() { cat ../other/secret.txt; }; ls",
@@ -147,7 +148,7 @@ def test_what_leaves_the_folder_is_denied(kind: str, text: str, folder: Path) ->
         "x=${PWD##*/}; echo $x", 'cat "${PWD%/}/README.md"', "n=$((3+4)); echo $n; head -n $n README.md",
         "for i in 1 2 3; do echo $i; done", "SECONDS=0; make_it=1; echo $SECONDS", "OPTIND=1; echo hi",
         'export A=1 B="x y"; echo $A', "i=0; while ((i<3)); do echo $i; ((i++)); done",
-        'd=$(find src -maxdepth 0); cat "$d/x"', "find . -name '*.md' -exec cat {} \\;",
+        'for d in src/*; do cat "$d/x"; done', "find . -name '*.md' -exec cat {} \\;",
         "find . -name '*.md' | xargs cat",
         "f() { cat README.md; }; f", "v=a; case $v in a) echo b;; esac", "touch x-$(date +%Y-%m-%d).log",
         "x=$((5/2)); cat README.md", "mkdir -p out; echo a > out/b; cat out/*", "name=${f:-'a b'}; echo \"$name\"",

@@ -4,22 +4,29 @@ A file that the script writes may hold anything, so running it is not running co
 makes (a link, a copy, a new name) stands for something else. A directory that it removes may not be entered.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.call import Effect
-from remit.policy.files import Rationed
+from remit.policy.files import Rationed, without_dots
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
 __all__ = ["Changes"]
 
 _UNKNOWN: Final = ""
+_SEPARATORS: Final = re.compile("(?<=[^/])/")
 # What programs that run the project's code pick up by themselves.
 _SOURCES: Final = tuple(
     ".py .pyi .js .mjs .cjs .ts .mts .cts .jsx .tsx .sh .bash .rb .go .rs .c .cc .cpp .h .hpp .java .kt .kts .scala "
     ".php .pl .lua .mk .cmake .gradle .groovy .swift .ex .exs .hs .zig .dart .cs".split()
 )
+
+
+def _leads_through(path: str, name: str) -> bool:
+    """Tell whether a path, as it is written, goes through a name, or back from there."""
+    return any(without_dots(path[: mark.start()]) == name for mark in _SEPARATORS.finditer(f"{path}/"))
 
 
 class Changes:
@@ -32,7 +39,8 @@ class Changes:
         self.created: set[str] = set()
         # Directories in which files were written whose names nobody knows.
         self.filled: set[str] = set()
-        self.removed: set[str] = set()
+        # What was removed or moved, as often as it was; with a slash at the end, something unknown in a directory.
+        self.removed: list[str] = []
         # Directories in which something unknown was removed.
         self.unsure: set[str] = set()
         # Paths that a program writes or deletes as a whole, and those beneath which it does: directories among them may
@@ -54,8 +62,8 @@ class Changes:
     @property
     def state(self) -> tuple[int, ...]:
         """Return what differs when something was changed that matters to commands that were followed before."""
-        sets = (self.filled, self.removed, self.unsure, self._reshaped, self._reshaped_beneath, self.unpacked)
-        return (*map(len, sets), len(self.aliases), self._files.count_made(), self.unsettled)
+        sets = (self.filled, self.unsure, self._reshaped, self._reshaped_beneath, self.unpacked)
+        return (*map(len, (*sets, set(self.removed))), len(self.aliases), self._files.count_made(), self.unsettled)
 
     def write(self, path: str, *, anew: bool) -> None:
         """Remember a file that is written."""
@@ -114,6 +122,9 @@ class Changes:
 
     def alias(self, name: str, target: str | None) -> None:
         """Remember that `name` stands for `target` from now on; None where nobody can say what it stands for."""
+        for other, leads_to in self.aliases.items():
+            if _leads_through(leads_to, name):
+                self._files.link(other, _UNKNOWN)
         self._files.link(name, target if target is not None else _UNKNOWN)
 
     def crosses(self, path: str, *, upwards: bool = True) -> bool:
@@ -131,9 +142,9 @@ class Changes:
             inside = any(here == made or here.startswith(made + "/") for made in self.aliases)
         return inside and not upwards
 
-    def may_be_gone(self, path: str) -> bool:
-        """Tell whether a directory, or one above it, was removed or moved."""
-        return any(path == gone or path.startswith(gone + "/") for gone in self.removed)
+    def may_be_gone(self, path: str, since: int = 0) -> bool:
+        """Tell whether a directory, or one above it, was removed or moved; `since` so many were before."""
+        return any(path == gone or path.startswith(gone.rstrip("/") + "/") for gone in self.removed[since:])
 
     def reshape(self, effects: Sequence[Effect]) -> None:
         """Remember what a program writes and deletes."""

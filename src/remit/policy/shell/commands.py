@@ -185,14 +185,14 @@ class Commands(Notes):
         if command.redirects and not command.words:
             world = world._replace(stdin=Output())
         downloads = self.changes.downloads
-        count = downloads.count
+        count, removed = downloads.count, len(self.changes.removed)
         expander = self.expander(world, assigns=True)
         fields = self._fields(command.words, expander)
         self.substituted = downloads.since(count) if downloads.count != count else ""
         self.check_failure(expander, world)
         if not fields:
             return self._without_program(command, expander.world)
-        world = expander.world
+        (world,) = self.without_lost((expander.world,), removed)
         assigned = self._assigned_for(command.assignments, world) if command.assignments else ()
         inner = self.redirect(command.redirects, world) if command.redirects else world
         unplain = set(self.unplain)
@@ -268,7 +268,8 @@ class Commands(Notes):
                 continue
             fixed = f"{item.name}!" in world.variables
             kept = name.text in BUILTINS and (world.posix or item.name in _READ_BY_CD)
-            if fixed or kept or name.text in world.functions or name.text in _RUN_HERE or name.text in _DECLARES:
+            reads = name.text in _RUN_HERE or name.text in _DECLARES or name.text == "let"
+            if fixed or kept or reads or name.text in world.functions:
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
             if isinstance(value, Mystery) and value.cause.startswith("~"):
@@ -439,6 +440,7 @@ class Commands(Notes):
         invocation = Invocation(self, world, known)
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before = self.changes.snapshot() if base in _CARRY_CONTENT else None
+        removed = len(self.changes.removed)
         outer, self._read = self._read, set()
         outer_wrote, self._wrote = self._wrote, set()
         outer_changed, self.trace.changed = self.trace.changed, []
@@ -455,11 +457,18 @@ class Commands(Notes):
         self._read |= outer
         self._wrote |= outer_wrote
         self.trace.changed = outer_changed
-        if world.cwd is not None and self.changes.may_be_gone(world.cwd):
-            # The directory that the script stands in was moved or removed.
-            lost = world._replace(cwd=None)
-            return Outcome((lost,), (lost,), invocation.output)
-        return Outcome(same.succeeded, same.failed, invocation.output)
+        after = self.without_lost((world,), removed)
+        return Outcome(after, after, invocation.output)
+
+    def without_lost(self, worlds: tuple[World, ...], removed: int) -> tuple[World, ...]:
+        """Return the worlds; where a directory was removed or moved since so many were, nobody stands in it."""
+        if len(self.changes.removed) == removed:
+            return worlds
+        gone = self.changes.may_be_gone
+        return tuple(
+            world._replace(cwd=None) if world.cwd is not None and gone(world.cwd, removed) else world
+            for world in worlds
+        )
 
     def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
         if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":

@@ -22,7 +22,7 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.world import BESIDE, LAST_JOB, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
+from remit.policy.shell.world import BESIDE, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
 __all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 
@@ -30,11 +30,11 @@ _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
 _SPLITS_OR_GLOBS: Final = re.compile(r"[*?\[ \t\n]")
-_NUMBERS: Final = frozenset("? # $ !".split())
+_NUMBERS: Final = frozenset("? # $".split())
 # Numbers as long as nobody gives them another meaning.
 _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
 # Names that bash changes by itself.
-_MOVING: Final = frozenset("_ REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK".split())
+_MOVING: Final = frozenset("_ GROUPS REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK".split())
 # An expansion that touches a name makes another name of it.
 _JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
 _SETS: Final = re.compile(
@@ -298,7 +298,7 @@ class Expander:
             self._doubt(word.source, "arithmetic on a name that is put together")
         elif not _ARITHMETIC.match(text):
             self._doubt(word.source, "arithmetic that may hold commands")
-        known = all(_is_certain(self.world.variables.get(name, NUMBER)) for name in names)
+        known = all(_is_certain(self.world.variables.get(name, "")) for name in names)
         fixed = any(self.world.is_fixed(name) for name in names)
         self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
 
@@ -314,6 +314,8 @@ class Expander:
             subscript, _, rest = operator.lstrip("#")[1:].partition("]")
             value = self._element(part.name, value, subscript)
             operator = "#" if counted else rest
+        if operator in _IF_UNSET and self._is_absent(part.name):
+            operator = f":{operator}"
         if part.operand is not None and operator.endswith(":"):
             self._calculate(part.operand)
         elif part.operand is not None:
@@ -327,6 +329,11 @@ class Expander:
             # The name of an array alone means its first element.
             return value[0] if value else ""
         return value if not operator else Mystery("any", "", f"${part.name}")
+
+    def _is_absent(self, name: str) -> bool:
+        """Tell whether a positional parameter is not set: as a value it is empty, and so is one that is."""
+        known = self.world.arguments
+        return name.isdigit() and known is not None and int(name[:4]) > len(known)
 
     def _operand_field(self, part: Parameter, word: Word) -> Field:
         """Return the field of an operand. Where it is quoted in parts, it may come to other words than its text."""
@@ -354,8 +361,6 @@ class Expander:
 
     def _named(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
         world = self.world
-        if name == "!":
-            return LAST_JOB
         if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in world.variables and not world.posix):
             return NUMBER
         if name in _MOVING:
@@ -455,6 +460,8 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, Mystery) and value.kind == "number"
 
 
+# Operators that ask whether a parameter is set; with a colon before them, whether it is set and not empty.
+_IF_UNSET: Final = frozenset(("-", "+", "=", "?"))
 _TRIMS: Final = frozenset(("#", "##", "%", "%%"))
 
 

@@ -89,6 +89,9 @@ class Expansions(Cursor):
             inner.append(mark)
             at += 1
         source = "".join(inner)
+        if quoted and '"' in source and "{" in source:
+            # bash looks for braces first, and takes such a quote for the end of the one before it.
+            raise self.fail("quotes and braces inside quoted backticks")
         self.count_command()
         self.check_one_line(source)
         reader = self.within(source)
@@ -240,4 +243,8 @@ class Expansions(Cursor):
             else:
                 self.read_quoted(mark, parts, doubled=quoted)
         self.depth -= 1
-        return Word(tuple(parts), self.text[start : self.at - 1])
+        source = self.text[start : self.at - 1]
+        if source.count("{") != source.count("}"):
+            # Where such a brace stands, bash may find others than those that are meant.
+            raise self.fail("a brace inside an expansion")
+        return Word(tuple(parts), source)

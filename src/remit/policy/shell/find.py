@@ -41,6 +41,8 @@ class _Find:
         self.trace = invocation.trace
         self.ahead = list(reversed(fields))
         self.roots: list[str] = []
+        # By root: where the names that are found start, if they are relative.
+        self.starts: dict[str, str | None] = {}
         # The last names of the roots, as they are written.
         self.given: list[str] = []
         self.words: set[str] = set()
@@ -81,6 +83,8 @@ class _Find:
         elif field.kind == "pattern" and self.invocation.cwd is not None:
             fixed = re.split(r"[*?\[]", field.text, maxsplit=1)[0].rpartition("/")[0]
             self.roots.append(self.trace.files.look(join(self.invocation.cwd, fixed)).path)
+        if self.roots and not (field.kind == "exact" and field.text.startswith("/")):
+            self.starts[self.roots[-1]] = self.invocation.cwd
 
     def _expression(self) -> None:
         while self.ahead:
@@ -145,7 +149,8 @@ class _Find:
         if not self.regular or self.words & {"-o", "-or", ",", "!", "-not"}:
             run.check_links(self.roots, "find")
         for root in self.roots:
-            inner = [_filled(field, root, self._picks()) for field in words]
+            start = None if in_place else self.starts.get(root)
+            inner = [_filled(field, root, self._picks(), start) for field in words]
             run.command(inner, world._replace(cwd=None) if in_place else world, prefix="find")
 
 
@@ -153,15 +158,17 @@ def _starts_expression(field: Field) -> bool:
     return field.kind == "exact" and (field.text.startswith("-") or field.text in ("(", ")", "!", ","))
 
 
-def _filled(field: Field, root: str, picks: str) -> Field:
-    """Return a word with `{}` standing for some path below `root`."""
+def _filled(field: Field, root: str, picks: str, start: str | None) -> Field:
+    """Return a word with `{}` standing for some path below `root`, which may be relative to `start`."""
     if "{}" not in field.text:
         return field
     behind = field.text[2:] if field.text.startswith("{}") else "{}"
     whole = behind[:1] in ("", "/") and "{}" not in behind and ".." not in behind and field.kind == "exact"
     # A name behind the braces is another than the one that was found.
     named = picks if field.text == "{}" else "**"
-    return Field(root, "below", field.source, picks=named) if whole else Field("", "unknown", field.source, splits=True)
+    if not whole:
+        return Field("", "unknown", field.source, splits=True)
+    return Field(root, "below", field.source, picks=named, cwd=start, filled=True)
 
 
 def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:

@@ -160,6 +160,8 @@ def _assignment(reader: Reader) -> Assignment | None:
         return None
     if head[2] or head[3]:
         reader.check_bash()
+    if head[2] and not head[2].strip("[]"):
+        raise reader.fail("a subscript that is not plain")
     reader.at = head.end()
     replaces = head[2] is None and not head[3]
     if reader.accept("("):

@@ -35,6 +35,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
     suffix = names.get("-S") or names.get("--suffix")
     place = invocation.file("write", last)
     from_here = not symbolic or bool({"-r", "--relative"} & set(names))
+    _check_links(invocation, () if symbolic else sources)
     for source in sources:
         if from_here or source.kind != "exact" or source.text.startswith("/"):
             invocation.file("edit", source)
@@ -56,6 +57,22 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             else:
                 target = join(invocation.cwd or "/", source.text)
             invocation.run.changes.alias(link, target)
+
+
+def _check_links(invocation: "Invocation", sources: Sequence[Field]) -> None:
+    """Doubt another name for a symbolic link: a relative one leads elsewhere from another directory."""
+    for source in sources:
+        if _may_be_link(invocation, source):
+            reason = "it makes another name for a link, which leads elsewhere from there"
+            invocation.trace.doubt(source.source, reason, unbounded=True)
+
+
+def _may_be_link(invocation: "Invocation", source: Field) -> bool:
+    if source.kind != "exact" or invocation.cwd is None:
+        return True
+    files, path = invocation.trace.files, join(invocation.cwd, source.text).rstrip("/")
+    folder, _, name = path.rpartition("/")
+    return path in files.links or files.look(path).path != f"{files.look(folder or '/').path.rstrip('/')}/{name}"
 
 
 def _operands(given: Sequence[Field]) -> tuple[Sequence[Field], Field]:

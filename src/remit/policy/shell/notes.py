@@ -12,7 +12,7 @@ from typing import Final
 from remit.claims.shapes import SideEffectClass
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
-from remit.policy.files import Look
+from remit.policy.files import Look, without_dots
 from remit.policy.paths import join
 from remit.policy.shell.changes import Changes
 from remit.policy.shell.programs import Program
@@ -82,6 +82,9 @@ class Notes:
             self.trace.doubt(field.source, "it goes upwards through a name that the same command makes")
         look = self.trace.touch(role, text, cwd, field.source)
         if look is not None:
+            if self.changes.aliases and look.path != without_dots(join(cwd or "/", text)):
+                # What stands on the way of that link may be what the script has made.
+                self.trace.doubt(field.source, "it goes through a link while the same command makes others")
             self._note_file(role, look.path, field.source)
         return look
 
@@ -138,6 +141,8 @@ class Notes:
             self.changes.filled.add(folder)
         if role in ("delete", "move"):
             self.changes.unsure.add(folder)
+        if role == "move":
+            self.changes.removed.append(f"{folder}/")
 
     def _note_file(self, role: str, path: str, source: str) -> None:
         if role != "write":
@@ -148,7 +153,7 @@ class Notes:
             if not self._keeping:
                 self.changes.write(path, anew=role == "write")
         if role in ("delete", "move"):
-            self.changes.removed.add(path)
+            self.changes.removed.append(path)
         for name, target in self.changes.aliases.items():
             if path != name and not path.startswith(name + "/"):
                 continue

@@ -57,8 +57,12 @@ def _unknown_field(pieces: Sequence[Piece], unknown: Sequence[Piece], source: st
     after = "".join(piece.text for piece in pieces[first + 1 :])
     mystery = unknown[0].mystery
     bounded = mystery is not None and mystery.kind == "below" and len(unknown) == 1 and not unknown[0].active
-    if mystery is not None and bounded and first == 0 and ".." not in after and _separated(pieces[first + 1 :]):
-        return Field(mystery.text, "below", source, cwd=mystery.cwd, linked=mystery.linked, bare=mystery.bare)
+    # Where the path may be empty, what follows starts at the root.
+    starts = first == 0 and (not after or (mystery is not None and mystery.filled))
+    if mystery is not None and bounded and starts and ".." not in after and _separated(pieces[first + 1 :]):
+        filled = mystery.filled or bool(after)
+        known = Field(mystery.text, "below", source, linked=mystery.linked, bare=mystery.bare, filled=filled)
+        return known._replace(cwd=mystery.cwd)
     return Field(before, "unknown", source)
 
 

@@ -19,7 +19,7 @@ from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.notes import TOO_MUCH, matches_parent
-from remit.policy.shell.programs import Program
+from remit.policy.shell.programs import Program, known_program
 from remit.policy.shell.syntax import (
     AndOr,
     ArithmeticCommand,
@@ -37,6 +37,7 @@ from remit.policy.shell.syntax import (
     While,
 )
 from remit.policy.shell.world import (
+    LAST_JOB,
     NUMBER,
     Field,
     Mystery,
@@ -175,7 +176,9 @@ class Run(Commands):
             isolated = tuple(world._replace(strict=False) for world in worlds)
             self._and_or(item._replace(background=False), isolated)
             self.run_beside(lambda: self._and_or(item._replace(background=False), isolated))
-            return Outcome(worlds, worlds)
+            # Before the first of them `$!` is empty, or that of another call.
+            started = tuple(world.with_variable("!", LAST_JOB) for world in worlds)
+            return Outcome(started, started)
         self._guarded += bool(item.rest)
         outcome = self._either(item.first, self._pipeline(item.first, worlds), worlds)
         for joint, pipeline in item.rest:
@@ -208,6 +211,7 @@ class Run(Commands):
             # A negated command counts as either: nobody gains from being precise about what `!` skips.
             return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
+        removed = len(self.changes.removed)
         stages: list[tuple[tuple[int, ...], Command, tuple[World, ...]]] = []
         for index, command in enumerate(pipeline.commands):
             staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
@@ -224,13 +228,23 @@ class Run(Commands):
             if state != self.changes.state:
                 # It runs beside those that follow it, and may see what they change.
                 self.follow_command(command, staged)
-        return Outcome(worlds, worlds, printed or Output())
+        after = self.without_lost(worlds, removed)
+        return Outcome(after, after, printed or Output())
 
     def follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
         """Follow one command in every world."""
         self.step()
         if not worlds:
             return Outcome((), ())
+        removed = len(self.changes.removed)
+        outcome = self._follow_command(command, worlds)
+        if len(self.changes.removed) == removed:
+            return outcome
+        # A subshell may have moved the directory that the script stands in.
+        succeeded, failed = self.without_lost(outcome.succeeded, removed), self.without_lost(outcome.failed, removed)
+        return Outcome(succeeded, failed, outcome.output)
+
+    def _follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
         if type(command) is Simple:
             return self._each(worlds, lambda world: self.simple(command, world))
         redirects: Sequence[Redirect] = getattr(command, "redirects", ())
@@ -366,7 +380,7 @@ class Run(Commands):
         if world.cwd is None or look.refusal or ".." in field.text:
             return [Mystery("any", "", field.source)]
         self.file("read", field, world.cwd)
-        return [Mystery("below", look.path, field.source, world.cwd, bare=not directory)]
+        return [Mystery("below", look.path, field.source, world.cwd, bare=not directory, filled=True)]
 
     def _case(self, command: Case, worlds: tuple[World, ...]) -> Outcome:
         entered = self._redirected(command.redirects, worlds)
@@ -448,11 +462,25 @@ class Run(Commands):
             for place in tuple(self._places):
                 world = self._anytime(place, functions, posix=posix)
                 self.nested(text, world)
+                for known in self._other_functions(functions):
+                    self.nested(text, world._replace(functions=known))
                 if anytime and self._changes_shell(text, world):
                     reason = "a signal may run it at any time, and it changes what later commands do"
                     self.trace.doubt(text, reason, unbounded=True)
             changed = changed or (anytime and state != self.changes.state)
         return changed
+
+    def _other_functions(self, functions: Mapping[str, Command]) -> list[Mapping[str, Command]]:
+        """Return the functions that there may be when a trap runs, beside all of them as they are in the end.
+
+        Those of its place may be the ones, and any of them may be gone: then a program of that name is run.
+        """
+        others: list[Mapping[str, Command]] = []
+        if any(self.defined.get(name, body) != body for name, body in functions.items()):
+            others.append({**self.defined, **functions})
+        everything = {**functions, **self.defined}
+        kept = {name: body for name, body in everything.items() if not (name in BUILTINS or known_program(name))}
+        return others if len(kept) == len(everything) else [*others, kept]
 
     def _finish(self) -> None:
         """Follow what goes on until the end, and doubt code that the script itself has written."""

@@ -50,6 +50,8 @@ class Mystery:
     linked: bool = False
     # It is a name in the working directory, with nothing before it, so that it may look like an option.
     bare: bool = False
+    # It is not empty.
+    filled: bool = False
 
 
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
@@ -83,6 +85,8 @@ class Field(NamedTuple):
     bare: bool = False
     # A star in it stands for a number or a plain word, and not for the names of files.
     numbered: bool = False
+    # A path below a directory is not empty.
+    filled: bool = False
 
 
 class Output(NamedTuple):
@@ -175,7 +179,7 @@ def as_value(field: Field) -> Value:
     if field.kind == "exact" and (field.quoted or not field.text.startswith("~")):
         return field.text
     if field.kind == "below":
-        return Mystery("below", field.text, field.source, field.cwd, field.linked, field.bare)
+        return Mystery("below", field.text, field.source, field.cwd, field.linked, field.bare, field.filled)
     return Mystery("any", "", field.source)
 
 
