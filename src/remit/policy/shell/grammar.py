@@ -165,10 +165,12 @@ def _assignment(reader: Reader) -> Assignment | None:
     reader.at = head.end()
     replaces = head[2] is None and not head[3]
     if reader.accept("("):
+        if head[2]:
+            raise reader.fail("a list as one element of an array")
         elements = _elements(reader)
         if reader.peek() not in _AFTER_ARRAY:
             raise reader.fail("something follows an array")
-        return Assignment(head[1], elements, replaces, (head[2] or "").strip("[]"))
+        return Assignment(head[1], elements, replaces, "")
     word = reader.word() if reader.peek() not in " \t\n" else None
     return Assignment(head[1], word or Word((), ""), replaces, (head[2] or "").strip("[]"))
 
