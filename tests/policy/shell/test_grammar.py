@@ -262,7 +262,17 @@ def test_what_is_read_for_any_shell_is_read_the_same_for_bash(text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["w[]=a", "w[]=()", "w[1]=(a)", 'c "`"{a,}"b`"', 'c ${v-""{}', "c ${v:-{a,b}}", "c a${v-{}{1..3}"]
+    "text",
+    [
+        "w[]=a",
+        "w[]=()",
+        "w[1]=(a)",
+        'c "`"{a,}"b`"',
+        'c ${v-""{}',
+        "c ${v:-{a,b}}",
+        "c a${v-{}{1..3}",
+        'c ${v-"}"{}{1..3}',
+    ],
 )
 def test_what_bash_takes_for_an_error_or_divides_in_another_way_is_not_read(text: str) -> None:
     with pytest.raises(ShellUnparsed):

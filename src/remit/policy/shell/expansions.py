@@ -229,6 +229,9 @@ class Expansions(Cursor):
                 self.check_one_line(plain[0])
                 if _PROCESS.search(plain[0]):
                     raise self.fail("a process substitution inside an expansion")
+                if "{" in plain[0] and not quoted:
+                    # Where such a brace stands, bash may find others than those that are meant.
+                    raise self.fail("a brace inside an expansion")
                 parts.append(Text(plain[0], quoted=quoted and not pattern))
                 self.at = plain.end()
             elif quoted and mark in "'\"":
@@ -243,8 +246,4 @@ class Expansions(Cursor):
             else:
                 self.read_quoted(mark, parts, doubled=quoted)
         self.depth -= 1
-        source = self.text[start : self.at - 1]
-        if source.count("{") != source.count("}"):
-            # Where such a brace stands, bash may find others than those that are meant.
-            raise self.fail("a brace inside an expansion")
-        return Word(tuple(parts), source)
+        return Word(tuple(parts), self.text[start : self.at - 1])
