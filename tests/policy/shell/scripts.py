@@ -35,6 +35,7 @@ _EXPANSIONS: Final = (
     "${v@Q}", "${v[0]}", "${v[1]}", "${v[n]}", "${v[@]}", '"${v[@]}"', '"${v[*]}"', "${#v[@]}", "${!v[@]}",
     '"${v[@]:1}"', '"${v[@]%b}"', "$1", "${1}", '"$1"', "$2", '"$@"', "$@", "$*", '"$*"', '"$@"', '"x$@y"', "${@:2}",
     "$#", "$?", "$$", "$-", "$0", "$_", "$RANDOM", "$SECONDS", "$UID", "$OPTIND", "$LINENO", "$HOME", '"$HOME"',
+    "${1-c3}", '"${2-q r}"', "${1+p}", "${9-$(zz)}", "${v-d}", "${w+e}", "$!", '"$!"', "${!}", "$GROUPS",
     "$OLDPWD", "${v}b", "$v/b", '"$v"/b', "$v$w", '"$v$w"', "$v-b", "$v.b", "${v}_b", "$v_b", '"$v b"',
 )  # fmt: skip
 _SUBSTITUTIONS: Final = (
@@ -56,7 +57,7 @@ _BRACES: Final = (
 _GLOBS: Final = (
     "*", "?", "[ab]", "d/*", "*/a", "[!x]*", "\\*", '"*"', "*'r'", "[a-c]1", "[[:alpha:]]", "d/?", "b*", ".*",
 )  # fmt: skip
-_TILDES: Final = ("~", "~/x", "~+", "~/$v", "v=~", "a=~/x:~/y", "~root", "~-", "a:~", "-o~")
+_TILDES: Final = ("~", "~/x", "~+", "~/$v", "v=~", "a=~/x:~/y", "~root", "~-", "a:~", "-o~", "v=$w:~", "v='a':~/b")
 # Forms that are mostly refused.
 _RARE: Final = (
     "${v@E}", "${v@A}", "${v@P}", "${v[$(zn)]}", "${!v*}", "${v:$(zn)}", "${v:n}", "\"${v%'a'}\"", "$(( $(zn) ))",
@@ -171,6 +172,14 @@ _UNSETTLED: Final = (
     "cd d; cd ..; OLDPWD=/ cd -; c2", "readonly PWD; cd d || c2", "readonly OLDPWD; cd d && exit; c2 {word}",
     "c2 $(c3 <<'E'\nE\n)", "c2 $(c3 <<'E'\nE zz)\nE\n)", "v=$(c2 <<E\n$v\nE) && c3 {word}\nE\n)",
     "c2 \"$(c3 <<-E\n\tE)\"; zz\n#\"\nE\n)", "c2 <(c3 <<E\nE) {word}; zz\nE\n)", "c2 $( (c3 <<'E'\nE; zz) )\nE\n) )",
+    "set --; ${{1-c2}} {word}", "set -- {word}; shift; c2 ${{1-{other}}} ${{1+{word}}}",
+    "f() {{ local {name}; c2 ${{{name}-c3}} ${{1-{word}}}; }}; f", "f() {{ ${{1-c2}} \"${{2-{word}}}\"; }}; f; f c3",
+    "set -- '' {word}; c2 ${{1-a}} ${{1:-b}} ${{1+c}} ${{3-d}}", "sh() {{ c3; }}; eval \"${{1-c2}}\"",
+    "{name}='a[$(hit p)]' let {name}", "GROUPS=d; c2 $GROUPS; cd $GROUPS && c3", "GROUPS=(a); c2 ${{GROUPS[0]}}",
+    "trap 'c2 {word}' EXIT; c2() {{ c3; }}; unset -f c2", "trap 'c2' EXIT; (c2() {{ c3; }})",
+    "trap f EXIT; f() {{ c2; }}; [ -n \"$u\" ] || exit; f() {{ c3; }}", "c2() {{ c3; }}; trap c2 EXIT; unset -f c2",
+    "c2 & c3 $!; c2 ${{!-a}}", "c3 $! {word}; c2 &", "(c2 &); c3 $!", "{name}=$!; c2 ${name}; c3 & c2 ${name} $!",
+    "v[]=() w=a; c2 $w", "v[1]=(b); c2 {word}", "read; c2 {word}", "c2 $((u+1)); c3 {word}", "cd d$((v)); c2",
     "c2 w=~{{,}} w=~/{{a,b}} w={{a,b}}:~", "v='x x'; c2 $v{{,b}}", "v='x x'; c2 $v{{,b}}$(zz)",
 )  # fmt: skip
 # What other shells than bash read in another way.

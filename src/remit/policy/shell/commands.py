@@ -100,6 +100,8 @@ class Commands(Notes):
         self.unplain: set[str] = set()
         # Functions that were defined anywhere, for what runs at the end.
         self.defined: dict[str, Command] = {}
+        # Those that were removed again.
+        self.undefined: set[str] = set()
         # Worlds in which an error has ended the line that is being followed.
         self._discarded: list[World] = []
         self._errors = 0

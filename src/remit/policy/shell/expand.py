@@ -434,9 +434,11 @@ def _is_unknown(parts: Sequence[Part]) -> bool:
 
 
 def _may_not_split(parts: Sequence[Part]) -> bool:
-    """Tell whether a dollar sign that stands for itself keeps bash from splitting what is expanded beside it."""
+    """Tell whether bash may not split what is expanded beside a bare dollar sign, or beside a job that is not there."""
     alone = any(isinstance(part, Text) and part.value == "$" for part in parts)
-    return alone and any(isinstance(part, Parameter | Substitution) and not part.quoted for part in parts)
+    jobs = [part for part in parts if isinstance(part, Parameter) and part.name == "!"]
+    others = [part for part in parts if isinstance(part, Parameter | Substitution) and not part.quoted]
+    return bool(others) and (alone or (bool(jobs) and others != jobs))
 
 
 def _looks_like_assignment(parts: Sequence[Part]) -> bool:

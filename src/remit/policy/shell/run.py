@@ -19,7 +19,7 @@ from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.notes import TOO_MUCH, matches_parent
-from remit.policy.shell.programs import Program, known_program
+from remit.policy.shell.programs import Program
 from remit.policy.shell.syntax import (
     AndOr,
     ArithmeticCommand,
@@ -473,14 +473,11 @@ class Run(Commands):
     def _other_functions(self, functions: Mapping[str, Command]) -> list[Mapping[str, Command]]:
         """Return the functions that there may be when a trap runs, beside all of them as they are in the end.
 
-        Those of its place may be the ones, and any of them may be gone: then a program of that name is run.
+        Those that are not there yet when it is set may never be, and those that the script removes may be gone.
         """
-        others: list[Mapping[str, Command]] = []
-        if any(self.defined.get(name, body) != body for name, body in functions.items()):
-            others.append({**self.defined, **functions})
+        certain = {name: body for name, body in functions.items() if name not in self.undefined}
         everything = {**functions, **self.defined}
-        kept = {name: body for name, body in everything.items() if not (name in BUILTINS or known_program(name))}
-        return others if len(kept) == len(everything) else [*others, kept]
+        return [certain] if certain != everything else []
 
     def _finish(self) -> None:
         """Follow what goes on until the end, and doubt code that the script itself has written."""

@@ -92,6 +92,7 @@ def _unset(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
         elif chosen == "-f":
             functions.pop(field.text, None)
+            run.undefined.add(field.text)
         elif field.text in functions and not chosen:
             run.trace.doubt(field.source, "it may mean a function or a variable", unbounded=True)
         else:
