@@ -3,12 +3,14 @@
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
+from importlib.resources import files as package_files
+from pathlib import Path
 from typing import Final
 
 import pytest
 from msgspec import convert
 
+from remit.policy.files import SeenFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.carriers import HANDLERS
@@ -20,10 +22,10 @@ from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url
 from tests.policy.judging import command, touched
 
-FOLDER = files("remit.policy.shell").joinpath("programs")
+FOLDER = package_files("remit.policy.shell").joinpath("programs")
 FILES = sorted(file.name for file in FOLDER.iterdir() if file.name.endswith(".toml"))
 # Roles that end the words of a program and start those of another.
-CARRYING = {"command", "tool"}
+CARRYING = {"command", "tool", "words"}
 
 
 def table(name: str) -> Program:
@@ -157,7 +159,7 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
     "globs": VERBS, "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS,
-    "restored": ("", "path", "index"), "mount": ("", "keys"),
+    "restored": ("", "path", "index"), "mount": ("", "keys"), "tool": ("", "started"), "words": ("yarn",),
     "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
     "resource": (
@@ -659,6 +661,60 @@ def test_no_option_or_operand_leads_outside_unseen(text: str) -> None:
 )
 def test_the_everyday_form_of_the_same_is_permitted(text: str) -> None:
     assert command(text).permits
+
+
+# Programs that start another
+
+
+RUNNERS = [
+    "pnpm exec", "pnpm exec --", "pnpm -r exec", "pnpm -w exec", "pnpm -C . exec", "pnpm --filter x exec", "yarn exec",
+    "yarn exec --", "yarn run", "yarn workspace x exec", "yarn workspace x run", "yarn workspace x",
+    "yarn workspaces foreach -A exec", "yarn workspaces foreach -pt --all run", "yarn workspaces run", "bun run",
+    "bun --bun run", "composer exec", "composer exec --", "nodemon --exec", "nodemon -x", "nodemon a.js -x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_what_a_runner_starts_is_judged_as_a_command(runner: str) -> None:
+    ends = " -- " if runner.startswith(("composer", "nodemon")) and not runner.endswith("--") else " "
+    for text in ("cat /etc/x", "git push", f"jest{ends}--json --outputFile=/etc/x", f"git{ends}-C .. status"):
+        assert not command(f"{runner} {text}").permits, text
+    assert not command(f"{runner} 'cat ../x'").permits
+    assert "delete /work/app/a" in touched(command(f"{runner} rm a"))
+    assert command(f"{runner} cat a").permits
+
+
+@pytest.mark.parametrize("runner", ["npx --no", "pnpm exec", "yarn exec", "composer exec"])
+def test_a_path_behind_a_runner_is_not_the_program_of_that_name(runner: str) -> None:
+    assert "read /work/x/git" in touched(command(f"{runner} ../x/git status"))
+
+
+@pytest.mark.parametrize(("runner", "folder"), [("pnpm exec", "node_modules/.bin"), ("composer exec", "vendor/bin")])
+def test_a_tool_that_nobody_knows_is_one_of_the_project(tmp_path: Path, runner: str, folder: str) -> None:
+    files, scope = SeenFiles(str(tmp_path)), (str(tmp_path),)
+    assert command(f"{runner} own-tool", files=files, scope=scope).code == "target_unknown"
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "own-tool").touch()
+    assert command(f"{runner} own-tool", files=files, scope=scope).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yarn run start", "bun run start --port 3", "bun run watch", "yarn run build:prod", "bun run src/a.ts",
+        "yarn workspace web build", "yarn workspace web own-script", "yarn workspaces list --json", "composer exec -l",
+        "nodemon --exec ts-node src/a.ts", "pnpm eslint --fix src", "yarn jest -t x", "yarn node src/a.js",
+    ],
+)  # fmt: skip
+def test_scripts_and_tools_of_the_project_run(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize("runner", ["coverage run", "python -m coverage run", "python -m cProfile", "ipython"])
+def test_a_module_is_judged_by_its_table_whatever_starts_it(runner: str) -> None:
+    assert not command(f"{runner} -m pytest --junitxml=/etc/x").permits
+    assert "write /work/app/x.xml" in touched(command("coverage run -a -m pytest --junitxml=x.xml"))
+    assert not command(f"{runner} -m pip download six").permits
 
 
 # The machine and the network

@@ -18,7 +18,7 @@ from remit.policy.paths import join
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
-from remit.policy.shell.roles import CODE_ROLES, note_package, play, run_text
+from remit.policy.shell.roles import CODE_ROLES, play, run_text
 from remit.policy.shell.world import Field, Output, World
 from remit.policy.trace import VERBS
 
@@ -33,6 +33,11 @@ _UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
 # Options by which programs take code as text, and values that are none.
 _INLINE: Final = frozenset(("-c", "-e", "-m", "--code", "--command", "--eval", "--exec", "--execute"))
 _PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,=-]*")
+# Roles that end the words of a program and start those of another, and how a word begins that is a path.
+_CARRYING: Final = frozenset(("command", "tool", "words"))
+_PATH_MARKS: Final = (".", "/", "~")
+# Usual names of scripts that are names of programs too.
+_SCRIPTS: Final = frozenset(("start", "watch"))
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 
@@ -138,6 +143,8 @@ class Invocation:
         module = next((value for _, role, value in arguments.options if role == "module"), None)
         if module is not None:
             self._module(program, module, arguments.operands)
+            if program.runs:
+                self._facts(program, arguments)
         elif program.sub:
             self._subcommand(program, arguments)
         else:
@@ -185,7 +192,7 @@ class Invocation:
         self.judge(sub, rest)
 
     def _operands(self, program: Program, arguments: Arguments) -> None:
-        given, command, tool = self._divided(list(roles(program, arguments)))
+        given, command, carried = self._divided(list(roles(program, arguments)))
         coded = False
         for role, field in given:
             if not coded or role not in ("data", "revision"):
@@ -195,8 +202,11 @@ class Invocation:
             coded = coded or role == "code"
         if given and program.into and (len(given) > 1 or arguments.has(program.into_by)):
             land(self, program, arguments, given)
-        if tool:
-            self._tool(program, command)
+        kind, _, form = carried.partition(":")
+        if kind == "tool":
+            self._tool(program, form, command)
+        elif kind == "words":
+            self._words(form, command)
         elif command:
             self.run.command(command, self.world._replace(cwd=self.cwd), prefix=program.name)
         else:
@@ -204,14 +214,14 @@ class Invocation:
             self._input(program, arguments, [role for role, _ in given])
 
     @staticmethod
-    def _divided(given: list[tuple[str, Field]]) -> tuple[list[tuple[str, Field]], list[Field], bool]:
-        """Return the words of the program itself, those of a command that it runs, and whether that is a tool."""
+    def _divided(given: list[tuple[str, Field]]) -> tuple[list[tuple[str, Field]], list[Field], str]:
+        """Return the words of the program itself, those of a command that it runs, and the role of these."""
         for index, (role, field) in enumerate(given):
             assigns = role == "env" and field.kind == "exact" and _ASSIGNMENT.match(field.text)
             # Behind assignments the first other word starts the command.
-            if role in ("command", "tool") or (role == "env" and not assigns):
-                return given[:index], [field for _, field in given[index:]], role == "tool"
-        return given, [], False
+            if role.partition(":")[0] in _CARRYING or (role == "env" and not assigns):
+                return given[:index], [field for _, field in given[index:]], role
+        return given, [], ""
 
     def _missing(self, program: Program, arguments: Arguments, count: int) -> None:
         """Note what happens where no operand is given."""
@@ -229,18 +239,40 @@ class Invocation:
         if program.stdin and not instead and not arguments.has(program.no_stdin_if or program.supplied_by):
             self.standard_input(program)
 
-    def _tool(self, program: Program, words: Sequence[Field]) -> None:
-        """Note a tool of the project's packages: by its own table where there is one."""
-        self.trace.launches.runs(words[0].text)
-        name = re.sub(r"(?<=.)@[^/]*\Z", "", words[0].text).rpartition("/")[2]
-        if words[0].kind == "exact" and known_program(name) is not None:
-            self.run.command(
-                [words[0]._replace(text=name), *words[1:]], self.world._replace(cwd=self.cwd), prefix=program.name
-            )
+    def _tool(self, program: Program, form: str, words: Sequence[Field]) -> None:
+        """Note a tool of the project's packages: by its own table where there is one.
+
+        With a form, another word can also name a script of the project, and is played in that role.
+        """
+        first = words[0]
+        self.trace.launches.runs(first.text)
+        name = re.sub(r"(?<=.)@[^/]*\Z", "", first.text).rpartition("/")[2]
+        script = form and name in _SCRIPTS and not any(known_program(field.text) for field in words[1:])
+        if first.kind == "exact" and known_program(name) is not None and not script:
+            # A path does not stand for the program that a bare name means.
+            called = first if first.text.startswith(_PATH_MARKS) else first._replace(text=name)
+            self.run.command([called, *words[1:]], self.world._replace(cwd=self.cwd), prefix=program.name)
         else:
-            note_package(self, "package", words[0])
+            play(self, form or "package", first)
             self.run.arguments_of_code(words[1:], self.cwd)
+            self._check_local(program, form, first)
         self.run.note_code()
+
+    def _check_local(self, program: Program, form: str, field: Field) -> None:
+        """Doubt a tool that is not kept in the project where it is not downloaded either: PATH finds some program."""
+        folder = program.unless_local
+        beside = field.text.startswith(_PATH_MARKS) or self.exists(f"{folder}/{field.text}")
+        if folder and not form and not program.contacts and self.trace.files.sees and not beside:
+            self.trace.doubt(field.source, f"it is not in {folder}, so it is a program of the machine", unbounded=True)
+
+    def _words(self, form: str, words: Sequence[Field]) -> None:
+        """Judge words as those of another program; one that is none of its commands names a script, as behind `run`."""
+        inner = known_program(form)
+        if inner is None:
+            return
+        script = inner.sub.get("run") if words[0].text not in inner.sub else None
+        invocation = Invocation(self.run, self.world._replace(cwd=self.cwd), inner)
+        invocation.judge(script or inner, words)
 
     def standard_input(self, program: Program) -> None:
         """Judge what arrives at standard input as the code that the program would run."""
@@ -358,7 +390,8 @@ class Invocation:
     def _module(self, program: Program, field: Field, rest: Sequence[Field]) -> None:
         """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
         self.trace.launches.runs(field.text)
-        sub = program.sub_modules.get(field.text) if field.kind == "exact" else None
+        python = program if program.sub_modules else known_program("python") or program
+        sub = python.sub_modules.get(field.text) if field.kind == "exact" else None
         module = field.text.partition(".")[0]
         if self._is_shadowed(module):
             self.run.note_code()

@@ -98,7 +98,8 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at_files: bool = False
     # Refused unless one of these options is given.
     needs: tuple[str, ...] = ()
-    # A folder of the project that holds the tool, which is then not downloaded.
+    # A folder of the project that holds the tool, which is then not downloaded; a tool that is neither there nor
+    # downloaded is a program of the machine.
     unless_local: str = ""
     # Judged by code instead of a table.
     handler: str = ""

@@ -155,6 +155,14 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
         )
 
 
+def _executed(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note shell text to which the program adds the operands."""
+    operands = invocation.arguments.operands
+    known = all(each.kind == "exact" for each in (field, *operands))
+    text = " ".join((field.text, *(each.text for each in operands)))
+    run_text(invocation, "shell", field._replace(text=text, kind="exact" if known else "unknown"))
+
+
 def _opaque(invocation: "Invocation", form: str, field: Field) -> None:
     invocation.trace.doubt(field.source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)
 
@@ -463,6 +471,7 @@ ROLES: Final[dict[str, Player]] = {
     "data@read": _at_file,
     "database": database,
     "env": _env,
+    "executed": _executed,
     "git_key": git_key,
     "globs": _globs,
     "go_package": _go_package,
@@ -507,4 +516,4 @@ ROLES: Final[dict[str, Player]] = {
     "worktree": worktree,
 }
 # Roles of words that are code, or name it.
-CODE_ROLES: Final = frozenset(("code", "module", "opaque", "script", "shell", *LANGUAGES))
+CODE_ROLES: Final = frozenset(("code", "executed", "module", "opaque", "script", "shell", *LANGUAGES))
