@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from msgspec import convert
 
+from remit.policy.decide import Decision
 from remit.policy.files import SeenFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
@@ -715,6 +716,81 @@ def test_a_module_is_judged_by_its_table_whatever_starts_it(runner: str) -> None
     assert not command(f"{runner} -m pytest --junitxml=/etc/x").permits
     assert "write /work/app/x.xml" in touched(command("coverage run -a -m pytest --junitxml=x.xml"))
     assert not command(f"{runner} -m pip download six").permits
+
+
+# Modules of Python
+
+
+@pytest.fixture(name="project")
+def _project(tmp_path: Path) -> Path:
+    """Return a directory with a file that something may change, and modules of the project."""
+    for name in ("NOTES.md", "own.py", "src/deep/__init__.py", "test/__main__.py", "build/part.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def seen(text: str, project: Path) -> Decision:
+    return command(text, files=SeenFiles(str(project)), scope=(str(project),))
+
+
+CHANGING = ["NOTES.md", "--out NOTES.md", "--out=NOTES.md", "-oNOTES.md", "-i N*.md", "run new/NOTES.md", "a NOTES.md"]
+
+
+@pytest.mark.parametrize(
+    "python", ["python", "uv run python", ".venv/bin/python", "coverage run", "python -m cProfile"]
+)
+@pytest.mark.parametrize("words", CHANGING)
+def test_an_installed_module_may_change_the_files_it_is_given(project: Path, python: str, words: str) -> None:
+    name = "new/NOTES.md" if "new" in words else "NOTES.md"
+    effect = "write {}/…" if "*" in words else f"write {{}}/{name}"
+    assert effect.format(project) in touched(seen(f"{python} -m some_module {words}", project))
+    for own in ("own", "deep", "deep.cli", "build.part"):
+        assert effect.format(project) not in touched(seen(f"python -m {own} {words}", project)) or "*" in words
+
+
+@pytest.mark.parametrize("words", CHANGING[:4])
+def test_a_tool_of_a_package_may_change_the_files_it_is_given(project: Path, words: str) -> None:
+    for tool in ("npx --no own-tool", "node_modules/.bin/own-tool", "./vendor/bin/own-tool", ".venv/bin/own-tool"):
+        assert f"write {project}/NOTES.md" in touched(seen(f"{tool} {words}", project)), tool
+    assert f"write {project}/NOTES.md" not in touched(seen(f"./own-tool {words}", project))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run git push", "run -- git push", "-- git push", "run --override git push", "-f a run -x b git push",
+        "-c conf exec git push", "run 'git push'", "-x git push", "run cat ../x", "exec node -p 1",
+    ],
+)  # fmt: skip
+def test_a_command_behind_an_installed_module_is_judged(project: Path, words: str) -> None:
+    assert not seen(f"python -m some_module {words}", project).permits
+    assert not command(f"python -m some_module {words}").permits
+    assert not seen(f"npx --no some-tool {words}", project).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip.__main__ download six", "pip.__pip-runner__ download six", "pip._internal download six", "test -u network",
+        "pytest.__main__ --junitxml=/etc/x", "pytest.x", "hatch run git push", "hatch.__main__ run git push",
+        "awscli s3 ls", "playwright install", "nltk.downloader all", "autopep8 -i /etc/x", "alembic downgrade base",
+        "django flush", "sh git push", "test.regrtest",
+    ],
+)  # fmt: skip
+def test_a_module_is_judged_as_the_program_that_it_is(text: str) -> None:
+    assert not command(f"python -m {text}").permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "own run git push", "deep run git", "deep.cli -- git x", "test", "test.unit", "build.part x", "some_module run",
+        "some_module run own.py", "some_module -c a.yaml run x", "alembic upgrade head", "flask run --port 80",
+    ],
+)  # fmt: skip
+def test_modules_of_the_project_run(project: Path, text: str) -> None:
+    assert seen(f"python -m {text}", project).permits
 
 
 # The machine and the network

@@ -71,6 +71,8 @@ _KEEP_FOLDERS: Final = frozenset(
 )
 _GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
+# Programs that come with packages of the project, and are not its own code.
+_PACKAGED: Final = re.compile(r"(?:\A|/)(?:node_modules/\.bin|vendor/bin|\.?v?env/bin)/")
 _TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
@@ -431,6 +433,8 @@ class Commands(Notes):
         if slash and f"{folder}/" not in SYSTEM_FOLDERS:
             self._project_program(name, rest, world)
             if known is None:
+                if _PACKAGED.search(name.text):
+                    self.files_of_tool(rest, world.cwd)
                 return same
         if known is None:
             self.trace.doubt(

@@ -32,6 +32,8 @@ _MAX_FORM: Final = 512
 _UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
 # Options by which programs take code as text, and values that are none.
 _INLINE: Final = frozenset(("-c", "-e", "-m", "--code", "--command", "--eval", "--exec", "--execute"))
+# Words behind which a tool takes a command.
+_STARTS: Final = frozenset(("run", "exec", "--", "-c", "-x", "--exec", "--command"))
 _PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,=-]*")
 # Roles that end the words of a program and start those of another, and how a word begins that is a path.
 _CARRYING: Final = frozenset(("command", "tool", "words"))
@@ -256,6 +258,8 @@ class Invocation:
             play(self, form or "package", first)
             self.run.arguments_of_code(words[1:], self.cwd)
             self._check_local(program, form, first)
+            if not form:
+                self._foreign(words[1:])
         self.run.note_code()
 
     def _check_local(self, program: Program, form: str, field: Field) -> None:
@@ -390,21 +394,42 @@ class Invocation:
     def _module(self, program: Program, field: Field, rest: Sequence[Field]) -> None:
         """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
         self.trace.launches.runs(field.text)
-        python = program if program.sub_modules else known_program("python") or program
-        sub = python.sub_modules.get(field.text) if field.kind == "exact" else None
         module = field.text.partition(".")[0]
+        sub = self._table_of_module(program, field)
         if self._is_shadowed(module):
             self.run.note_code()
         for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
             # A file of that name that the script has written is what runs.
             self.run.changes.run(join(self.cwd or "/", name), field.source)
-        if sub is not None:
+        own = self._is_own(module)
+        dotted = module != field.text
+        # A module of the project comes before an installed one; which of them a folder without code is, is not certain.
+        instead = own and (dotted or (sub is not None and sub.refusal and self._is_own(f"{module}/__main__")))
+        if sub is not None and not instead:
             self.judge(sub, rest)
         elif field.kind != "exact" or module in sys.stdlib_module_names:
             self.trace.doubt(field.source, "this module is not known here", unbounded=True)
+        elif not own and dotted and self._table_of_module(program, field._replace(text=module)) is not None:
+            self.trace.doubt(field.source, f"this part of {module} is not known here", unbounded=True)
         else:
             self.run.project_code(program, self.cwd)
-            self._arguments_of_module(rest)
+            self._arguments_of_module(rest, own=own)
+
+    def _is_own(self, module: str) -> bool:
+        """Tell whether a module is seen to lie in the project, where Python looks for it."""
+        places = [f"{folder}{module}{end}" for folder in ("", "src/") for end in ("", ".py")]
+        return self.trace.files.sees and not self.arguments.has(("-P", "-I")) and any(map(self.exists, places))
+
+    @staticmethod
+    def _table_of_module(program: Program, field: Field) -> Program | None:
+        """Return the table of a module: its own, or that of the program of the same name."""
+        name = field.text.removesuffix(".__main__")
+        python = program if program.sub_modules else known_program("python") or program
+        if field.kind != "exact":
+            return None
+        return (
+            python.sub_modules.get(field.text) or python.sub_modules.get(name) or known_program(name.replace("_", "-"))
+        )
 
     def _is_shadowed(self, module: str) -> bool:
         """Tell whether a file of the working directory stands in for the module, or for one that Python brings."""
@@ -419,8 +444,11 @@ class Invocation:
             or not names.isdisjoint(sys.stdlib_module_names | {module})
         )
 
-    def _arguments_of_module(self, fields: Sequence[Field]) -> None:
-        """Note the words of a module that nobody described: paths and URLs elsewhere, and code in a word."""
+    def _arguments_of_module(self, fields: Sequence[Field], *, own: bool) -> None:
+        """Note the words of a module that nobody described: paths and URLs elsewhere, and code in a word.
+
+        Where it is not the project's own, also files that it may change, and a command that it may run.
+        """
         self.run.arguments_of_code(fields, self.cwd)
         for before, field in zip((None, *fields), fields, strict=False):
             name, equals, value = field.text.partition("=")
@@ -428,6 +456,29 @@ class Invocation:
             text = value if equals and name in _INLINE else field.text if named else ""
             if not _PLAIN_VALUE.fullmatch(text) or (named and field.kind == "unknown"):
                 self.trace.doubt(field.source, "it may be code, and is not analysed", unbounded=True)
+        if not own:
+            self._foreign(fields)
+
+    def _foreign(self, fields: Sequence[Field]) -> None:
+        """Note the words of a tool that is not code of the project: files that it may change, and a command."""
+        self.run.files_of_tool(fields, self.cwd)
+        starts = (self._start_of_command(fields, at) for at, field in enumerate(fields, 1) if field.text in _STARTS)
+        for start in sorted({start for start in starts if start is not None}):
+            if known_program(fields[start].text.rpartition("/")[2]) is None:
+                self.trace.doubt(fields[start].source, "it may be a command, and is not analysed", unbounded=True)
+            else:
+                self.run.command(fields[start:], self.world._replace(cwd=self.cwd), prefix=self.program.name)
+
+    @staticmethod
+    def _start_of_command(fields: Sequence[Field], at: int) -> int | None:
+        """Return where a command may start, behind options and their values: at a program, or a word with blanks."""
+        for index in range(at, len(fields)):
+            text, before = fields[index].text, fields[index - 1].text
+            if known_program(text.rpartition("/")[2]) is not None or not _PLAIN_VALUE.fullmatch(text):
+                return index
+            if not text.startswith("-") and (index == at or not before.startswith("-")):
+                return None
+        return None
 
     def file(self, role: str, field: Field) -> Look | None:
         """Note that a file is touched."""

@@ -27,6 +27,9 @@ _MAX_STEPS: Final = 1500
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
 _SIGNS: Final = re.compile(r"[=:@,]")
 _GLUED: Final = re.compile(r"-[A-Za-z]([/~.].*)\Z", re.DOTALL)
+_SHORT: Final = re.compile(r"-[A-Za-z](.+)\Z", re.DOTALL)
+# A name with an ending, or below a directory.
+_NAMED: Final = re.compile(r"[\w@+,.-]*[/.][\w@+,./-]*")
 _QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,{}\[\]]")
 
 
@@ -189,6 +192,18 @@ class Notes:
             outside.extend(text for text in _QUOTES.split(field.text) if text.startswith("../"))
             for text in dict.fromkeys(outside):
                 self.file("edit", field._replace(text=text), cwd)
+
+    def files_of_tool(self, fields: Sequence[Field], cwd: str | None) -> None:
+        """Note the words of a tool that nobody described which are files here, or read like one: it may change them."""
+        for field in fields:
+            if field.kind == "pattern":
+                self.trace.touch_pattern("edit", field.text.replace("**", "*"), cwd, field.source)
+            glued = _SHORT.match(field.text)
+            pieces = (field.text, field.text.partition("=")[2], glued[1] if glued else "")
+            for text in dict.fromkeys(pieces) if field.kind == "exact" and "://" not in field.text else ():
+                named = _NAMED.fullmatch(text) and not text.startswith("-")
+                if named or (text and cwd is not None and self.trace.files.look(join(cwd, text)).exists):
+                    self.trace.touch("edit", text, cwd, field.source)
 
     def side(self, side_effect: SideEffectClass) -> None:
         """Note a side effect beyond those of the effects."""
