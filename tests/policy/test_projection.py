@@ -358,6 +358,13 @@ def test_a_prompt_of_opencode_reads_the_files_that_it_mentions(tmp_path: Path) -
     assert doubted(action("task", {"prompt": "see @~/.netrc."}, base=str(inner), files=SeenFiles(str(tmp_path))))
 
 
+@pytest.mark.parametrize("before", ["\u00e9", "\u4e2d", "\u0661", " ", "(", ""])
+@pytest.mark.parametrize("behind", ["", " ", "\u00a0", "\ufeff", "\u3000", ",", ". "])
+def test_a_mention_is_read_with_the_letters_and_blanks_of_javascript(before: str, behind: str) -> None:
+    assert "read /work/x.txt" in touched(action("task", {"prompt": f"{before}@../x.txt{behind}"}))
+    assert touched(action("task", {"prompt": f"a@../x.txt{behind}"})) == set()
+
+
 def test_where_files_are_not_seen_whatever_a_prompt_mentions_is_read() -> None:
     given = action("task", {"prompt": "ask @nobody"})
     assert touched(given) == {"read /work/app/nobody"}

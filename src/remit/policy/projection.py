@@ -46,8 +46,9 @@ _BASH_TOOLS: Final = frozenset(("exec_command", "run_shell_command", "shell_comm
 _BASH: Final = re.compile(r"(?:/(?:usr/)?bin/)?bash")
 _POSIX: Final = re.compile(r"(?:/(?:usr/)?bin/)?(?:da)?sh")
 _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
-# A file that a prompt mentions, as assistants read it: `see @src/app.py, please`.
-_MENTIONED: Final = re.compile(r"(?<![\w`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
+# A file that a prompt mentions, as assistants read it: `see @src/app.py, please`. Letters and blanks as in JavaScript.
+_BLANKS: Final = "\\t-\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
+_MENTIONED: Final = re.compile(rf"(?<![A-Za-z0-9_`])@(\.?[^{_BLANKS}`,.]*(?:\.[^{_BLANKS}`,.]+)*)")
 # Roles of arguments that say what a tool works on.
 _NAMING_ROLES: Final = RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
