@@ -1,7 +1,10 @@
 """Variables that choose what programs run, load or contact."""
 
+from pathlib import Path
+
 import pytest
 
+from remit.policy.files import SeenFiles
 from remit.policy.shell.environment import is_steering
 from tests.policy.judging import command, doubted, touched
 
@@ -14,11 +17,13 @@ STEERING = """
     RIPGREP_CONFIG_PATH RSYNC_RSH TMPDIR XDG_CONFIG_HOME PGHOST MYSQL_HOST AWKPATH BROWSER GNUPGHOME
     GCC_COMPARE_DEBUG COLLECT_GCC JDK_JAVAC_OPTIONS GOCACHEPROG GOAUTH GOPACKAGESDRIVER PSQL_PAGER ANT_ARGS
     CCACHE_PREFIX CCACHE_REMOTE_STORAGE OTEL_EXPORTER_OTLP_ENDPOINT NIX_PATH CRYSTAL_OPTS ELIXIR_ERL_OPTIONS RAKEOPT
+    CCC_OVERRIDE_OPTIONS XDEBUG_CONFIG TURBO_API TURBO_REMOTE_CACHE_URL NYC_CONFIG PYRIGHT_PYTHON_FORCE_VERSION
     PS0 PS1 PS2 PS4 CARGO PKG_CONFIG FC RSH FUNCNEST npm_execpath https_proxy no_proxy
 """.split()
 HARMLESS = """
     FOO CI DEBUG NODE_ENV TZ LANG LC_ALL COLUMNS NO_COLOR FORCE_COLOR PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PORT
-    PS5 X path env home tmp temp shell editor zip cc pager MYAPP_OPTIONS TEST_ARGS APP_PREFIX
+    XDEBUG_MODE TURBO_TELEMETRY_DISABLED PS5 X path env home tmp temp shell editor zip cc pager
+    MYAPP_OPTIONS TEST_ARGS APP_PREFIX
 """.split()
 
 
@@ -71,6 +76,43 @@ def test_other_values_name_no_file(value: str) -> None:
 def test_a_variable_of_the_script_alone_names_no_file() -> None:
     assert command("OUT=/etc/x").permits
     assert command("OUT=/etc/x; cat $OUT").code == "out_of_scope"
+
+
+WAYS = ["{}={} make", "env {}={} make", "export {}={}; make", "{0}={1}; export {0}; make", "declare -x {}={}; make"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["COVERAGE_FILE", "OUT", "MYPY_CACHE_DIR", "GCOV_PREFIX", "DESTDIR", "JUNIT_NAME"])
+def test_a_value_that_reads_like_a_file_may_be_written(way: str, name: str) -> None:
+    for value in ("NOTES.md", ".git/hooks", "./a/b.c"):
+        assert f"write /work/app/{value.removeprefix('./')}" in touched(command(way.format(name, value))), value
+    assert not command(way.format(name, "/etc/x")).permits
+
+
+@pytest.mark.parametrize("name", ["SPEC_OPTS", "RUBOCOP_OPTS", "TEST_ARGS", "MYAPP_OPTIONS"])
+def test_files_among_options_in_a_variable_may_be_written(name: str) -> None:
+    for value in ("-o NOTES.md", "--out=NOTES.md", "-oNOTES.md", "--a b NOTES.md"):
+        assert "write /work/app/NOTES.md" in touched(command(f"{name}='{value}' rspec")), value
+
+
+def test_parts_of_a_value_may_be_written_too() -> None:
+    for value in ("xml:NOTES.md", "a=NOTES.md", "x,NOTES.md"):
+        assert "write /work/app/NOTES.md" in touched(command(f"GTEST_OUTPUT={value} make")), value
+
+
+def test_a_value_that_is_the_name_of_a_file_may_be_written(tmp_path: Path) -> None:
+    (tmp_path / "NOTES").touch()
+    (tmp_path / "docs").mkdir()
+    files, scope = SeenFiles(str(tmp_path)), (str(tmp_path),)
+    assert f"write {tmp_path}/NOTES" in touched(command("OUT=NOTES ls", files=files, scope=scope))
+    assert f"write {tmp_path}/docs" not in touched(command("OUT=docs ls", files=files, scope=scope))
+
+
+@pytest.mark.parametrize(
+    "text", ["LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "X=1.2.3 ls", "X=v1.2 ls", "APP_MODULE=a.b ls", "f=a.b"]
+)
+def test_other_values_are_no_files(text: str) -> None:
+    assert not any(effect.startswith("write") for effect in touched(command(text)))
 
 
 def test_a_home_is_a_doubt() -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "is_plain_setting",
     "is_steering",
     "judge_calculation",
+    "judge_export",
     "judge_setting",
     "judge_variable",
     "takes_options",
@@ -41,12 +42,20 @@ _STEERING: Final = re.compile(
     r"|ZDOTDIR|FPATH|TEXTDOMAIN(?:DIR)?|LANGUAGE|SIMPLE_BACKUP_SUFFIX|PATCH_.*|GREP_OPTIONS|RIPGREP_CONFIG_PATH|FZF_.*|BAT_.*|RSYNC_.*|CVS_RSH|AWKPATH|AWKLIBPATH|GETCONF_DIR"
     r"|POSIXLY_CORRECT|TMPDIR|TEMP|TMP|TMP_DIR|XDG_.*|SUDO_.*|PSQL.*|PG.*|MYSQL_.*|SQLITE_HISTORY|TERMINFO.*|TERMCAP|TZDIR|MAIL.*|HISTFILE|FCEDIT"
     r"|RANDOM|SECONDS|OPTIND|LINENO|HISTCMD|SRANDOM|EPOCHSECONDS|EPOCHREALTIME|BASHPID"
+    r"|CCC_.*|XDEBUG_CONFIG|TURBO_(?:API|LOGIN|TOKEN|TEAM|TEAMID|REMOTE_.*)|NYC_CONFIG.*|PYRIGHT_PYTHON_.*"
     r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z"
 )
 # Names that say that the value is a command, or options for one: fine where it holds neither a path nor a command.
 _COMMANDS: Final = re.compile(
     r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER))\Z"
 )
+# Variables whose values are no files, whatever they read like.
+_INFORMING: Final = re.compile(
+    r"LANG|LC_[A-Z]+|TZ|TERM|CI|NODE_ENV|DEBUG|RUST_LOG|PYTHONWARNINGS|.*(?:VERSION|MODULE|HOST|URL|LEVEL|LOCALE)"
+)
+# A name with an ending, or below a directory, and no number; and what stands between two names.
+_RELATIVE: Final = re.compile(r"(?!v?\d+(?:\.\w+)*\Z)[\w@+%-]*[/.][\w@+%./-]*")
+_PARTS: Final = re.compile(r"[:=,;]")
 # What cannot end a word, start a command or stand for one.
 _UNPLAIN: Final = re.compile(r"[^\w ./:=+,@%^\[\]-]")
 # Values by which a variable that steers does no harm.
@@ -92,6 +101,12 @@ def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None
         run.trace.add(Effect("setenv", name, source))
 
 
+def judge_export(run: "Commands", name: str, value: str, cwd: str | None, source: str) -> None:
+    """Note the files that a variable names for every program that follows."""
+    if "://" not in value and not is_steering(name):
+        _touch_paths(run, name, value, cwd, source)
+
+
 def judge_calculation(run: "Commands", name: str, cwd: str | None) -> None:
     """Note that arithmetic sets a variable to a number, where that can change what programs or the shell do."""
     if is_steering(name):
@@ -132,14 +147,33 @@ def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | Non
     elif _COMMANDS.match(name) and not plain and (value is None or _UNPLAIN.search(value) or "://" in value):
         run.trace.doubt(source, f"{name} may be a command, or options for one", unbounded=True)
     elif _COMMANDS.match(name) and value is not None and not plain:
-        run.arguments_of_code([Field(word, "exact", source) for word in value.split()], cwd)
+        words = [Field(word, "exact", source) for word in value.split()]
+        run.arguments_of_code(words, cwd)
+        run.files_of_tool(words, cwd)
     elif value is not None and "://" not in value:
-        # A program may well read or write there. In a text, only what leads upwards is taken for a path.
-        whole = len(value.split()) <= 1
-        for piece in value.split(":") if whole else value.split():
-            if piece.startswith(("/", "~", "../") if whole else "../") or "/../" in piece:
-                run.trace.touch("edit", piece, cwd, source)
+        _touch_paths(run, name, value, cwd, source)
     run.trace.add(Effect("setenv", name, source))
+
+
+def _touch_paths(run: "Commands", name: str, value: str, cwd: str | None, source: str) -> None:
+    """Note the files that a value names: a program may well read or write there.
+
+    In a text, only what leads upwards is taken for a path.
+    """
+    whole = len(value.split()) <= 1
+    for piece in _PARTS.split(value) if whole else value.split():
+        if piece.startswith(("/", "~", "../") if whole else "../") or "/../" in piece:
+            run.trace.touch("edit", piece, cwd, source)
+        elif whole and piece and not _INFORMING.fullmatch(name) and _is_file(run, piece, cwd):
+            run.trace.touch("write", piece, cwd, source)
+
+
+def _is_file(run: "Commands", text: str, cwd: str | None) -> bool:
+    """Tell whether a text reads like the name of a file in the working directory, or is the name of one."""
+    if cwd is None or "\0" in text:
+        return False
+    look = run.trace.files.look(f"{cwd}/{text}") if not _RELATIVE.fullmatch(text) else None
+    return look is None or (look.exists and not look.is_directory)
 
 
 def _note_plainness(run: "Commands", name: str, value: str | None) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.shell.environment import is_steering, judge_calculation, judge_setting
+from remit.policy.shell.environment import is_steering, judge_calculation, judge_export, judge_setting
 from remit.policy.shell.expand import arithmetic_settings
 from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_arguments
 
@@ -53,6 +53,7 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
         for field in names:
             world = _declared(run, world, field)
             name = field.text.partition("=")[0].removesuffix("+")
+            _exported(run, world, name, field.source, exports=builtin == "export" or "x" in flags)
             lost = builtin == "local" and not world.in_function
             if lost or (builtin != "export" and "=" not in field.text):
                 # Outside a function, and without a value, it does not do what it looks like.
@@ -68,6 +69,13 @@ def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Ou
         return after(world)
 
     return declare
+
+
+def _exported(run: "Commands", world: World, name: str, source: str, *, exports: bool) -> None:
+    """Note the files that a variable names for every program, where a declaration hands it on."""
+    value = world.variables.get(name)
+    if exports and isinstance(value, str):
+        judge_export(run, name, value, world.cwd, source)
 
 
 def _declared(run: "Commands", world: World, field: Field) -> World:
