@@ -129,6 +129,15 @@ def test_source_that_is_in_no_file_is_a_doubt(name: str, stream: str) -> None:
         "php {}",
         "go run {}",
         "protoc {}",
+        "runghc {}",
+        "runhaskell -Wall {}",
+        "uv run --script {}",
+        "uv run -s {}",
+        "uv run --script={}",
+        "node --env-file={} a.js",
+        "node --env-file-if-exists {} a.js",
+        "uv run --env-file {} pytest",
+        "deno run --env-file={} a.ts",
     ],
 )
 def test_code_that_is_in_no_file_is_refused(text: str, stream: str) -> None:
@@ -259,3 +268,21 @@ def test_what_is_compiled_can_include_anything_as_code_of_the_project_can(text: 
     decision = command(text)
     assert decision.permits
     assert decision.action.runs_code
+
+
+@pytest.mark.parametrize("text", ["pyright -", "basedpyright -", "python -m py_compile -", "cppcheck --file-list=x"])
+def test_a_list_of_files_that_nobody_has_read_is_refused(text: str) -> None:
+    assert command(f"{text} <<< ../x").code == "target_unknown"
+    assert command(f"echo ../x | {text}").code == "target_unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "node --env-file=.env a.js", "node --env-file .env a.js", "node --env-file-if-exists=.env a.js",
+        "uv run --env-file .env pytest", "deno run --env-file=.env a.ts", "bun test", "bun run build",
+    ],
+)  # fmt: skip
+def test_variables_from_a_file_that_the_same_command_writes_are_refused(text: str) -> None:
+    assert command(text).permits
+    assert command(f"echo 'NODE_OPTIONS=--import=x' > .env; {text}").code == "target_unknown"

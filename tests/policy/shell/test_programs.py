@@ -209,7 +209,9 @@ def test_a_name_that_begins_with_an_at_sign_may_be_a_file_of_further_words(name:
     assert command(f"{name} @x").code == "target_unknown"
 
 
-PACKERS: Final = sorted({program.name for program in ALL if "packed" in {kind_of(role) for role in program.operands}})
+PACKERS: Final = sorted(
+    name for name in program_names() if "packed" in {kind_of(role) for role in table(name).operands}
+)
 
 
 @pytest.mark.parametrize("name", PACKERS)
@@ -791,6 +793,68 @@ def test_a_module_is_judged_as_the_program_that_it_is(text: str) -> None:
 )  # fmt: skip
 def test_modules_of_the_project_run(project: Path, text: str) -> None:
     assert seen(f"python -m {text}", project).permits
+
+
+# Files that are written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "go tool cover -html=c.out -o {}", "go tool cover -html c.out -o={}", "go tool pprof -output={} x",
+        "go tool buildid -w {}", "go tool fix {}", "go clean -r {}", "dart compile exe a.dart -o {}",
+        "dart compile exe a.dart --output={}", "flutter build web -o {}", "protoc --go_out={} a.proto",
+        "protoc --python_out {} a.proto", "psalm --report={}", "phpcs --report-file={}", "phpcbf {}", "mix format {}",
+        "mvn -o dependency:tree -DoutputFile={}", "mvn -o site -Doutput={}", "make OUT={}", "deno run --lock={} a.ts",
+        "php artisan test --log-junit {}", "php vendor/bin/phpunit --log-junit {}", "python -m gzip -d {}.gz",
+        "node node_modules/.bin/jest --outputFile={}", "node ./node_modules/jest/bin/jest.js --outputFile {}",
+        "python .venv/bin/pytest --junitxml={}", "ruby bin/rspec -o {}", "dotnet build -p:ErrorLog={}",
+        "dotnet build -p:A=b;OutDir={}", "dotnet build -o {}", "dotnet test -d {}", "coverage run --source={} a.py",
+    ],
+)  # fmt: skip
+def test_a_file_that_a_tool_writes_is_held_against_the_scope(text: str) -> None:
+    quoted = text.replace(";", "\\;")
+    assert "write /work/app/NOTES.md" in touched(command(quoted.format("NOTES.md")))
+    assert "write /work/NOTES.md" in touched(command(quoted.format("../NOTES.md")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "build -p:PreBuildEvent='git push'", "build -p:PreBuildEvent=x", "run -p:RunCommand=git",
+        "build '-p:A=1;postbuildevent=x'", "build -p:CustomBeforeMicrosoftCommonTargets=x", "build -p:CscToolExe=x",
+        "build -property:PreBuildEvent=x", "build --property PreBuildEvent=x", "build -p:A=%3bx", "build -preprocess:x",
+        "build -pp:x", "build -orc:x", "build -outputResultsCache:x", "test -d:x", "new install x", "new search x",
+        "build -p:A=1,RunCommand=x",
+    ],
+)  # fmt: skip
+def test_what_changes_a_build_of_dotnet_is_refused(text: str) -> None:
+    assert command(f"dotnet {text}").code == "target_unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dotnet build -p:Configuration=Release -p:Version=1.2.3", "dotnet run -p src/App", "dotnet new console -n X",
+        "dotnet test -p:CollectCoverage=true -o out", "protoc --go_out=gen a.proto", "phpcs --standard=PSR12 src",
+        "phpunit --filter '/testX$/' tests", "mvn -o test -Dtest=FooTest", "php artisan migrate",
+        "coverage run --source=src,lib -m pytest", "runghc a.hs x", "uv run --script a.py --verbose", "mix format",
+    ],
+)  # fmt: skip
+def test_everyday_forms_of_builds_and_tests_are_permitted(text: str) -> None:
+    assert command(text).permits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "coverage run --source=../x a.py", "coverage run --source=.. a.py", "coverage run --source=a,../x -m pytest",
+        "phpcs --standard=../x src", "phpcs --filter=../x src", "golangci-lint cache clean",
+        "php bin/console doctrine:database:drop --force",
+    ],
+)  # fmt: skip
+def test_sources_and_state_from_elsewhere_are_refused(text: str) -> None:
+    assert not command(text).permits
 
 
 # The machine and the network

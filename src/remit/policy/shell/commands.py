@@ -16,7 +16,7 @@ from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.launches import SYSTEM_FOLDERS
-from remit.policy.shell.notes import TOO_MUCH, Notes
+from remit.policy.shell.notes import TOO_MUCH, Notes, is_packaged
 from remit.policy.shell.programs import Program, known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.shell.world import (
@@ -71,8 +71,6 @@ _KEEP_FOLDERS: Final = frozenset(
 )
 _GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
-# Programs that come with packages of the project, and are not its own code.
-_PACKAGED: Final = re.compile(r"(?:\A|/)(?:node_modules/\.bin|vendor/bin|\.?v?env/bin)/")
 _TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
 # What they write is as well known as what they read.
 _COPIERS: Final = frozenset(
@@ -433,7 +431,7 @@ class Commands(Notes):
         if slash and f"{folder}/" not in SYSTEM_FOLDERS:
             self._project_program(name, rest, world)
             if known is None:
-                if _PACKAGED.search(name.text):
+                if is_packaged(name.text):
                     self.files_of_tool(rest, world.cwd)
                 return same
         if known is None:

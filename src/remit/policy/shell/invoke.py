@@ -16,6 +16,7 @@ from remit.policy.files import Look
 from remit.policy.machine import split_machine
 from remit.policy.paths import join
 from remit.policy.shell.landing import backup_name, land
+from remit.policy.shell.notes import is_packaged
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.roles import CODE_ROLES, play, run_text
@@ -41,6 +42,11 @@ _PATH_MARKS: Final = (".", "/", "~")
 # Usual names of scripts that are names of programs too.
 _SCRIPTS: Final = frozenset(("start", "watch"))
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
+
+
+def _is_tool(path: str) -> bool:
+    """Tell whether a file of code is a tool: one that comes with a package, or has the name of a known program."""
+    return is_packaged(path) or known_program(path.rpartition("/")[2]) is not None
 
 
 class Invocation:
@@ -195,12 +201,15 @@ class Invocation:
 
     def _operands(self, program: Program, arguments: Arguments) -> None:
         given, command, carried = self._divided(list(roles(program, arguments)))
-        coded = False
+        coded = packaged = False
         for role, field in given:
             if not coded or role not in ("data", "revision"):
                 play(self, role, field)
             if coded or (program.runs and role in ("data", "revision")):
                 self.run.arguments_of_code((field,), self.cwd)
+            if packaged:
+                self.run.files_of_tool((field,), self.cwd)
+            packaged = packaged or (role == "code" and _is_tool(field.text))
             coded = coded or role == "code"
         if given and program.into and (len(given) > 1 or arguments.has(program.into_by)):
             land(self, program, arguments, given)

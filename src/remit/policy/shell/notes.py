@@ -19,7 +19,7 @@ from remit.policy.shell.programs import Program
 from remit.policy.shell.world import Field, Output, World
 from remit.policy.trace import Trace
 
-__all__ = ["TOO_MUCH", "Notes", "matches_parent"]
+__all__ = ["TOO_MUCH", "Notes", "is_packaged", "matches_parent"]
 
 TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
@@ -31,6 +31,15 @@ _SHORT: Final = re.compile(r"-[A-Za-z](.+)\Z", re.DOTALL)
 # A name with an ending, or below a directory.
 _NAMED: Final = re.compile(r"[\w@+,.-]*[/.][\w@+,./-]*")
 _QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,{}\[\]]")
+
+
+# Programs that come with packages of the project or with a framework, and are not its own code.
+_PACKAGED: Final = re.compile(r"(?:\A|/)(?:node_modules/|vendor/|\.?v?env/(?:bin|lib)/|(?:artisan|bin/console)\Z)")
+
+
+def is_packaged(path: str) -> bool:
+    """Tell whether a program comes with a package, and is not code of the project."""
+    return _PACKAGED.search(path) is not None
 
 
 def matches_parent(pattern: str) -> bool:

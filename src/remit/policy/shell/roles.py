@@ -60,6 +60,14 @@ _MAKE_CONTROLS: Final = re.compile(
     r"|TEX|TEXI2DVI|WEAVE|CWEAVE|TANGLE|CTANGLE|LINT|M2C|OUTPUT_OPTION|LDLIBS|LOADLIBES|TARGET_ARCH"
     r"|(?:COMPILE|LINK|PREPROCESS|LEX|YACC|LINT)\..*|.*FLAGS|PATH|VPATH"
 )
+# Properties of MSBuild that hold commands, name programs or import files, and values that are one plain word.
+_PROPERTY_CONTROLS: Final = re.compile(
+    r"(?:.*(?:Event|Command|Arguments|Exe|Path|Program|Targets|Props|Imports?|Tool|Assembly|Sdk|Host)"
+    r"|(?:.*Import|CustomBefore|CustomAfter|Before|After|Directory).*)",
+    re.IGNORECASE,
+)
+_PROPERTY_VALUE: Final = re.compile(r"[\w./:+-]*")
+_PLACE: Final = re.compile(r"[\w./-]*")
 _TOOL: Final = re.compile(r"[\w@./:+-]+")
 _MORE_WORDS: Final = "it may be a file of further words: write ./ before a name that begins with @"
 _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
@@ -292,6 +300,7 @@ def _argument(invocation: "Invocation", form: str, field: Field) -> None:
     """Note a word that the program hands on to code or to another program, which nobody described."""
     revision(invocation, form, field)
     invocation.run.arguments_of_code((field,), invocation.cwd)
+    invocation.run.files_of_tool((field,), invocation.cwd)
 
 
 def _located(invocation: "Invocation", form: str, field: Field) -> None:
@@ -395,9 +404,31 @@ def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
     elif equals and (takes_options(name) or _MAKE_CONTROLS.fullmatch(name) or not _MAKE_VALUE.fullmatch(value)):
         invocation.trace.doubt(field.source, "this setting changes what make runs", unbounded=True)
     elif equals:
-        invocation.run.arguments_of_code([field._replace(text=word) for word in value.split()], invocation.cwd)
+        words = [field._replace(text=word) for word in value.split()]
+        invocation.run.arguments_of_code(words, invocation.cwd)
+        invocation.run.files_of_tool(words, invocation.cwd)
     elif form == "make_word":
         invocation.run.arguments_of_code((field,), invocation.cwd)
+
+
+def _property(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note properties of MSBuild: some hold commands or import files, the others may name files that are written."""
+    for text in re.split("[;,]", re.sub(r"\A(?:roperty)?:", "", field.text)):
+        name, equals, value = text.partition("=")
+        plain = field.kind == "exact" and _PROPERTY_VALUE.fullmatch(value) and (equals or ":" not in name)
+        if not plain or (equals and _PROPERTY_CONTROLS.fullmatch(name)):
+            invocation.trace.doubt(field.source, "this property changes what MSBuild runs or writes", unbounded=True)
+        else:
+            words = (field._replace(text=value if equals else name),)
+            invocation.run.arguments_of_code(words, invocation.cwd)
+            invocation.run.files_of_tool(words, invocation.cwd)
+
+
+def _generated(invocation: "Invocation", form: str, field: Field) -> None:
+    """Note a directory in which code is generated; settings before it are not known."""
+    if field.kind == "exact" and not _PLACE.fullmatch(field.text):
+        invocation.trace.doubt(field.source, f"{invocation.program.name} takes it in a way that is not known here")
+    invocation.file("write", field)
 
 
 def _match(invocation: "Invocation", form: str, field: Field) -> None:
@@ -472,6 +503,7 @@ ROLES: Final[dict[str, Player]] = {
     "database": database,
     "env": _env,
     "executed": _executed,
+    "generated": _generated,
     "git_key": git_key,
     "globs": _globs,
     "go_package": _go_package,
@@ -495,6 +527,7 @@ ROLES: Final[dict[str, Player]] = {
     "pathspec": pathspec,
     "prefix": _prefix,
     "process_name": process_name,
+    "property": _property,
     "ref": ref,
     "report": _report,
     "remote": _remote,
