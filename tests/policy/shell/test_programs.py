@@ -726,7 +726,7 @@ def test_a_module_is_judged_by_its_table_whatever_starts_it(runner: str) -> None
 @pytest.fixture(name="project")
 def _project(tmp_path: Path) -> Path:
     """Return a directory with a file that something may change, and modules of the project."""
-    for name in ("NOTES.md", "own.py", "src/deep/__init__.py", "test/__main__.py", "build/part.py"):
+    for name in ("NOTES.md", "own.py", "src/deep/__init__.py", "test/__main__.py", "build/part.py", "shutdown.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -777,7 +777,7 @@ def test_a_command_behind_an_installed_module_is_judged(project: Path, words: st
         "pip.__main__ download six", "pip.__pip-runner__ download six", "pip._internal download six", "test -u network",
         "pytest.__main__ --junitxml=/etc/x", "pytest.x", "hatch run git push", "hatch.__main__ run git push",
         "awscli s3 ls", "playwright install", "nltk.downloader all", "autopep8 -i /etc/x", "alembic downgrade base",
-        "django flush", "sh git push", "test.regrtest",
+        "django flush", "sh git push", "test.regrtest", "shutdown",
     ],
 )  # fmt: skip
 def test_a_module_is_judged_as_the_program_that_it_is(text: str) -> None:
@@ -789,6 +789,7 @@ def test_a_module_is_judged_as_the_program_that_it_is(text: str) -> None:
     [
         "own run git push", "deep run git", "deep.cli -- git x", "test", "test.unit", "build.part x", "some_module run",
         "some_module run own.py", "some_module -c a.yaml run x", "alembic upgrade head", "flask run --port 80",
+        "shutdown",
     ],
 )  # fmt: skip
 def test_modules_of_the_project_run(project: Path, text: str) -> None:

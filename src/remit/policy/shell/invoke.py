@@ -404,13 +404,13 @@ class Invocation:
         """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
         self.trace.launches.runs(field.text)
         module = field.text.partition(".")[0]
-        sub = self._table_of_module(program, field)
+        own = self._is_own(module)
+        sub = self._table_of_module(program, field, own=own)
         if self._is_shadowed(module):
             self.run.note_code()
         for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
             # A file of that name that the script has written is what runs.
             self.run.changes.run(join(self.cwd or "/", name), field.source)
-        own = self._is_own(module)
         dotted = module != field.text
         # A module of the project comes before an installed one; which of them a folder without code is, is not certain.
         instead = own and (dotted or (sub is not None and sub.refusal and self._is_own(f"{module}/__main__")))
@@ -418,7 +418,7 @@ class Invocation:
             self.judge(sub, rest)
         elif field.kind != "exact" or module in sys.stdlib_module_names:
             self.trace.doubt(field.source, "this module is not known here", unbounded=True)
-        elif not own and dotted and self._table_of_module(program, field._replace(text=module)) is not None:
+        elif not own and dotted and self._table_of_module(program, field._replace(text=module), own=own) is not None:
             self.trace.doubt(field.source, f"this part of {module} is not known here", unbounded=True)
         else:
             self.run.project_code(program, self.cwd)
@@ -430,15 +430,14 @@ class Invocation:
         return self.trace.files.sees and not self.arguments.has(("-P", "-I")) and any(map(self.exists, places))
 
     @staticmethod
-    def _table_of_module(program: Program, field: Field) -> Program | None:
-        """Return the table of a module: its own, or that of the program of the same name."""
+    def _table_of_module(program: Program, field: Field, *, own: bool) -> Program | None:
+        """Return the table of a module: its own, or that of the program of the same name if it is not the project's."""
         name = field.text.removesuffix(".__main__")
         python = program if program.sub_modules else known_program("python") or program
         if field.kind != "exact":
             return None
-        return (
-            python.sub_modules.get(field.text) or python.sub_modules.get(name) or known_program(name.replace("_", "-"))
-        )
+        known = python.sub_modules.get(field.text) or python.sub_modules.get(name)
+        return known if known is not None or own else known_program(name.replace("_", "-"))
 
     def _is_shadowed(self, module: str) -> bool:
         """Tell whether a file of the working directory stands in for the module, or for one that Python brings."""
