@@ -159,7 +159,7 @@ def test_hosts_of_a_table_are_urls_and_one_role_at_most_repeats() -> None:
 
 # Roles whose form is another role, or says which of two readings is meant.
 FORMED: Final = {
-    "globs": VERBS, "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS,
+    "argument": ("", "edit"), "globs": VERBS, "listed": VERBS, "located": VERBS, "packed": VERBS, "pathspec": VERBS,
     "restored": ("", "path", "index"), "mount": ("", "keys"), "tool": ("", "started"), "words": ("yarn",),
     "letters": ("x", "x,p"), "tree": ("", "first"), "worktree": ("", "write", "delete"),
     "package": ("", "pip", "pipx", "conda", "npm", "cargo", "gem", "uv", "apt", "apk", "dnf"),
@@ -799,6 +799,11 @@ def test_modules_of_the_project_run(project: Path, text: str) -> None:
 # Files that are written
 
 
+@pytest.mark.parametrize("text", ["go tool cover -func=c.out", "go tool cover -func c.out", "git -C src/a.b status"])
+def test_what_is_only_looked_at_is_not_written(text: str) -> None:
+    assert not any(effect.startswith("write") for effect in touched(command(text)))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -810,7 +815,7 @@ def test_modules_of_the_project_run(project: Path, text: str) -> None:
         "php artisan test --log-junit {}", "php vendor/bin/phpunit --log-junit {}", "python -m gzip -d {}.gz",
         "node node_modules/.bin/jest --outputFile={}", "node ./node_modules/jest/bin/jest.js --outputFile {}",
         "python .venv/bin/pytest --junitxml={}", "ruby bin/rspec -o {}", "dotnet build -p:ErrorLog={}",
-        "dotnet build -p:A=b;OutDir={}", "dotnet build -o {}", "dotnet test -d {}", "coverage run --source={} a.py",
+        "dotnet build -p:A=b;OutDir={}", "dotnet build -o {}", "dotnet test -d {}",
     ],
 )  # fmt: skip
 def test_a_file_that_a_tool_writes_is_held_against_the_scope(text: str) -> None:
@@ -850,7 +855,8 @@ def test_everyday_forms_of_builds_and_tests_are_permitted(text: str) -> None:
     "text",
     [
         "coverage run --source=../x a.py", "coverage run --source=.. a.py", "coverage run --source=a,../x -m pytest",
-        "phpcs --standard=../x src", "phpcs --filter=../x src", "golangci-lint cache clean",
+        "phpcs --standard=../x src", "phpcs --filter=../x src", "golangci-lint cache clean", "pytest --cov=..",
+        "nyc --include=../x mocha", "jest --collectCoverageFrom=../x",
         "php bin/console doctrine:database:drop --force",
     ],
 )  # fmt: skip

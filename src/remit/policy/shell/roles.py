@@ -297,10 +297,14 @@ def _started(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _argument(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a word that the program hands on to code or to another program, which nobody described."""
+    """Note a word that the program hands on to code or to another program, which nobody described.
+
+    In the form `edit` that may change a file which the word names.
+    """
     revision(invocation, form, field)
     invocation.run.arguments_of_code((field,), invocation.cwd)
-    invocation.run.files_of_tool((field,), invocation.cwd)
+    if form == "edit":
+        invocation.run.files_of_tool((field,), invocation.cwd)
 
 
 def _located(invocation: "Invocation", form: str, field: Field) -> None:
