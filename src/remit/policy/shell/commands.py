@@ -241,7 +241,9 @@ class Commands(Notes):
             value = self._assigned(item, expander)
             self.check_failure(expander, world)
             assigned.append((item, value))
-            world = world.with_variable(item.name, value if item.replaces else Mystery("any", "", f"${item.name}"))
+            # Before a command, bash takes a list for its text.
+            known = item.replaces and isinstance(item.value, Word)
+            world = world.with_variable(item.name, value if known else Mystery("any", "", f"${item.name}"))
         return assigned
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
