@@ -179,7 +179,8 @@ _UNSETTLED: Final = (
     "trap 'c2 {word}' EXIT; c2() {{ c3; }}; unset -f c2", "trap 'c2' EXIT; (c2() {{ c3; }})",
     "trap f EXIT; f() {{ c2; }}; [ -n \"$u\" ] || exit; f() {{ c3; }}", "c2() {{ c3; }}; trap c2 EXIT; unset -f c2",
     "c2 & c3 $!; c2 ${{!-a}}", "c3 $! {word}; c2 &", "(c2 &); c3 $!", "{name}=$!; c2 ${name}; c3 & c2 ${name} $!",
-    "v[]=() w=a; c2 $w", "v=(a) w=$(c2 $v) c3", "v[1]=(b); c2 {word}", "read; c2 {word}", "c2 $((u+1)); c3 {word}", "cd d$((v)); c2",
+    "v[]=() w=a; c2 $w", "v=(a) w=$(c2 $v) c3", "v[1]=(b); c2 {word}", "read; c2 {word}", "c2 $((u+1)); c3 {word}",
+    "cd d$((v)); c2",
     "c2 w=~{{,}} w=~/{{a,b}} w={{a,b}}:~", "v='x x'; c2 $v{{,b}}", "v='x x'; c2 $v{{,b}}$(zz)",
 )  # fmt: skip
 # What other shells than bash read in another way.
