@@ -157,6 +157,7 @@ def test_a_trap_may_run_a_function(project: Path) -> None:
         "set -- a; cat ${1+../other/key}",
         "find src -name a.py -exec sh -c 'cat \"${2-../other/key}\"' _ {} \\;",
         "GROUPS=src; cd $GROUPS; cat ../other/key",
+        "f() { cd src; }\nf $((v))\ncat ../other/key",
         "w='a[$(cat ../other/key)]' let w",
         "w='a[$(cat ../other/key)]'; let w",
     ],

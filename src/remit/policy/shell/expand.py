@@ -298,7 +298,8 @@ class Expander:
             self._doubt(word.source, "arithmetic on a name that is put together")
         elif not _ARITHMETIC.match(text):
             self._doubt(word.source, "arithmetic that may hold commands")
-        known = all(_is_certain(self.world.variables.get(name, "")) for name in names)
+        # A name that the script does not set may be in the environment, with any text.
+        known = all(_is_certain(self.world.variables.get(name, _ANYTHING)) for name in names)
         fixed = any(self.world.is_fixed(name) for name in names)
         self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
 
@@ -464,6 +465,7 @@ def _is_number(value: Value) -> bool:
 
 # Operators that ask whether a parameter is set; with a colon before them, whether it is set and not empty.
 _IF_UNSET: Final = frozenset(("-", "+", "=", "?"))
+_ANYTHING: Final = Mystery("any", "", "")
 _TRIMS: Final = frozenset(("#", "##", "%", "%%"))
 
 
