@@ -408,11 +408,14 @@ class FileOracle:
         self._made = 0
 
     def check(self, scripts: Sequence[FileScript]) -> list[Escape]:
-        """Return the scripts that are permitted and touch files outside their project."""
+        """Return the scripts that are permitted and touch files outside their project.
+
+        Each is run once more by itself: other processes of the machine may look into the folders too.
+        """
         escapes: list[Escape] = []
         for start in range(0, len(scripts), _BATCH):
             escapes.extend(self._check_batch(scripts[start : start + _BATCH]))
-        return escapes
+        return [escape for escape in escapes if self.run(escape.script)]
 
     def run(self, script: FileScript) -> tuple[str, ...]:
         """Return what a script touches outside its project, whether it is permitted or not."""
