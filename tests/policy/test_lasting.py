@@ -79,7 +79,7 @@ def properties(state: str) -> list[str]:
 
 
 def is_changed(text: str, folder: Path) -> bool:
-    """Tell whether bash, after a script, is another than before."""
+    """Return whether running a script changes the state of the bash process."""
     mark = "@@STATE@@"
     script = f"{STATE}echo {mark}\n{text}\n{{ set +e +x; echo {mark}; }} 2>/dev/null\n{STATE}echo {mark}\n"
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder / "sub")}

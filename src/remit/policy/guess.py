@@ -225,7 +225,7 @@ def _judge_text(
 
 
 def _is_command(tool_name: str, argument: Argument) -> bool:
-    """Tell whether an argument is named like a command, and is one."""
+    """Return whether an argument holds a shell command, judged by its name and its text."""
     text = str(argument.value).strip()
     if argument.name in _DATA_NAMES:
         return False

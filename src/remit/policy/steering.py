@@ -25,7 +25,7 @@ _IN_REPOSITORY: Final = re.compile(
     r"(.*)/(?:config|config\.worktree|commondir|hooks(?:/.*)?|info/attributes|(?:objects|refs)/.*|packed-refs|index)\Z",
     re.DOTALL | re.IGNORECASE,
 )
-# Without it git takes no folder for a repository: whoever writes it makes one.
+# The file that makes a folder a git repository.
 _HEAD: Final = "/head"
 # The tables of these programs have an effect on `.git` as a whole for what they do there by themselves.
 _OWN_WORK: Final = re.compile(r"(?:git|gh|git-lfs|pre-commit)(?: [a-z-]+)*\Z")
@@ -118,7 +118,7 @@ def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect
 
 
 def _is_own_work(effect: Effect, *ends: str) -> bool:
-    """Tell whether a program of git writes a file with such an end by itself."""
+    """Return whether git itself writes this file as part of its work, and its path ends in one of `ends`."""
     return _OWN_WORK.match(effect.source) is not None and effect.resource.lower().endswith(ends)
 
 

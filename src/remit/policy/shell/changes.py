@@ -152,7 +152,7 @@ class Changes:
         self._reshaped_beneath.update(effect.resource for effect in effects if effect.beneath)
 
     def is_certain(self, path: str) -> bool:
-        """Tell whether a directory that was there before the script is still there, and may be entered."""
+        """Return whether a directory that existed before the script certainly still exists and can be entered."""
         above = [path[:at] or "/" for at, mark in enumerate(path) if mark == "/"]
         beneath = self._reshaped_beneath | self.unsure
         changed = path in self._reshaped or not self._reshaped.isdisjoint(above) or not beneath.isdisjoint(above)

@@ -169,7 +169,7 @@ def _touch_paths(run: "Commands", name: str, value: str, cwd: str | None, source
 
 
 def _is_file(run: "Commands", text: str, cwd: str | None) -> bool:
-    """Tell whether a text reads like the name of a file in the working directory, or is the name of one."""
+    """Return whether a text has the form of a relative file name, or names an existing file in `cwd`."""
     if cwd is None or "\0" in text:
         return False
     look = run.trace.files.look(f"{cwd}/{text}") if not _RELATIVE.fullmatch(text) else None

@@ -80,7 +80,7 @@ def note_installed(invocation: "Invocation", manager: str, name: str, source: st
 
 
 def _is_activated(invocation: "Invocation") -> bool:
-    """Tell whether the script has activated an environment, in this very shell."""
+    """Return whether the script has sourced the activation script of a virtual environment."""
     # A script that was read into the shell may have set any variable.
     sourced = isinstance(invocation.world.variables.get("CDPATH"), Mystery)
     return sourced and invocation.trace.launches.sources(_ACTIVATE)

@@ -297,9 +297,9 @@ def _started(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _argument(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a word that the program hands on to code or to another program, which nobody described.
+    """Note a word that is passed on to code or to a program that has no table.
 
-    In the form `edit` that may change a file which the word names.
+    With the form `edit`, the file that the word names may be changed.
     """
     revision(invocation, form, field)
     invocation.run.arguments_of_code((field,), invocation.cwd)

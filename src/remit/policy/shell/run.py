@@ -455,7 +455,7 @@ class Run(Commands):
         return changed
 
     def _follow_traps(self) -> bool:
-        """Follow what runs at the end or at any time; tell whether the latter changes files that commands may meet."""
+        """Follow the commands of all traps; return whether a signal trap changes files that other commands use."""
         changed = False
         for text, functions, posix, anytime in self._traps:
             state = self.changes.state
@@ -508,9 +508,9 @@ def _forgetful(world: World) -> World:
 
 
 def _shared_input(world: World, command: Command | None = None) -> World:
-    """Return the world for commands that read one input after the other: what is left of it nobody knows.
+    """Return the world for commands that share one standard input.
 
-    Of names that were listed, each reader takes whole lines, unless another one has read before it.
+    How much of a text each command reads is not known. A list of file names stays known if one command reads it.
     """
     if world.stdin is None:
         return world

@@ -320,7 +320,7 @@ def _assigned(node: object) -> Sequence[str]:
 
 
 def _leaves(node: object) -> bool:
-    """Tell whether a command changes more of the shell than variables."""
+    """Return whether a command changes shell state other than variables: options, functions, aliases."""
     if isinstance(node, Simple):
         name = _name_of(node)
         return name is None or name in _CHANGES_SHELL
