@@ -96,7 +96,14 @@ def test_paths_are_made_absolute_and_real(place: Path, monkeypatch: pytest.Monke
     ]
 
 
-@pytest.mark.parametrize("entry", ["", "~nobody-of-this-name/x", "HTTPS://x", "http://", "/a b ", "\0", "a\x1b"])
+@pytest.mark.parametrize("entry", ["db://app_dev", "process://*", "container://volume/data", "package://pip/six"])
+def test_a_resource_of_the_machine_can_be_in_the_scope(place: Path, entry: str) -> None:
+    assert claims_of(place, "--resource-scope", entry)["resource_scope"] == [entry]
+
+
+@pytest.mark.parametrize(
+    "entry", ["", "~nobody-of-this-name/x", "HTTPS://x", "http://", "/a b ", "\0", "a\x1b", "db://", "disk://a"]
+)
 def test_an_entry_that_means_nothing_is_refused(place: Path, entry: str) -> None:
     refused = run(place, "issue", *ASKED, f"--resource-scope={entry}", "--json")
     assert refused.exit_code == USAGE

@@ -51,8 +51,9 @@ def real_path(text: str, place: str) -> str:
 def _real_entries(text: str, place: str) -> tuple[str, ...]:
     entries = _written(text, place)
     scope = build_scope(entries, None)
-    if not (scope.everything or scope.paths or scope.urls):
-        raise FieldInvalid("means no resource: write a path, a glob, https://host/path or **", place=place)
+    if not (scope.everything or scope.paths or scope.urls or scope.machine):
+        forms = "a path, a glob, https://host/path, a resource of the machine such as db://name, or **"
+        raise FieldInvalid(f"means no resource: write {forms}", place=place)
     return entries
 
 
