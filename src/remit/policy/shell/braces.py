@@ -113,8 +113,11 @@ def _closes_later(atoms: list[_Atom]) -> bool:
 
 def _sequence(atoms: list[_Atom]) -> list[list[_Atom]] | None:
     text = "".join(atom for atom in atoms if isinstance(atom, str))
-    if ".." not in text or len(text) != len(atoms):
+    if ".." not in text:
         return None
+    if len(text) != len(atoms) or "{" in text:
+        # Beside other parts, or with braces inside, bash may take it for a sequence or not.
+        return [list(unknown_word([atom for atom in atoms if not isinstance(atom, str)]))]
     match = _SEQUENCE.match(text)
     if not match or (match[1] and (match[1].lstrip("-").startswith("0") or match[2].lstrip("-").startswith("0"))):
         # Steps, padding and what bash may or may not take as a sequence: not worth a second opinion.
@@ -157,6 +160,8 @@ def _makes_names(parts: Sequence[Part]) -> bool:
             return True
         opens = isinstance(part, Parameter) and part.bare and not part.quoted
         if opens and isinstance(following, Text) and not following.quoted and _NAME_PART.match(following.value):
+            return True
+        if opens and isinstance(following, Parameter) and following.name.startswith("{"):
             return True
     return False
 

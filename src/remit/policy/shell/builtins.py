@@ -126,7 +126,8 @@ def _eval(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             run.changes.run_download("eval", run.substituted, starts=False)
         run.trace.doubt("eval", "a command that is not known before it runs", unbounded=True)
         return after(world)
-    return run.nested(" ".join(field.text for field in fields), world)
+    words = [field.text for field in fields]
+    return run.nested(" ".join(words[1:] if words[:1] == ["--"] else words), world)
 
 
 def _exec(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
@@ -240,6 +241,8 @@ def _test(run: "Commands", world: World, fields: Sequence[Field], *, evaluates: 
         following = fields[index + 1] if index + 1 < len(fields) else None
         if field.kind == "unknown" and field.splits and not evaluates:
             run.trace.doubt(field.source, "it may come to a test of a file")
+        if field.kind == "unknown" and "-v".startswith(field.text) and following is not None and "[" in following.text:
+            run.trace.doubt(field.source, "it may be a test that evaluates what follows", unbounded=True)
         if field.kind != "exact" or following is None:
             continue
         if field.text in _FILE_TESTS and following.text not in ("=", "==", "!=", "-a", "-o", "]"):

@@ -20,6 +20,7 @@ from remit.policy.shell.notes import TOO_MUCH, Notes, is_packaged
 from remit.policy.shell.programs import Program, known_program
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.shell.world import (
+    ARRAY,
     BESIDE,
     NUMBER,
     Field,
@@ -237,6 +238,9 @@ class Commands(Notes):
         """Return the values that are set for one command; each assignment sees those before it."""
         assigned: list[tuple[Assignment, Value]] = []
         for item in items:
+            if any(item.name == before.name for before, _ in assigned):
+                # What it is while it is assigned once more, shells do not agree on.
+                world = world.with_variable(item.name, Mystery("any", "", f"${item.name}"))
             expander = self.expander(world)
             value = self._assigned(item, expander)
             self.check_failure(expander, world)
@@ -295,8 +299,8 @@ class Commands(Notes):
             self.trace.doubt(item.name, "arithmetic on a value that may hold commands", unbounded=True)
         if item.name != "IFS":
             judge_setting(self, item.name, value if isinstance(value, str) else None, world.cwd, item.name)
-        if item.subscript:
-            value = Mystery("any", "", f"${item.name}")
+        if item.subscript or (not item.replaces and not isinstance(item.value, Word)):
+            value = ARRAY
         elif not item.replaces:
             old = world.variables.get(item.name)
             joined = isinstance(old, str) and isinstance(value, str) and len(old) + len(value) <= _MAX_JOINED

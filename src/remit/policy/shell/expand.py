@@ -7,6 +7,7 @@ said to be a pattern, below a directory, or unknown. Commands inside words are f
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Final
 
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
@@ -241,7 +242,9 @@ class Expander:
                 yield [piece_of(Mystery("any", "", "$*"), active=False)]
                 return
             for element in value:
-                yield from self._groups(Text("", quoted=True), element, quoted=quoted)
+                # One that is empty still parts the words beside it.
+                empty = element == "" and not quoted
+                yield from ([],) if empty else self._groups(Text("", quoted=True), element, quoted=quoted)
             return
         if isinstance(value, Mystery) or quoted:
             # All parameters, or all elements of an array, are several words or none, also in double quotes.
@@ -443,8 +446,8 @@ def _may_not_split(parts: Sequence[Part]) -> bool:
 
 
 def _looks_like_assignment(parts: Sequence[Part]) -> bool:
-    first = parts[0] if parts else None
-    return isinstance(first, Text) and not first.quoted and _ASSIGNS.match(first.value) is not None
+    leading = takewhile(lambda part: isinstance(part, Text) and not part.quoted, parts)
+    return _ASSIGNS.match("".join(part.value for part in leading if isinstance(part, Text))) is not None
 
 
 def _starts_with_tilde(word: Word) -> bool:

@@ -123,6 +123,9 @@ def _command(reader: Reader) -> Command:
     return read_compound(reader) or _simple(reader)
 
 
+_CONTINUED: Final = re.compile(r"[^'\"$`]*\\\n")
+
+
 def _simple(reader: Reader) -> Command:
     assignments: list[Assignment] = []
     words: list[Word] = []
@@ -135,6 +138,9 @@ def _simple(reader: Reader) -> Command:
             assignments.append(assignment)
         elif (word := reader.word()) is not None:
             words.append(word)
+            if len(words) == 1 and _CONTINUED.match(word.source):
+                # bash joins the lines before it looks for keywords and assignments.
+                raise reader.fail("a line that is continued within the name of a command")
             if len(words) == 1 and not assignments and not redirects and _is_definition(reader):
                 return read_function_body(reader, word)
         else:

@@ -368,7 +368,13 @@ class Run(Commands):
         """Return the names that a glob stands for, or that they lie below its fixed part."""
         # bash negates by `^` too; classes of characters are not for us to match.
         directory, slash, name = field.text.replace("[^", "[!").replace("**", "*").rpartition("/")
-        if "[[" in name or "[:" in name or matches_parent(field.text):
+        if (
+            "[[" in name
+            or "[:" in name
+            or matches_parent(field.text)
+            or ("[" in field.source and "[" not in field.text)
+        ):
+            # Brackets that are none stand for themselves.
             return [Mystery("any", "", field.source)]
         if world.cwd is not None and not any(mark in directory for mark in "*?["):
             start = self.trace.files.look(f"{world.cwd}/{directory}" if not directory.startswith("/") else directory)

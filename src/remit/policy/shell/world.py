@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.policy.shell.syntax import Command
 
 __all__ = [
+    "ARRAY",
     "BESIDE",
     "LAST_JOB",
     "MAX_WORLDS",
@@ -57,6 +58,8 @@ class Mystery:
 Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
 NUMBER: Final = Mystery("number", "", "")
 PLAIN: Final = Mystery("plain", "", "")
+# An array of which nothing is known.
+ARRAY: Final = Mystery("any", "", "[@]")
 # The number of the last command that the script started in the background.
 LAST_JOB: Final = Mystery("number", "", "$!")
 
@@ -151,9 +154,9 @@ class World(NamedTuple):
         if self.is_fixed(name):
             # It cannot be changed any more, or not in the way it looks.
             value = Mystery("any", "", f"${name}")
-        elif isinstance(self.variables.get(name), tuple) and isinstance(value, str):
+        elif isinstance(value, str) and (isinstance(known := self.variables.get(name), tuple) or known == ARRAY):
             # Only the first element of an array changes.
-            value = Mystery("any", "", f"${name}")
+            value = ARRAY
         if self.variables.get(name) == value:
             return self
         return self._replace(variables={**self.variables, name: value})
