@@ -134,9 +134,12 @@ def sha256_base64url(data: bytes) -> str:
     return encode_base64url(hashlib.sha256(data).digest())
 
 
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
 def base64url(data: bytes) -> bytes:
     """Return `data` in base64url without padding, as ASCII bytes."""
-    return b2a_base64(data, newline=False).rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_")
+    return b2a_base64(data, newline=False).translate(_URL_SAFE, b"=")
 
 
 def encode_base64url(data: bytes) -> str:

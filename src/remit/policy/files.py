@@ -110,6 +110,31 @@ class UnseenFiles(TextFiles):
         )
 
 
+_O_PATH: Final[int | None] = getattr(os, "O_PATH", None)
+# Names that do not stand for themselves.
+_NOT_PLAIN: Final = compile_pattern(r"//|/\.\.?(?:/|\Z)|/\Z|\A(?!/)|\A/proc(?:/|\Z)|\0")
+
+
+def _look_at_once(path: str) -> Look | None:
+    """Return what a path is if it is its own real place, which the kernel tells at once; None where that is not so."""
+    if _O_PATH is None or _NOT_PLAIN.search(path):
+        return None
+    try:
+        number = os.open(path, _O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        if os.readlink(f"/proc/self/fd/{number}") != path:  # noqa: PTH115 - text in, text out
+            return None
+        found = os.fstat(number)
+    except OSError:
+        return None
+    finally:
+        os.close(number)
+    shared = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return Look(path, exists=True, is_directory=stat.S_ISDIR(found.st_mode), shared=shared)
+
+
 class SeenFiles:
     """This machine's file system."""
 
@@ -120,6 +145,10 @@ class SeenFiles:
 
     def look(self, path: str) -> Look:
         """Return the real place of a path: links are followed where they exist, then `..` is applied."""
+        return _look_at_once(path) or self._look_by_name(path)
+
+    def _look_by_name(self, path: str) -> Look:
+        """Look at one name of the path after the other."""
         ahead, done, links = path.split("/")[::-1], "", 0
         mode, several = stat.S_IFDIR, False
         while ahead:
