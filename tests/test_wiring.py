@@ -14,10 +14,10 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, Evidence
 from remit.governor.governor import Governor
 from remit.governor.issue import Issue, Order
-from remit.governor.means import Commit
 from remit.governor.sessions import End, Look, Start
 from remit.policy.call import ToolCall
 from remit.wiring import build_rehearsal, build_service
+from tests.governor.stepping import Commit, steps_of
 
 NO_SECRETS = """permit(principal, action, resource);
 @id("no-secrets") forbid(principal, action, resource) when { context.paths.contains("/srv/project/secret") };"""
@@ -53,7 +53,7 @@ def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: 
     mission = first.governor.run(Look(session_id)).passport.mission
     for number in range(70):
         first.governor.run(Delegate(session_id, structs.replace(mission, max_tool_calls=1), f"request-{number}"))
-    steps = End(session_id).steps(first.governor.means)
+    steps = steps_of(End(session_id), first.governor.means)
     asked = next(steps)
     assert isinstance(asked, Commit)
     assert first.embedded.ledger.run(asked.work).reserved == 70  # and there it stops

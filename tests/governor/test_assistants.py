@@ -12,11 +12,11 @@ from remit.claims.strictjson import JSON
 from remit.errors import HookSecretWrong, RequestConflict
 from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
-from remit.governor.means import Commit
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
 from remit.policy.call import ToolCall
+from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
 
 MISSION = mission(allowed_tools=("read_file", "Agent", "send_email"), max_tool_calls=20, max_duration_s=600)
@@ -400,7 +400,7 @@ def test_what_was_revoked_stays_so_over_ends_starts_and_generations(service: Ser
 
 def test_a_session_that_the_kill_switch_has_not_closed_yet_cannot_be_ended_and_continued(service: Service) -> None:
     lead = governed(service, "toolu_1").session_id
-    first_step = next(KillSwitch(on=True).steps(service.governor.means))
+    first_step = next(steps_of(KillSwitch(on=True), service.governor.means))
     assert isinstance(first_step, Commit)
     service.ledger.run(first_step.work, alone=True)
     service.run(Finish(LEAD))

@@ -11,10 +11,10 @@ from remit.claims.bookmark import sign_bookmark, verify_bookmark
 from remit.claims.receipt import Digest
 from remit.errors import AttestationMismatch, LedgerUnavailable
 from remit.governor.attest import Attest, Attested, verify_kept
-from remit.governor.means import Aside, Commit
 from remit.governor.results import RecordResult
 from remit.governor.revoke import RevokeSession
 from remit.governor.sessions import End, Look, Start
+from tests.governor.stepping import Aside, Commit, steps_of
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.world import STRANGER
 
@@ -416,7 +416,7 @@ def test_a_process_that_sees_a_session_first_after_a_change_of_key_believes_its_
 def test_a_key_that_another_process_changes_to_during_an_attestation_is_no_break(pair: tuple[Service, Service]) -> None:
     one, two = pair
     name = _busy(one, 2)
-    steps = Attest(name).steps(one.governor.means)
+    steps = steps_of(Attest(name), one.governor.means)
     asked = next(steps)
     assert isinstance(asked, Commit)
     answer = one.ledger.run(asked.work)

@@ -9,10 +9,11 @@ import pytest
 from remit.governor.closing import FinishClosing
 from remit.governor.evaluate import Evaluate
 from remit.governor.lifecycle import MAX_CLOSED
-from remit.governor.means import Aside, UseCase
+from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Start
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
+from tests.governor.stepping import Aside, steps_of
 from tests.governor.world import ALLOWED, Service
 
 # Each session that is closed gives back to its parent, which writes the rows of both; a lineage is at most 8 deep.
@@ -45,7 +46,7 @@ def _lineage(service: Service, children: int, grandchildren: int) -> tuple[str, 
 
 def _steps(service: Service, case: UseCase[Any]) -> Iterator[None]:
     """Run a use case step by step, as a governor does; what happens between two steps comes in between."""
-    steps = case.steps(service.governor.means.at_one_moment())
+    steps = steps_of(case, service.governor.means)
     answer: Any = None
     while True:
         try:

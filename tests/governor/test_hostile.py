@@ -18,7 +18,7 @@ from remit.governor.clock import SystemClock
 from remit.governor.delegate import MAX_OPEN, Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.light import is_light
-from remit.governor.means import Commit, UseCase
+from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
@@ -28,6 +28,7 @@ from remit.policy.engines import Case, Finding
 from remit.policy.files import Files, Look, Rationed, Survey, TextFiles
 from remit.policy.native import NativeEngine
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
+from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission
 
 PATIENT_S = 60.0
@@ -572,7 +573,7 @@ def test_another_passport_of_the_same_id_is_a_conflict(service: Service, change:
 
 def test_a_kill_switch_that_was_stopped_half_way_kills_all_the_same(service: Service) -> None:
     name = service.start().session.id
-    steps = KillSwitch(on=True).steps(service.governor.means)
+    steps = steps_of(KillSwitch(on=True), service.governor.means)
     turn = next(steps)
     assert isinstance(turn, Commit)
     service.ledger.run(turn.work, alone=True)
@@ -585,7 +586,7 @@ def test_a_kill_switch_that_was_stopped_half_way_kills_all_the_same(service: Ser
 
 def test_a_late_kill_leaves_alone_what_was_started_after_the_release(service: Service) -> None:
     service.start()
-    steps = KillSwitch(on=True).steps(service.governor.means)
+    steps = steps_of(KillSwitch(on=True), service.governor.means)
     turn = next(steps)
     assert isinstance(turn, Commit)
     revoked = service.ledger.run(turn.work, alone=True)
@@ -601,7 +602,7 @@ def test_a_revocation_that_was_stopped_half_way_reaches_the_whole_lineage(servic
     parent = service.start().session.id
     child = service.start_delegate(parent, "started", max_tool_calls=2)
     waiting = service.delegate(parent, "waiting", max_tool_calls=2)
-    steps = RevokePassport(parent).steps(service.governor.means)
+    steps = steps_of(RevokePassport(parent), service.governor.means)
     keep = next(steps)
     assert isinstance(keep, Commit)
     service.ledger.run(keep.work)

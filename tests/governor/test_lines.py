@@ -19,7 +19,6 @@ from msgspec import structs
 
 from remit.errors import PassportRevoked
 from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
-from remit.governor.means import Commit
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
@@ -27,6 +26,7 @@ from remit.governor.tampering import EndReporter, EndTampered
 from remit.governor.verification import Quarantine
 from remit.ledger.records import Session
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
+from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission
 
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
@@ -145,7 +145,7 @@ def test_revoking_an_earlier_session_stops_those_that_continue_it(
 
 def test_a_passport_is_revoked_with_those_that_continue_it_in_one_commit(service: Service) -> None:
     first, _ = continued(service)
-    step = next(RevokePassport(first).steps(service.governor.means))
+    step = next(steps_of(RevokePassport(first), service.governor.means))
     assert isinstance(step, Commit)
     service.ledger.run(step.work)
     assert not permits(service, "c3")

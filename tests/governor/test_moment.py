@@ -1,5 +1,6 @@
 """One moment for each request: verified, judged, recorded and committed as of the same reading of the clock."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from remit.claims.passport import MAX_SKEW_S
 from remit.errors import RemitError
 from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.attest import Attest
-from remit.governor.clock import Moment
+from remit.governor.clock import FixedClock, Moment
 from remit.governor.closing import FinishClosing
 from remit.governor.conclude import Conclude
 from remit.governor.delegate import Delegate
@@ -123,7 +124,8 @@ def test_requests_that_are_committed_out_of_order_neither_count_time_twice_nor_t
     service: Service,
 ) -> None:
     name = service.start().session.id
-    early = service.governor.means.at_one_moment()
+    early = copy.copy(service.governor.means)
+    early.clock = FixedClock(service.clock.now())
     service.clock.pass_s(100.9)
     later = service.call(name)
     Governor(service.ledger, early).run(Evaluate(name, ALLOWED))

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 
-from remit.governor.means import Aside
 from remit.governor.pools import Pools
 
 PATIENT_S = 60
@@ -18,10 +17,10 @@ def test_a_session_has_two_at_a_time_and_leaves_the_rest_to_others() -> None:
 
     async def everyone() -> int:
         pools = Pools()
-        waiting = [asyncio.create_task(pools.run(Aside(slow, fair_to="greedy"))) for _ in range(6)]
+        waiting = [asyncio.create_task(pools.run(slow, fair_to="greedy")) for _ in range(6)]
         for _ in range(20):
-            assert await pools.run(Aside(lambda: "done", fair_to="modest")) == "done"
-            assert await pools.run(Aside(lambda: "read")) == "read"
+            assert await pools.run(lambda: "done", fair_to="modest") == "done"
+            assert await pools.run(lambda: "read") == "read"
         at_once = len(entered)
         release.set()
         await asyncio.gather(*waiting)

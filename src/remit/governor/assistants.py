@@ -15,12 +15,12 @@ from remit.claims.attestation import SessionState
 from remit.claims.canonical import sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.receipt import SignedReceipt
-from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict
+from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict, SessionNotFound
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, decided
 from remit.governor.leads import Continue, last_lead, lead_of
 from remit.governor.lifecycle import is_stopped
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.receipts import clip
 from remit.governor.sessions import End, Look, Start
 from remit.governor.sources import Reporter
@@ -69,42 +69,44 @@ class Govern:
     call_id: str
     envelope: str
 
-    def steps(self, means: Means) -> Steps[Governed]:
+    async def run(self, means: Means) -> Governed:
         """Judge it in the session of whoever acts, which is started where there is none."""
-        lead = yield from lead_of(means, self.actor.reporter)
+        lead = await lead_of(means, self.actor.reporter)
         if self.actor.agent:
-            return (yield from self._by_agent(means, lead))
+            return await self._by_agent(means, lead)
         over = _OVER
         for _ in range(_MAX_TURNS):
-            answer = yield from decided(means, self._in(lead), over=over)
+            answer = await decided(means, self._in(lead), over=over)
             if answer is not None:
                 means.note_source(self.actor.reporter.binding, lead)
                 return Governed(lead, answer)
-            started = yield from Continue(self.actor.reporter).steps(means)
+            started = await Continue(self.actor.reporter).run(means)
             lead = started.session.id
             # One that was ended and is not continued was revoked, and answers for itself.
             over = () if started.session.state in _OVER else _OVER
         raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
 
-    def _by_agent(self, means: Means, lead: str) -> Steps[Governed]:
+    async def _by_agent(self, means: Means, lead: str) -> Governed:
         key = _key_of(lead, self.actor.agent)
         child = means.sources.get(key, "")
         for turn in range(_MAX_TURNS):
             if not child:
-                delegated = yield from _delegated(means, self.actor, lead, turn, self.envelope)
+                delegated = await _delegated(means, self.actor, lead, turn, self.envelope)
                 if delegated is None:
                     # The lead was continued with no call left, so there is none to set aside: its own rules refuse.
-                    refused = yield from Continue(self.actor.reporter).steps(means)
-                    answer = yield from decided(means, self._in(refused.session.id))
+                    refused = await Continue(self.actor.reporter).run(means)
+                    answer = await decided(means, self._in(refused.session.id))
                     return Governed(refused.session.id, answer)  # type: ignore[arg-type]  # nothing counts as over
                 if isinstance(delegated, SignedReceipt):
-                    session = yield Aside(partial(means.reader.session, lead))
+                    session = await means.aside(partial(means.reader.session, lead))
+                    if session is None:
+                        raise SessionNotFound("no session has this id")
                     return Governed(lead, Answer(delegated, None, repeated=False, session=session))
                 child = delegated
-            answer = (yield from decided(means, self._in(child), over=_OVER)) if child else None
-            if child and answer is None and (yield Commit(partial(_is_stopped, child=child))):
+            answer = (await decided(means, self._in(child), over=_OVER)) if child else None
+            if child and answer is None and (await means.transact(partial(_is_stopped, child=child))):
                 # One that was revoked after its end is not followed by another.
-                answer = yield from decided(means, self._in(child))
+                answer = await decided(means, self._in(child))
             if answer is not None:
                 means.note_source(key, child)
                 return Governed(child, answer)
@@ -159,36 +161,36 @@ def _recorded_before(transaction: Transaction, lead: str, agent: str, turn: int)
     return None if _HASH.fullmatch(agent) else first
 
 
-def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> Steps[str | SignedReceipt | None]:
+async def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> str | SignedReceipt | None:
     """Return the session of a subagent; an empty text if that is over; or the receipt that says why there is none.
 
     None says that the lead has no call at all.
     """
     request = _request_of(actor.agent, turn)
-    known = yield Commit(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
+    known = await means.transact(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
     if known is not None:
         # A session that has expired or was revoked is not followed by a fresh one: its calls are denied in it.
-        there = yield Commit(lambda transaction: transaction.session(known.child) is not None)
-        return known.child if there else (yield from _started(means, known.passport))
-    looked = yield from Look(lead).steps(means)
+        there = await means.transact(lambda transaction: transaction.session(known.child) is not None)
+        return known.child if there else (await _started(means, known.passport))
+    looked = await Look(lead).run(means)
     if looked.session.state in _OVER:
-        lead = (yield from Continue(actor.reporter).steps(means)).session.id
-        looked = yield from Look(lead).steps(means)
+        lead = (await Continue(actor.reporter).run(means)).session.id
+        looked = await Look(lead).run(means)
     if not looked.passport.mission.max_tool_calls:
         return None
     mission = _narrowed(looked.passport.mission, looked.session, actor)
     try:
-        delegated = yield from Delegate(lead, mission, request, envelope=envelope).steps(means)
+        delegated = await Delegate(lead, mission, request, envelope=envelope).run(means)
     except RequestConflict:  # another call of the same subagent was first
         return ""
     if delegated.passport is None:
         return delegated.receipt
-    return (yield from _started(means, delegated.passport))
+    return await _started(means, delegated.passport)
 
 
-def _started(means: Means, passport: str) -> Steps[str]:
+async def _started(means: Means, passport: str) -> str:
     try:
-        return (yield from Start(passport, by_source=True).steps(means)).session.id
+        return (await Start(passport, by_source=True).run(means)).session.id
     except (KillSwitchOn, PassportError):
         return ""
 
@@ -226,11 +228,11 @@ class Begin:
 
     reporter: Reporter
 
-    def steps(self, means: Means) -> Steps[str]:
+    async def run(self, means: Means) -> str:
         """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""
-        name = yield from lead_of(means, self.reporter)
-        if (yield from Look(name).steps(means)).session.state in _OVER:
-            name = (yield from Continue(self.reporter).steps(means)).session.id
+        name = await lead_of(means, self.reporter)
+        if (await Look(name).run(means)).session.state in _OVER:
+            name = (await Continue(self.reporter).run(means)).session.id
         return name
 
 
@@ -240,7 +242,7 @@ class Finish:
 
     actor: Actor
 
-    def steps(self, means: Means) -> Steps[Session | None]:
+    async def run(self, means: Means) -> Session | None:
         """Find it, and close it."""
         reporter, agent = self.actor.reporter, self.actor.agent
 
@@ -250,5 +252,5 @@ class Finish:
                 return ""  # the kill switch closes it: an end must not make it one that can be continued
             return child_of(transaction, lead, agent) if lead and agent else lead
 
-        name: str = yield Commit(work)
-        return (yield from End(name).steps(means)) if name else None
+        name: str = await means.transact(work)
+        return (await End(name).run(means)) if name else None

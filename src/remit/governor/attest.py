@@ -20,7 +20,7 @@ from remit.claims.merkle import Frontier, hash_leaf
 from remit.errors import BrokenChain, RemitError
 from remit.governor.clock import timestamp
 from remit.governor.lifecycle import quarantine
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.rate import report_skipped
 from remit.governor.sessions import End, Look, durable, found
 from remit.governor.states import duration_left_s, touched
@@ -58,21 +58,21 @@ class Attest:
     session_id: str
     end: bool = False
 
-    def steps(self, means: Means) -> Steps[Attested]:
+    async def run(self, means: Means) -> Attested:
         """End, verify, sign, keep."""
         if self.end:
-            yield from End(self.session_id).steps(means)
-        yield from report_skipped(means, self.session_id, at_once=True)
-        looked = yield from Look(self.session_id).steps(means)
+            await End(self.session_id).run(means)
+        await report_skipped(means, self.session_id, at_once=True)
+        looked = await Look(self.session_id).run(means)
         # As it is durable: calls that are under way at this moment are for the next statement.
-        session = touched((yield from durable(means, looked.session)), means.clock.now())
+        session = touched((await durable(means, looked.session)), means.clock.now())
         # With the keys as they are now: another process may have changed to one that is not known here yet.
-        verified: Verified = yield Aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
+        verified: Verified = await means.aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
         in_all: int = 0
         if verified.fault is not None:
-            in_all = yield Aside(lambda: means.reader.count(session.id))
+            in_all = await means.aside(lambda: means.reader.count(session.id))
         summary = _summary(session, looked.passport.mission.mission)
-        signed: SignedAttestation = yield Commit(
+        signed: SignedAttestation = await means.transact(
             lambda transaction: self._keep(means, transaction, session, summary, verified, in_all=in_all)
         )
         return Attested(signed, verified.fault)

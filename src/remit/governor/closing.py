@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from remit.governor.lifecycle import MAX_CLOSED, close, close_delegates, has_open_delegates
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.states import MOVES
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
@@ -19,21 +19,21 @@ __all__ = ["FinishClosing", "close_killed", "finish", "finish_all", "finish_some
 _PAGE: Final = 100
 
 
-def finish(means: Means, session: Session) -> Steps[None]:
+async def finish(means: Means, session: Session) -> None:
     """Close all delegates of a session, if it is over."""
     more = has_open_delegates(session)
     while more:
-        more = yield from finish_some(means, session.id)
+        more = await finish_some(means, session.id)
 
 
-def finish_all(means: Means, names: Sequence[str]) -> Steps[None]:
+async def finish_all(means: Means, names: Sequence[str]) -> None:
     """Close all delegates of these sessions, which are over."""
     for name in names:
-        while (yield from finish_some(means, name)):
+        while await finish_some(means, name):
             pass
 
 
-def finish_some(means: Means, session_id: str) -> Steps[bool]:
+async def finish_some(means: Means, session_id: str) -> bool:
     """Close some delegates of a session that is over; tell whether there are more."""
 
     def work(transaction: Transaction) -> bool:
@@ -44,17 +44,17 @@ def finish_some(means: Means, session_id: str) -> Steps[bool]:
         return after is not None and has_open_delegates(after)
 
     # Alone, so that one transaction never holds the work of several such requests.
-    more: bool = yield Commit(work, alone=True)
+    more: bool = await means.transact(work, alone=True)
     return more
 
 
-def close_killed(means: Means) -> Steps[None]:
+async def close_killed(means: Means) -> None:
     """Close the sessions that the kill switch has stopped. Their calls are refused already."""
     more = True
     while more:
-        last, more = yield Commit(lambda transaction: _close_some(means, transaction), alone=True)
+        last, more = await means.transact(lambda transaction: _close_some(means, transaction), alone=True)
         if last is not None:
-            yield from finish(means, last)
+            await finish(means, last)
 
 
 def _close_some(means: Means, transaction: Transaction) -> tuple[Session | None, bool]:
@@ -76,14 +76,14 @@ def _close_some(means: Means, transaction: Transaction) -> tuple[Session | None,
 class FinishClosing:
     """Finish what was begun before a crash; returns how many sessions were found whose delegates were still open."""
 
-    def steps(self, means: Means) -> Steps[int]:
+    async def run(self, means: Means) -> int:
         """Find such sessions, and close their delegates."""
         found, after = 0, 0
-        while page := (yield Aside(partial(means.reader.unsettled_sessions, after=after, limit=_PAGE))):
+        while page := (await means.aside(partial(means.reader.unsettled_sessions, after=after, limit=_PAGE))):
             for session in page:
-                yield from finish(means, session)
+                await finish(means, session)
             found, after = found + len(page), page[-1].number
         # Where there is nothing to do, nothing but a reader is used.
-        if (yield Aside(means.reader.switches)).killed_up_to:
-            yield from close_killed(means)
+        if (await means.aside(means.reader.switches)).killed_up_to:
+            await close_killed(means)
         return found

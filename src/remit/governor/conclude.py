@@ -16,7 +16,7 @@ from remit.governor.assistants import Actor, child_of
 from remit.governor.evaluate import Evaluate, judged
 from remit.governor.leads import last_lead, lead_of
 from remit.governor.lifecycle import looked_at, standing_in
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.results import RecordResult
@@ -67,41 +67,43 @@ class Conclude:
     envelope: str
     result: Digest
 
-    def steps(self, means: Means) -> Steps[Concluded]:
+    async def run(self, means: Means) -> Concluded:
         """Find the decision, and record the outcome, or the finding."""
-        place = yield from self._placed(means)
+        place = await self._placed(means)
         if place.decision and not place.changed:
             try:
-                recorded = yield from RecordResult(place.session_id, place.decision, self.result).steps(means)
+                recorded = await RecordResult(place.session_id, place.decision, self.result).run(means)
             except ReceiptNotFound:  # the finding itself: it was told twice
-                kept = yield Aside(partial(means.reader.receipt, place.decision))
+                kept = await means.aside(partial(means.reader.receipt, place.decision))
+                if kept is None:
+                    raise
                 return Concluded(place.session_id, means.receipt(kept.token), is_finding=True)
             return Concluded(place.session_id, recorded.receipt, recorded.receipt.claims.verdict != "compliant")
-        name = place.session_id or (yield from lead_of(means, self.actor.reporter))
-        return (yield from self._found(means, name, changed=place.changed))
+        name = place.session_id or (await lead_of(means, self.actor.reporter))
+        return await self._found(means, name, changed=place.changed)
 
-    def _placed(self, means: Means) -> Steps[_Place]:
-        lead: str = yield Commit(lambda transaction: last_lead(transaction, self.actor.reporter))
+    async def _placed(self, means: Means) -> _Place:
+        lead: str = await means.transact(lambda transaction: last_lead(transaction, self.actor.reporter))
         if not lead:
             return _Place("", "")
         places = [lead]
         if self.actor.agent:
-            child: str = yield Commit(lambda transaction: child_of(transaction, lead, self.actor.agent))
+            child: str = await means.transact(lambda transaction: child_of(transaction, lead, self.actor.agent))
             places = [child, lead] if child else [lead]
         for name in places:
-            decision: str = yield from self._decision_in(means, name)
+            decision: str = await self._decision_in(means, name)
             if decision:
-                kept = yield Aside(partial(means.reader.receipt, decision))
+                kept = await means.aside(partial(means.reader.receipt, decision))
                 return _Place(name, decision, changed=kept is not None and self._differs(means, kept))
         return _Place(places[0], "")
 
-    def _decision_in(self, means: Means, name: str) -> Steps[str]:
+    async def _decision_in(self, means: Means, name: str) -> str:
         if self.call_id:
             work = partial(_decision_by_key, name=name, key=self.call_id)
-            decision: str = yield Commit(work)
+            decision: str = await means.transact(work)
             return decision
         hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
-        found_there: str = yield Aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
+        found_there: str = await means.aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
         return found_there
 
     def _differs(self, means: Means, kept: Kept) -> bool:
@@ -112,18 +114,19 @@ class Conclude:
             sha256_hex(canonicalize_arguments(self.call.arguments)),
         )
 
-    def _found(self, means: Means, name: str, *, changed: bool) -> Steps[Concluded]:
+    async def _found(self, means: Means, name: str, *, changed: bool) -> Concluded:
         """Sign that the call was run without being asked for."""
-        yield from admit(means, name)
-        looked = yield from Look(name).steps(means)
+        await admit(means, name)
+        looked = await Look(name).run(means)
         if looked.session.state != "active":
             means.refused.note(name, looked.session.state, means.clock.now(), refused=True)
         # The name itself stands for what was decided on, if something was.
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
-        standing = yield Commit(lambda transaction: standing_in(transaction, found(transaction, name)))
-        decision: Decision = yield Aside(partial(judged, means, asked, looked.passport.mission, standing), fair_to=name)
+        standing = await means.transact(lambda transaction: standing_in(transaction, found(transaction, name)))
+        judging = partial(judged, means, asked, looked.passport.mission, standing)
+        decision = await means.aside(judging, fair_to=name)
         form = canonicalize_arguments(self.call.arguments)
-        pending: Pending | Kept = yield Commit(
+        pending: Pending | Kept = await means.transact(
             lambda transaction: self._append(means, transaction, asked, decision, form, reason=_REASONS[changed])
         )
         return Concluded(name, receipt_of(means, pending), is_finding=True)

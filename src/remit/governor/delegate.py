@@ -20,7 +20,7 @@ from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
 from remit.governor.closing import finish_all
 from remit.governor.lifecycle import CALLS, UNIT, Settled, looked_at, settle_overdue, standing_in
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
@@ -73,20 +73,20 @@ class Delegate:
     # The call that made it necessary, where one did.
     envelope: str = ""
 
-    def steps(self, means: Means) -> Steps[Delegated]:
+    async def run(self, means: Means) -> Delegated:
         """Check that the mission is narrower, then set calls aside and sign the passport."""
         if not 1 <= len(self.request_id) <= MAX_REQUEST:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
-        yield from admit(means, self.session_id)
-        looked = yield from Look(self.session_id).steps(means)
-        yield Aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
+        await admit(means, self.session_id)
+        looked = await Look(self.session_id).run(means)
+        await means.aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
         narrow(looked.passport.mission, self.mission)
-        outcome: _Outcome | Settled = yield Commit(lambda it: self._work(means, it, looked.passport, wait=True))
+        outcome: _Outcome | Settled = await means.transact(lambda it: self._work(means, it, looked.passport, wait=True))
         if isinstance(outcome, Settled):
-            yield from finish_all(means, outcome.unfinished)
-            outcome = yield Commit(lambda it: self._work(means, it, looked.passport, wait=False))
+            await finish_all(means, outcome.unfinished)
+            outcome = await means.transact(lambda it: self._work(means, it, looked.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         if looked.session.state != "active":
             means.refused.note(self.session_id, looked.session.state, means.clock.now(), refused=True)

@@ -41,7 +41,7 @@ from remit.governor.lifecycle import (
     standing_in,
 )
 from remit.governor.light import is_light
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import budget_remaining, clip, drafted, receipt_of, reported_ms
 from remit.governor.sessions import Look, found
@@ -117,9 +117,9 @@ class Evaluate:
     measured: Mapping[str, Measurement] = field(default_factory=dict)
     observed_ms: int | None = None
 
-    def steps(self, means: Means) -> Steps[Answer]:
+    async def run(self, means: Means) -> Answer:
         """Judge, append, answer."""
-        return cast("Answer", (yield from decided(means, self)))
+        return cast("Answer", (await decided(means, self)))
 
     def check(self) -> None:
         """Raise if it asks for what cannot be."""
@@ -143,29 +143,29 @@ class Evaluate:
         return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
-def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] = ()) -> Steps[Answer | None]:
+async def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] = ()) -> Answer | None:
     """Judge, append, answer; give none where the session is in one of the states that count as `over`.
 
     What takes long is done aside, where it keeps nobody else waiting.
     """
     request.check()
     session_id = request.session_id
-    yield from admit(means, session_id, over)
-    passport = means.passports.get(session_id) or (yield from Look(session_id).steps(means)).passport
+    await admit(means, session_id, over)
+    passport = means.passports.get(session_id) or (await Look(session_id).run(means)).passport
     case = _Case(means, request, passport, over)
     outcome: _Outcome | Settled | None = None
     for _ in range(_MAX_TURNS):
         if case.is_light:
             case.read()
-            outcome = yield Commit(case.append, prepare=case.judge)
+            outcome = await means.transact(case.append, prepare=case.judge)
         else:
-            yield Aside(case.judge_aside, fair_to=session_id)
-            outcome = yield Commit(case.append)
+            await means.aside(case.judge_aside, fair_to=session_id)
+            outcome = await means.transact(case.append)
         if isinstance(outcome, Settled):
-            yield from finish_all(means, outcome.unfinished)
+            await finish_all(means, outcome.unfinished)
         elif outcome is not None:
             if has_open_delegates(outcome.session):
-                yield from finish_some(means, outcome.session.id)
+                await finish_some(means, outcome.session.id)
             if outcome.refused or session_id in means.refused:
                 means.refused.note(session_id, outcome.session.state, means.clock.now(), refused=outcome.refused)
             return outcome.answer(means)

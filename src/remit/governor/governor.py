@@ -1,20 +1,44 @@
 """Runs use cases: for threads, and for event loops.
 
-The steps of a use case are the same for both; only the waiting differs. The clock is read once for each use case.
+A use case is the same for both; only the waiting differs. The clock is read once for each use case.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
 from remit.errors import RemitError
-from remit.governor.means import Aside, Commit, Means, UseCase
+from remit.governor.means import Means, UseCase
 from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
-from remit.ledger.port import Ledger
+from remit.ledger.port import Ledger, Prepare, Work
 
 __all__ = ["Governor"]
 
 _T = TypeVar("_T")
+
+
+class _Blocking:
+    """Waiting for threads: every coroutine here comes to its end without giving way."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
+        """Return what `work` answers."""
+        return self._ledger.run(work, alone=alone, prepare=prepare)
+
+    async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
+        """Compute it here."""
+        return compute()
+
+
+class _OnLoop:
+    """Waiting for an event loop, which is never kept waiting."""
+
+    def __init__(self, ledger: Ledger, pools: Pools) -> None:
+        self.transact: Final = ledger.arun
+        self.aside: Final = pools.run
 
 
 class Governor:
@@ -22,8 +46,9 @@ class Governor:
 
     def __init__(self, ledger: Ledger, means: Means) -> None:
         self.means = means
-        self._ledger = ledger
         self._pools = Pools()
+        self._blocking = _Blocking(ledger)
+        self._on_loop = _OnLoop(ledger, self._pools)
 
     def close(self) -> None:
         """Report what was counted and not yet recorded, and stop the threads. The ledger is closed by its owner."""
@@ -34,39 +59,15 @@ class Governor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
-        steps = case.steps(self.means.at_one_moment())
-        answer, resume = None, steps.send
-        while True:
-            try:
-                asked = resume(answer)
-            except StopIteration as end:
-                result: _T = end.value
-                return result
-            try:
-                answer, resume = self._done(asked), steps.send
-            except Exception as error:  # noqa: BLE001 - belongs to the use case
-                answer, resume = error, steps.throw
-
-    def _done(self, asked: Commit | Aside) -> Any:  # noqa: ANN401
-        if isinstance(asked, Aside):
-            return asked.compute()
-        return self._ledger.run(asked.work, alone=asked.alone, prepare=asked.prepare)
+        coroutine = case.run(self.means.at_one_moment(self._blocking))
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            answer: _T = end.value
+            return answer
+        coroutine.close()
+        raise RuntimeError("a use case has waited for something else than its means")
 
     async def arun(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        steps = case.steps(self.means.at_one_moment())
-        answer, resume = None, steps.send
-        while True:
-            try:
-                asked = resume(answer)
-            except StopIteration as end:
-                result: _T = end.value
-                return result
-            try:
-                if isinstance(asked, Aside):
-                    answer = await self._pools.run(asked)
-                else:
-                    answer = await self._ledger.arun(asked.work, alone=asked.alone, prepare=asked.prepare)
-                resume = steps.send
-            except Exception as error:  # noqa: BLE001 - belongs to the use case
-                answer, resume = error, steps.throw
+        return await case.run(self.means.at_one_moment(self._on_loop))

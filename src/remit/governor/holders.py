@@ -13,7 +13,7 @@ from msgspec import UNSET
 from remit.claims.passport import Passport
 from remit.errors import HolderMismatch, SessionNotFound
 from remit.governor.audiences import check_client
-from remit.governor.means import Aside, Means, Steps, UseCase
+from remit.governor.means import Means, UseCase
 from remit.ledger.records import Session
 
 __all__ = ["Held", "check_bound", "check_holder"]
@@ -46,13 +46,13 @@ class Held(Generic[_T_co]):
     session_id: str
     holder: str
 
-    def steps(self, means: Means) -> Steps[_T_co]:
+    async def run(self, means: Means) -> _T_co:
         """See whose session it is, then go on as the case does."""
         bound_to = means.holders.get(self.session_id)
         if bound_to is None:
-            bound_to = means.holder_of((yield Aside(lambda: self._session(means))))
+            bound_to = means.holder_of(await means.aside(lambda: self._session(means)))
         check_holder(bound_to, self.holder)
-        return (yield from self.case.steps(means))
+        return await self.case.run(means)
 
     def _session(self, means: Means) -> Session:
         """Return the session, if a client may use it at all; neither that nor its holder ever changes."""

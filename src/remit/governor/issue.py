@@ -10,7 +10,7 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
-from remit.governor.means import Commit, Keys, Means, Steps
+from remit.governor.means import Keys, Means
 from remit.ledger.port import Transaction
 from remit.ledger.records import Registered
 
@@ -52,12 +52,12 @@ class Issue:
 
     order: Order
 
-    def steps(self, means: Means) -> Steps[Passport]:
+    async def run(self, means: Means) -> Passport:
         """Sign and register in one piece."""
 
         def work(transaction: Transaction) -> Passport:
             return issue_in(transaction, means.keys, self.order, means.clock.now().wall_ms)
 
         # Alone, so that no other process changes the key meanwhile and takes its file away.
-        passport: Passport = yield Commit(work, alone=True)
+        passport: Passport = await means.transact(work, alone=True)
         return passport

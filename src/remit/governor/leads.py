@@ -25,7 +25,7 @@ from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import close, head_is_genuine, is_stopped, quarantine
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.sessions import Started, kept
 from remit.governor.sources import Reporter, StartFor
 from remit.governor.states import MOVES, account_of, left_ms
@@ -62,12 +62,12 @@ class _Last(NamedTuple):
             raise HookSecretWrong("this event does not show the secret of its session")
 
 
-def lead_of(means: Means, reporter: Reporter) -> Steps[str]:
+async def lead_of(means: Means, reporter: Reporter) -> str:
     """Return the session of an assistant that was started last, or a new one where there was none."""
-    name: str = means.sources.get(reporter.binding) or (
-        yield Commit(lambda transaction: _usable_lead(transaction, reporter))
-    )
-    return name or (yield from Continue(reporter).steps(means)).session.id
+    name = means.sources.get(reporter.binding, "")
+    if not name:
+        name = await means.transact(lambda transaction: _usable_lead(transaction, reporter))
+    return name or (await Continue(reporter).run(means)).session.id
 
 
 def last_lead(transaction: Transaction, reporter: Reporter) -> str:
@@ -90,12 +90,12 @@ class Continue:
 
     reporter: Reporter
 
-    def steps(self, means: Means) -> Steps[Started]:
+    async def run(self, means: Means) -> Started:
         """Return the last session, unless there is none, it was ended, or a person has protected the assistant again.
 
         It runs alone, because two processes must not both start one.
         """
-        started: Started = yield Commit(lambda transaction: self._work(means, transaction), alone=True)
+        started: Started = await means.transact(lambda transaction: self._work(means, transaction), alone=True)
         means.note_source(self.reporter.binding, started.session.id)
         return started
 

@@ -1,13 +1,13 @@
-"""What use cases work with, and the steps they are made of.
+"""What use cases work with.
 
-A use case is a value with typed members. Its `steps` is a generator that asks for what takes time: work for the ledger,
-or a computation aside. It never waits itself, so the same use case serves threads and event loops: see `governor.py`.
+A use case is a value with typed members, and a coroutine `run`. It awaits work for the ledger and computations aside
+through its `Means`, and nothing else, so the same use case serves threads and event loops: see `governor.py`.
 """
 
 import copy
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import AUDIENCES, Passport, verify_passport
@@ -20,7 +20,7 @@ from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
-__all__ = ["Aside", "Commit", "Keys", "Means", "Steps", "UseCase"]
+__all__ = ["Keys", "Means", "UseCase", "Waiting"]
 
 _MAX_KNOWN: Final = 4096
 
@@ -28,32 +28,24 @@ _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class Commit(NamedTuple):
-    """Ask for work to be done by the ledger; the answer comes when it is durable."""
+class Waiting(Protocol):
+    """How a use case waits for what takes time."""
 
-    work: Work[Any]
-    alone: bool = False
-    prepare: Prepare | None = None
+    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
+        """Return what the ledger's work answers, once it is durable; see `Ledger.run`."""
 
+    async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
+        """Return what takes long to compute, and must not keep an event loop waiting.
 
-class Aside(NamedTuple):
-    """Ask for something that takes long, and must not keep an event loop waiting.
-
-    `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
-    """
-
-    compute: Callable[[], Any]
-    fair_to: str = ""
-
-
-Steps: TypeAlias = Generator[Commit | Aside, Any, _T]
+        `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
+        """
 
 
 class UseCase(Protocol[_T_co]):
     """One thing that the service does."""
 
-    def steps(self, means: "Means") -> Steps[_T_co]:
-        """Go through the steps and return the answer."""
+    async def run(self, means: "Means") -> _T_co:
+        """Do it, and return the answer."""
 
 
 class Keys(Protocol):
@@ -93,15 +85,26 @@ class Means:
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
     # Sessions whose calls were refused, and at which rate they come.
     refused: RefusedSessions = field(default_factory=RefusedSessions)
+    # Of one request: see `at_one_moment`.
+    waiting: Waiting = field(init=False, repr=False)
 
-    def at_one_moment(self) -> "Means":
+    def at_one_moment(self, waiting: Waiting) -> "Means":
         """Return these means for one request: its clock shows the moment of this call, however often it is read.
 
         A request is then verified, judged, recorded and committed as of the same moment, also when its work runs again.
         """
         means = copy.copy(self)
         means.clock = FixedClock(self.clock.now())
+        means.waiting = waiting
         return means
+
+    def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
+        """Have the ledger do some work; see `Waiting`."""
+        return self.waiting.transact(work, alone=alone, prepare=prepare)
+
+    def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> Awaitable[_T]:
+        """Compute what takes long; see `Waiting`."""
+        return self.waiting.aside(compute, fair_to=fair_to)
 
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token that was kept; a key that is not known may have come in by another process."""

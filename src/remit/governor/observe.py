@@ -19,7 +19,7 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable
 from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
 from remit.governor.lifecycle import seen_at, standing_in
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.sessions import Look, found
 from remit.governor.sources import Reporter, StartFor, current, last_of
 from remit.governor.states import MOVES, left_ms
@@ -64,9 +64,9 @@ class Observe(Struct, frozen=True, gc=False):
     measured: Mapping[str, Measurement] = {}
     observed_ms: int | None = None
 
-    def steps(self, means: Means) -> Steps[Answer]:
+    async def run(self, means: Means) -> Answer:
         """Evaluate, with the digest of what was seen as evidence."""
-        return (yield from self.as_call().steps(means))
+        return await self.as_call().run(means)
 
     def as_call(self, session_id: str | None = None) -> Evaluate:
         """Return the event as a call with evidence, in the session of this id if that is not yet its own."""
@@ -104,7 +104,7 @@ class Report(Struct, frozen=True, gc=False):
     reporter: Reporter
     observe: Observe
 
-    def steps(self, means: Means) -> Steps[Reported]:
+    async def run(self, means: Means) -> Reported:
         """Observe in the session that was started last; if that is over, in one that follows it.
 
         A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
@@ -112,16 +112,16 @@ class Report(Struct, frozen=True, gc=False):
         started, and what is observed is denied in it.
         """
         key = self.reporter.key
-        name: str = means.sources.get(key) or (yield Commit(lambda transaction: last_of(transaction, key)))
+        name = means.sources.get(key, "") or await means.transact(lambda transaction: last_of(transaction, key))
         for _ in range(_MAX_TURNS):
             if name:
-                answer = yield from decided(means, self.observe.as_call(name), over=FINAL_STATES)
+                answer = await decided(means, self.observe.as_call(name), over=FINAL_STATES)
                 if answer is not None:
                     means.note_source(key, name)
                     return Reported(name, answer)
-                if (yield Commit(lambda transaction: transaction.switches.kill_switch)):
-                    return Reported(name, (yield from self.observe.as_call(name).steps(means)))
-            name = (yield from StartFor(self.reporter).steps(means)).session.id
+                if await means.transact(lambda transaction: transaction.switches.kill_switch):
+                    return Reported(name, (await self.observe.as_call(name).run(means)))
+            name = (await StartFor(self.reporter).run(means)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 
 
@@ -131,18 +131,18 @@ class Consider:
 
     asked: Evaluate | Observe | Report
 
-    def steps(self, means: Means) -> Steps[Decision]:
+    async def run(self, means: Means) -> Decision:
         """Judge by how the session stands; a report without one, by how a new one would stand."""
         asked, place = self.asked, None
         if isinstance(asked, Report):
             reporter = asked.reporter
-            place = yield Commit(lambda transaction: _place_of(means, transaction, reporter))
+            place = await means.transact(lambda transaction: _place_of(means, transaction, reporter))
             asked = structs.replace(asked.observe, session_id=place.standing.session_id)
         request = asked if isinstance(asked, Evaluate) else asked.as_call()
         if place is None:
-            place = yield from _place_in(means, request.session_id)
+            place = await _place_in(means, request.session_id)
         compute = partial(judged, means, request, place.mission, place.standing)
-        decision: Decision = yield Aside(compute, fair_to=request.session_id)
+        decision: Decision = await means.aside(compute, fair_to=request.session_id)
         return decision
 
 
@@ -153,13 +153,13 @@ class _Place(NamedTuple):
     standing: Standing
 
 
-def _place_in(means: Means, name: str) -> Steps[_Place]:
-    passport = means.passports.get(name) or (yield from Look(name).steps(means)).passport
+async def _place_in(means: Means, name: str) -> _Place:
+    passport = means.passports.get(name) or (await Look(name).run(means)).passport
 
     def work(transaction: Transaction) -> Standing:
         return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.clock.now()))
 
-    standing: Standing = yield Commit(work)
+    standing: Standing = await means.transact(work)
     return _Place(passport.mission, standing)
 
 

@@ -5,12 +5,13 @@ waiting and leave threads for others; and nobody who only reads waits behind the
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
-
-from remit.governor.means import Aside
+from typing import Final, TypeVar
 
 __all__ = ["Pools"]
+
+_T = TypeVar("_T")
 
 _JUDGES: Final = 16
 _READERS: Final = 8
@@ -35,17 +36,17 @@ class Pools:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         self._gates: dict[tuple[int, str], _Gate] = {}
 
-    async def run(self, asked: Aside) -> Any:  # noqa: ANN401
-        """Return what was computed, once it is its session's turn."""
+    async def run(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
+        """Return what was computed, once it is the turn of the session that it is `fair_to`."""
         loop = asyncio.get_running_loop()
-        if not asked.fair_to:
-            return await loop.run_in_executor(self._readers, asked.compute)
-        place = id(loop), asked.fair_to
+        if not fair_to:
+            return await loop.run_in_executor(self._readers, compute)
+        place = id(loop), fair_to
         gate = self._gates.setdefault(place, _Gate())
         gate.users += 1
         try:
             async with gate.turns:
-                return await loop.run_in_executor(self._judges, asked.compute)
+                return await loop.run_in_executor(self._judges, compute)
         finally:
             gate.users -= 1
             if not gate.users:

@@ -17,7 +17,7 @@ from remit.claims.receipt import Measurement, PolicyDecision, Step
 from remit.errors import RateLimited, RemitError
 from remit.governor.clock import Moment, timestamp
 from remit.governor.lifecycle import looked_at
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
 from remit.governor.refused import MAX_PER_S, Skipped
 from remit.ledger.port import Transaction
@@ -32,30 +32,30 @@ _CODE: Final = "rate_limited"
 _AT_ONCE: Final = 64
 
 
-def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> Steps[None]:
+async def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> None:
     """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
     if session_id not in means.refused:
         return
     now = means.clock.now()
     admitted = means.refused.admits(session_id, now, over)
-    yield from _report(means, session_id, means.refused.take(session_id, now))
+    await _report(means, session_id, means.refused.take(session_id, now))
     if not admitted:
         raise RateLimited(
             f"the session permits nothing any more; calls beyond {MAX_PER_S} a second are not evaluated, but counted"
         )
 
 
-def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> Steps[None]:
+async def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> None:
     """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
     if session_id in means.refused:
-        yield from _report(means, session_id, means.refused.take(session_id, means.clock.now(), at_once=at_once))
+        await _report(means, session_id, means.refused.take(session_id, means.clock.now(), at_once=at_once))
 
 
-def _report(means: Means, session_id: str, skipped: Skipped | None) -> Steps[None]:
+async def _report(means: Means, session_id: str, skipped: Skipped | None) -> None:
     if skipped is None:
         return
     try:
-        yield Commit(lambda transaction: _append(means, transaction, session_id, skipped))
+        await means.transact(lambda transaction: _append(means, transaction, session_id, skipped))
     except BaseException:
         means.refused.put_back(session_id, skipped)
         raise
@@ -96,14 +96,14 @@ def _step(session: Session, skipped: Skipped, now: Moment) -> Step:
 class ReportSkipped:
     """Append the receipts about calls that were not evaluated, for all sessions; for the end of a process."""
 
-    def steps(self, means: Means) -> Steps[None]:
+    async def run(self, means: Means) -> None:
         """Append them, some in each commit."""
         now, names = means.clock.now(), means.refused.unreported()
         for start in range(0, len(names), _AT_ONCE):
             taken = {name: means.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
             some = {name: skipped for name, skipped in taken.items() if skipped is not None}
             try:
-                yield Commit(lambda transaction, some=some: _append_all(means, transaction, some))  # type: ignore[misc]
+                await means.transact(lambda transaction, some=some: _append_all(means, transaction, some))  # type: ignore[misc]
             except RemitError:
                 for name, skipped in some.items():
                     means.refused.put_back(name, skipped)

@@ -12,7 +12,7 @@ from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step
 from remit.errors import ReceiptNotFound, RequestConflict
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import looked_at
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of, receipt_of
 from remit.governor.sessions import found
 from remit.ledger.port import Transaction
@@ -43,9 +43,9 @@ class RecordResult:
     receipt_id: str
     result: Digest
 
-    def steps(self, means: Means) -> Steps[Recorded]:
+    async def run(self, means: Means) -> Recorded:
         """Append the outcome, or find that it is there."""
-        outcome, repeated = yield Commit(lambda transaction: self._work(means, transaction))
+        outcome, repeated = await means.transact(lambda transaction: self._work(means, transaction))
         receipt = receipt_of(means, outcome)
         if receipt.claims.result_hash != self.result:
             raise RequestConflict("another outcome was recorded for this call")

@@ -15,7 +15,7 @@ from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.clock import Moment
 from remit.governor.closing import close_killed, finish
 from remit.governor.lifecycle import MAX_CLOSED, close, looked_at, revoke_line, settle
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.sessions import durable
 from remit.governor.states import MOVES, Move
 from remit.ledger.port import Transaction
@@ -33,14 +33,14 @@ class RevokePassport:
     passport_id: str
     reason: str = ""
 
-    def steps(self, means: Means) -> Steps[Session | None]:
+    async def run(self, means: Means) -> Session | None:
         """Keep the revocation, which denies every call from then on, and then close what runs under the passport."""
         _check_reason(self.reason)
 
         def keep(transaction: Transaction) -> None:
             _keep(transaction, self.passport_id, means.clock.now(), self.reason)
 
-        yield Commit(keep)
+        await means.transact(keep)
 
         def work(transaction: Transaction) -> tuple[Session, Session | None] | None:
             now = means.clock.now()
@@ -53,11 +53,11 @@ class RevokePassport:
                 return None
             return _close_line(means, transaction, session, MOVES["revoke_passport"], self.reason)
 
-        closed: tuple[Session, Session | None] | None = yield Commit(work, alone=True)
+        closed: tuple[Session, Session | None] | None = await means.transact(work, alone=True)
         if closed is None:
             return None
-        yield from _finish_line(means, *closed)
-        return (yield from durable(means, closed[0]))
+        await _finish_line(means, *closed)
+        return await durable(means, closed[0])
 
 
 def _keep(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
@@ -79,11 +79,11 @@ def _close_line(
     return session, None if last is None else close(means, transaction, last, move, now)
 
 
-def _finish_line(means: Means, session: Session, last: Session | None) -> Steps[None]:
+async def _finish_line(means: Means, session: Session, last: Session | None) -> None:
     """Close the delegates of both."""
-    yield from finish(means, session)
+    await finish(means, session)
     if last is not None:
-        yield from finish(means, last)
+        await finish(means, last)
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class CloseRevoked:
 
     passport_ids: Sequence[str]
 
-    def steps(self, means: Means) -> Steps[int]:
+    async def run(self, means: Means) -> int:
         """Close them. Their calls are denied already: whoever is stopped in between changes nothing."""
         count = 0
         for start in range(0, len(self.passport_ids), MAX_CLOSED):
             some = self.passport_ids[start : start + MAX_CLOSED]
-            closed: list[tuple[Session, Session | None]] = yield Commit(partial(_close_these, means, some), alone=True)
+            closed = await means.transact(partial(_close_these, means, some), alone=True)
             for session, last in closed:
-                yield from _finish_line(means, session, last)
+                await _finish_line(means, session, last)
             count += len(closed)
         return count
 
@@ -130,7 +130,7 @@ class RevokeSession:
     session_id: str
     lineage: bool = False
 
-    def steps(self, means: Means) -> Steps[Session]:
+    async def run(self, means: Means) -> Session:
         """Close the session, or the one that its lineage began with."""
 
         def work(transaction: Transaction) -> tuple[Session, Session, Session | None]:
@@ -141,9 +141,9 @@ class RevokeSession:
             first = looked_at(means, transaction, first, means.clock.now())
             return session, *_close_line(means, transaction, first, MOVES["revoke_session"])
 
-        session, first, last = yield Commit(work)
-        yield from _finish_line(means, first, last)
-        return (yield from durable(means, session))
+        session, first, last = await means.transact(work)
+        await _finish_line(means, first, last)
+        return await durable(means, session)
 
 
 def _first_of(transaction: Transaction, session: Session) -> Session:
@@ -161,7 +161,7 @@ class KillSwitch:
 
     on: bool
 
-    def steps(self, means: Means) -> Steps[int]:
+    async def run(self, means: Means) -> int:
         """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
 
         def turn(transaction: Transaction) -> int:
@@ -172,9 +172,9 @@ class KillSwitch:
             transaction.put_switches(switches)
             return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
-        revoked: int = yield Commit(turn, alone=True)
+        revoked: int = await means.transact(turn, alone=True)
         if revoked:
-            yield from close_killed(means)
+            await close_killed(means)
         return revoked
 
 

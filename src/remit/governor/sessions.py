@@ -1,7 +1,7 @@
 """Starting a session from a passport, and ending one."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -24,7 +24,7 @@ from remit.governor.clock import Moment
 from remit.governor.closing import finish
 from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import close, looked_at, standing_in
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.rate import report_skipped
 from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
@@ -58,9 +58,9 @@ def found(transaction: Transaction, session_id: str) -> Session:
     return session
 
 
-def durable(means: Means, session: Session) -> Steps[Session]:
+async def durable(means: Means, session: Session) -> Session:
     """Return a session as it is kept: work that has appended to it did not know the hash of its head yet."""
-    kept: Session | None = yield Aside(lambda: means.reader.session(session.id))
+    kept: Session | None = await means.aside(lambda: means.reader.session(session.id))
     return kept or session
 
 
@@ -77,27 +77,27 @@ class Start:
     holder: str = ""
     by_source: bool = False
 
-    def steps(self, means: Means) -> Steps[Started]:
+    async def run(self, means: Means) -> Started:
         """Verify the passport, then keep the session if there is none."""
-        passport = yield from self._verified(means)
+        passport = await self._verified(means)
         check_bound(passport, self.holder)
         if not self.by_source:
-            yield Aside(lambda: check_client(means.reader, _root(means, passport)))
-        started, refusal = yield Commit(lambda transaction: _start(means, transaction, passport, self.holder))
-        yield from finish(means, started.session)
+            await means.aside(lambda: check_client(means.reader, _root(means, passport)))
+        started, refusal = await means.transact(lambda transaction: _start(means, transaction, passport, self.holder))
+        await finish(means, started.session)
         if refusal is not None:
             raise refusal
         if started.existing:
-            started = started._replace(session=(yield from durable(means, started.session)))
-        return cast("Started", started)
+            started = started._replace(session=(await durable(means, started.session)))
+        return started
 
-    def _verified(self, means: Means) -> Steps[Passport]:
+    async def _verified(self, means: Means) -> Passport:
         """Verify the passport; a key that is not known may have come in by another process."""
         now_s = means.clock.now().wall_s
         try:
             return verify_passport(self.token, means.keys.keyring(), now=now_s)
         except KeyUnknown:
-            yield Aside(means.keys.refresh)
+            await means.aside(means.keys.refresh)
         return verify_passport(self.token, means.keys.keyring(), now=now_s)
 
 
@@ -223,15 +223,15 @@ class Look:
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[Looked]:
+    async def run(self, means: Means) -> Looked:
         """Read the session, and its passport where this process sees it for the first time."""
-        yield from report_skipped(means, self.session_id)
+        await report_skipped(means, self.session_id)
 
         def work(transaction: Transaction) -> Session:
             return kept(means, transaction, found(transaction, self.session_id), means.clock.now())
 
-        session: Session = yield Commit(work)
-        yield from finish(means, session)
+        session: Session = await means.transact(work)
+        await finish(means, session)
         return Looked(session, means.passport_of(session))
 
 
@@ -241,7 +241,7 @@ class End:
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[Session]:
+    async def run(self, means: Means) -> Session:
         """Close the session, which refuses every call in its lineage from then on, and then its delegates."""
 
         def work(transaction: Transaction) -> Session:
@@ -249,6 +249,6 @@ class End:
             session = looked_at(means, transaction, found(transaction, self.session_id), now)
             return close(means, transaction, session, MOVES["end"], now)
 
-        session: Session = yield Commit(work)
-        yield from finish(means, session)
-        return (yield from durable(means, session))
+        session: Session = await means.transact(work)
+        await finish(means, session)
+        return await durable(means, session)

@@ -15,7 +15,7 @@ from remit.claims.passport import AUDIENCE, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.sessions import Started, kept, new_session
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session, Source, trace_of
@@ -56,10 +56,10 @@ class StartFor:
 
     reporter: Reporter
 
-    def steps(self, means: Means) -> Steps[Started]:
+    async def run(self, means: Means) -> Started:
         """Look for the session, and start one where there is none, in one piece."""
         # Alone, because two processes must not both find none.
-        started: Started = yield Commit(lambda transaction: self._work(means, transaction), alone=True)
+        started: Started = await means.transact(lambda transaction: self._work(means, transaction), alone=True)
         means.note_source(self.reporter.key, started.session.id)
         return started
 

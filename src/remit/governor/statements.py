@@ -18,7 +18,7 @@ from remit.claims.succession import KeyLimit
 from remit.errors import FieldInvalid, quote
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import looked_at
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of
 from remit.governor.sessions import found
 from remit.governor.sources import Reporter, StartFor
@@ -72,12 +72,12 @@ class Declare:
     reason: str
     counted: str = ""
 
-    def steps(self, means: Means) -> Steps[Declared]:
+    async def run(self, means: Means) -> Declared:
         """Append the statement to the session of Remit's own checks, which is started where there is none."""
         self._check()
         form = canonicalize({"report": self.report})
-        name = (yield from StartFor(_OWN).steps(means)).session.id
-        pending: Pending = yield Commit(lambda transaction: self._work(means, transaction, name, form))
+        name = (await StartFor(_OWN).run(means)).session.id
+        pending: Pending = await means.transact(lambda transaction: self._work(means, transaction, name, form))
         return Declared(name, pending.receipt)
 
     def _check(self) -> None:

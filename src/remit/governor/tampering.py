@@ -15,7 +15,7 @@ from remit.governor.audiences import HOOK_KEY
 from remit.governor.closing import finish
 from remit.governor.leads import tampered_name
 from remit.governor.lifecycle import MAX_CLOSED, close, looked_at
-from remit.governor.means import Aside, Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.sessions import found
 from remit.governor.sources import Reporter
 from remit.governor.states import MOVES
@@ -39,13 +39,13 @@ class EndTampered:
     protection: str
     generation: int = 0
 
-    def steps(self, means: Means) -> Steps[tuple[str, ...]]:
+    async def run(self, means: Means) -> tuple[str, ...]:
         """Find the active sessions of the protection, and close them in batches."""
-        active: list[str] = yield Commit(lambda transaction: list(transaction.active_sessions()), alone=True)
-        ours: list[str] = yield Aside(lambda: [one for one in active if _reports_under(means.reader, one, self)])
+        active: list[str] = await means.transact(lambda transaction: list(transaction.active_sessions()), alone=True)
+        ours: list[str] = await means.aside(lambda: [one for one in active if _reports_under(means.reader, one, self)])
         for start in range(0, len(ours), MAX_CLOSED):
             batch = ours[start : start + MAX_CLOSED]
-            yield from _close_all(means, batch, self.generation)
+            await _close_all(means, batch, self.generation)
         return tuple(ours)
 
 
@@ -55,10 +55,10 @@ class EndReporter:
 
     reporter: Reporter
 
-    def steps(self, means: Means) -> Steps[str]:
+    async def run(self, means: Means) -> str:
         """Return the session, which is not active any more."""
-        name = yield from Begin(self.reporter).steps(means)
-        yield from _close_all(means, [name], self.reporter.generation)
+        name = await Begin(self.reporter).run(means)
+        await _close_all(means, [name], self.reporter.generation)
         return name
 
 
@@ -72,7 +72,7 @@ def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool
         return False
 
 
-def _close_all(means: Means, names: list[str], generation: int) -> Steps[None]:
+async def _close_all(means: Means, names: list[str], generation: int) -> None:
     """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
 
     def work(transaction: Transaction) -> list[Session]:
@@ -85,6 +85,6 @@ def _close_all(means: Means, names: list[str], generation: int) -> Steps[None]:
                 transaction.put_revocation(tampered, at_ms=now.wall_ms, reason=TAMPERED)
         return [close(means, transaction, session, MOVES["tamper"], now) for session in sessions]
 
-    closed: list[Session] = yield Commit(work, alone=True)
+    closed: list[Session] = await means.transact(work, alone=True)
     for session in closed:
-        yield from finish(means, session)
+        await finish(means, session)

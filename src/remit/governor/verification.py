@@ -27,7 +27,7 @@ from msgspec import Meta, Struct, structs
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
 from remit.governor.governor import Governor
 from remit.governor.lifecycle import quarantine
-from remit.governor.means import Commit, Means, Steps
+from remit.governor.means import Means
 from remit.governor.statements import Declare
 from remit.governor.states import QUARANTINED
 from remit.ledger.home import Home, open_home
@@ -290,9 +290,9 @@ class Quarantine:
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[bool]:
+    async def run(self, means: Means) -> bool:
         """Mark the session; return whether it was not marked before."""
-        marked: bool = yield Commit(lambda transaction: self._work(means, transaction))
+        marked: bool = await means.transact(lambda transaction: self._work(means, transaction))
         return marked
 
     def _work(self, means: Means, transaction: Transaction) -> bool:

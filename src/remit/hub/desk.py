@@ -14,7 +14,7 @@ from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Answer
 from remit.governor.governor import Governor
-from remit.governor.means import Aside, Means, Steps
+from remit.governor.means import Means
 from remit.governor.observe import Consider, Report
 from remit.governor.sources import StartFor
 from remit.http.routes import Ask, Choice, Streamed
@@ -150,9 +150,9 @@ class _GetReceipt:
 
     receipt_id: str
 
-    def steps(self, means: Means) -> Steps[tuple[Kept, SignedReceipt]]:
+    async def run(self, means: Means) -> tuple[Kept, SignedReceipt]:
         """Read it in a thread."""
-        found: tuple[Kept, SignedReceipt] = yield Aside(lambda: self._read(means))
+        found: tuple[Kept, SignedReceipt] = await means.aside(lambda: self._read(means))
         return found
 
     def _read(self, means: Means) -> tuple[Kept, SignedReceipt]:
@@ -172,7 +172,7 @@ class _Status:
     place: Place
     sightings: Sightings
 
-    def steps(self, means: Means) -> Steps[StatusAnswer]:
+    async def run(self, means: Means) -> StatusAnswer:
         """Read it where that may take its time."""
-        answer: StatusAnswer = yield Aside(lambda: status(means, self.place, self.sightings))
+        answer: StatusAnswer = await means.aside(lambda: status(means, self.place, self.sightings))
         return answer

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from remit.governor.clock import timestamp
-from remit.governor.means import Aside, Means, Steps
+from remit.governor.means import Means
 from remit.ledger.records import Note, Session, Source
 from remit.messages.hub import ReviewAnswer
 
@@ -105,9 +105,9 @@ class LoadKnown:
 
     session_id: str
 
-    def steps(self, means: Means) -> Steps[Known | None]:
+    async def run(self, means: Means) -> Known | None:
         """Read it where that may take its time."""
-        known: Known | None = yield Aside(lambda: load_known(means, self.session_id))
+        known: Known | None = await means.aside(lambda: load_known(means, self.session_id))
         return known
 
 

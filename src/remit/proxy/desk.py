@@ -15,7 +15,7 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.governor import Governor
 from remit.governor.holders import Held
-from remit.governor.means import Aside, Means, Steps, UseCase
+from remit.governor.means import Means, UseCase
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
@@ -152,7 +152,7 @@ class Desk:
 class _Keys:
     """Read which keys have signed here."""
 
-    def steps(self, means: Means) -> Steps[list[KeyRecord]]:
+    async def run(self, means: Means) -> list[KeyRecord]:
         """Read them where it may take its time."""
-        records: list[KeyRecord] = yield Aside(means.reader.keys)
+        records: list[KeyRecord] = await means.aside(means.reader.keys)
         return records
