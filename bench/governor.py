@@ -89,7 +89,7 @@ def start(service: Service, project: Path) -> str:
     mission = Mission(
         agent_id="agent:benchmark",
         mission="Read the project",
-        allowed_tools=("Read",),
+        allowed_tools=("Bash", "Read"),
         resource_scope=(str(project),),
         max_tool_calls=10**9,
         max_duration_s=24 * 3600,
