@@ -19,16 +19,16 @@ _NAME: Final = (
 # Each is searched for only where one of the characters stands without which it cannot occur.
 _PATTERNS: Final = (
     # The user and password of a URL.
-    ("@", re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
+    (re.compile("@"), re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
     # The values of its query, and of forms.
-    ("=", re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
-    (" \t\n\r\f\v\xa0", re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
+    (re.compile("="), re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
+    (re.compile(r"\s"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
     (
-        "=:",
+        re.compile("[=:]"),
         re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"),
         rf"\1{_HIDDEN}",
     ),
-    (" ", re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
+    (re.compile(" "), re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
 )
 # Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
@@ -73,7 +73,7 @@ _LONG: Final = 80
 def redacted(text: str) -> str:
     """Return text for people, without what may be a secret in it."""
     for marks, pattern, instead in _PATTERNS:
-        if any(mark in text for mark in marks):
+        if marks.search(text):
             text = pattern.sub(instead, text)
     if _LONG_WORD.search(text):
         text = _TOKEN.sub(_HIDDEN, text)
