@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from remit.governor.means import Means, UseCase
-from remit.ledger.port import Prepare, Work
+from remit.ledger.port import Work
 
 __all__ = ["Aside", "Commit", "steps_of"]
 
@@ -14,7 +14,6 @@ class Commit(NamedTuple):
 
     work: Work[Any]
     alone: bool
-    prepare: Prepare | None
 
 
 class Aside(NamedTuple):
@@ -37,8 +36,8 @@ class _Asked:
 class _Stepwise:
     """Waiting for whoever steps."""
 
-    async def transact(self, work: Work[Any], *, alone: bool = False, prepare: Prepare | None = None) -> Any:
-        return await _Asked(Commit(work, alone, prepare))
+    async def transact(self, work: Work[Any], *, alone: bool = False) -> Any:
+        return await _Asked(Commit(work, alone))
 
     async def aside(self, compute: Callable[[], Any], *, fair_to: str = "") -> Any:
         return await _Asked(Aside(compute, fair_to))

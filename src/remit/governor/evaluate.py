@@ -1,9 +1,8 @@
 """The one path of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. The
-calls of a group are judged first, by how their sessions stand before it; those that take longer are judged aside,
-before they come to the ledger. A call whose session stands otherwise when its turn comes is judged again. So nothing
-slow happens while the ledger is held, and no limit is overrun.
+Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. Calls
+that take longer to judge are judged aside, before they come to the ledger; if their session stands otherwise when their
+turn comes, they are judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
 """
 
 from collections.abc import Collection, Mapping
@@ -157,7 +156,7 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
     for _ in range(_MAX_TURNS):
         if case.is_light:
             case.read()
-            outcome = await means.transact(case.append, prepare=case.judge)
+            outcome = await means.transact(case.append)
         else:
             await means.aside(case.judge_aside, fair_to=session_id)
             outcome = await means.transact(case.append)
@@ -192,7 +191,7 @@ class _Outcome(NamedTuple):
 
 
 class _Case:
-    """One call on its way through the ledger: judged with others first, or aside, then appended."""
+    """One call on its way through the ledger: judged there, or aside before, then appended."""
 
     __slots__ = (
         "_decision",
@@ -232,11 +231,6 @@ class _Case:
         session = self._means.reader.session(self._request.session_id)
         if session is not None:
             self._judge_whole(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
-
-    def judge(self, transaction: Transaction) -> None:
-        """Judge the call by how its session stands before the group it is in."""
-        session = touched(found(transaction, self._request.session_id), self._means.clock.now())
-        self._judge_whole(standing_in(transaction, session))
 
     def _judge_whole(self, standing: Standing) -> Decision:
         self._standing = standing

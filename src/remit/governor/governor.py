@@ -11,7 +11,7 @@ from remit.errors import RemitError
 from remit.governor.means import Means, UseCase
 from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
-from remit.ledger.port import Ledger, Prepare, Work
+from remit.ledger.port import Ledger, Work
 
 __all__ = ["Governor"]
 
@@ -24,9 +24,9 @@ class _Blocking:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
+    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:
         """Return what `work` answers."""
-        return self._ledger.run(work, alone=alone, prepare=prepare)
+        return self._ledger.run(work, alone=alone)
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
         """Compute it here."""

@@ -15,7 +15,7 @@ from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock, FixedClock
 from remit.governor.refused import RefusedSessions
-from remit.ledger.port import Prepare, Reader, Work
+from remit.ledger.port import Reader, Work
 from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
@@ -31,7 +31,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Waiting(Protocol):
     """How a use case waits for what takes time."""
 
-    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
+    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:
         """Return what the ledger's work answers, once it is durable; see `Ledger.run`."""
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
@@ -98,9 +98,9 @@ class Means:
         means.waiting = waiting
         return means
 
-    def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
+    def transact(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
         """Have the ledger do some work; see `Waiting`."""
-        return self.waiting.transact(work, alone=alone, prepare=prepare)
+        return self.waiting.transact(work, alone=alone)
 
     def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> Awaitable[_T]:
         """Compute what takes long; see `Waiting`."""

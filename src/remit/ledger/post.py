@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from remit.errors import LedgerUnavailable
-from remit.ledger.port import Prepare, Work
+from remit.ledger.port import Work
 
 __all__ = ["Item", "LoopPost", "Post", "Submit", "settle", "wait_for"]
 
@@ -35,17 +35,14 @@ class Post(Protocol):
 class Item:
     """One piece of work, and what becomes of it."""
 
-    __slots__ = ("alone", "answer", "failure", "post", "prepare", "spoilt", "withdrawn", "work")
+    __slots__ = ("alone", "answer", "failure", "post", "withdrawn", "work")
 
-    def __init__(self, work: Work[Any], post: Post, *, alone: bool, prepare: Prepare | None) -> None:
+    def __init__(self, work: Work[Any], post: Post, *, alone: bool) -> None:
         self.work = work
-        self.prepare = prepare
         self.post = post
         self.alone = alone
         self.answer: Any = None
         self.failure: Exception | None = None
-        # Its preparation has failed.
-        self.spoilt = False
         self.withdrawn = False
 
 
@@ -84,10 +81,10 @@ def _held() -> threading.Lock:
     return lock
 
 
-def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, prepare: Prepare | None) -> _T:
+def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool) -> _T:
     """Hand over work and wait for its answer."""
     post = _Doorstep()
-    item = Item(work, post, alone=alone, prepare=prepare)
+    item = Item(work, post, alone=alone)
     submit([item])
     if not post.wait(deadline_s):
         item.withdrawn = True
@@ -120,9 +117,9 @@ class LoopPost:
             post = posts[id(loop)] = cls(loop, submit)
         return post
 
-    def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
+    def send(self, work: Work[_T], deadline_s: float, *, alone: bool) -> "asyncio.Future[_T]":
         """Hand over work; the future holds its answer."""
-        item = Item(work, self, alone=alone, prepare=prepare)
+        item = Item(work, self, alone=alone)
         future: asyncio.Future[_T] = self.loop.create_future()
         due = self.loop.time() + deadline_s
         self._pending[item] = future, due
