@@ -5,12 +5,13 @@ the same chain. Which decision an outcome belongs to is told by the name of the 
 what was called, in order.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from remit.claims.canonical import canonicalize_arguments, sha256_hex
-from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step, named_tool
+from remit.claims.receipt import Digest, PolicyDecision, Receipt, SignedReceipt, Step, named_tool
 from remit.errors import ReceiptNotFound
 from remit.governor.assistants import Actor, child_of
 from remit.governor.evaluate import Evaluate, judged
@@ -52,9 +53,11 @@ class _Place(NamedTuple):
     """Where a call was decided on, if it was; else where its finding belongs."""
 
     session_id: str
-    decision: str
+    decision: str = ""
     # Another call was decided on under this name.
     changed: bool = False
+    # What the outcome was appended as, where it was.
+    outcome: Kept | Pending | None = None
 
 
 @dataclass(frozen=True)
@@ -69,50 +72,80 @@ class Conclude:
 
     async def run(self, means: Means) -> Concluded:
         """Find the decision, and record the outcome, or the finding."""
-        place = await self._placed(means)
+        if self.call_id:
+            place = await means.transact(lambda transaction: self._bound_by_name(means, transaction))
+        else:
+            place = await self._bound_by_order(means)
         if place.decision and not place.changed:
-            try:
-                recorded = await RecordResult(place.session_id, place.decision, self.result).run(means)
-            except ReceiptNotFound:  # the finding itself: it was told twice
-                kept = await means.aside(partial(means.reader.receipt, place.decision))
-                if kept is None:
-                    raise
-                return Concluded(place.session_id, means.receipt(kept.token), is_finding=True)
-            return Concluded(place.session_id, recorded.receipt, recorded.receipt.claims.verdict != "compliant")
+            return await self._concluded(means, place)
         name = place.session_id or (await lead_of(means, self.actor.reporter))
         return await self._found(means, name, changed=place.changed)
 
-    async def _placed(self, means: Means) -> _Place:
-        lead: str = await means.transact(lambda transaction: last_lead(transaction, self.actor.reporter))
-        if not lead:
-            return _Place("", "")
-        places = [lead]
-        if self.actor.agent:
-            child: str = await means.transact(lambda transaction: child_of(transaction, lead, self.actor.agent))
-            places = [child, lead] if child else [lead]
-        for name in places:
-            decision: str = await self._decision_in(means, name)
-            if decision:
-                kept = await means.aside(partial(means.reader.receipt, decision))
-                return _Place(name, decision, changed=kept is not None and self._differs(means, kept))
-        return _Place(places[0], "")
+    async def _concluded(self, means: Means, place: _Place) -> Concluded:
+        """Return the outcome that was appended; one whose decision was not durable yet is appended now."""
+        if place.outcome is not None:
+            receipt = self._result(place).checked(receipt_of(means, place.outcome))
+            return Concluded(place.session_id, receipt, receipt.claims.verdict != "compliant")
+        try:
+            receipt = (await self._result(place).run(means)).receipt
+        except ReceiptNotFound:  # the finding itself: it was told twice
+            kept = await means.aside(partial(means.reader.receipt, place.decision))
+            if kept is None:
+                raise
+            return Concluded(place.session_id, means.receipt(kept.token), is_finding=True)
+        return Concluded(place.session_id, receipt, receipt.claims.verdict != "compliant")
 
-    async def _decision_in(self, means: Means, name: str) -> str:
-        if self.call_id:
-            work = partial(_decision_by_key, name=name, key=self.call_id)
-            decision: str = await means.transact(work)
-            return decision
+    def _result(self, place: _Place) -> RecordResult:
+        return RecordResult(place.session_id, place.decision, self.result)
+
+    def _bound_by_name(self, means: Means, transaction: Transaction) -> _Place:
+        """Find the decision by the name of the call, and append the outcome to its chain."""
+        sessions = self._sessions(transaction)
+        for name in sessions:
+            before = transaction.repeated(name, self.call_id)
+            if before is None:
+                continue
+            if isinstance(before.found, Pending):
+                return self._appended(means, transaction, name, before.found.draft.claims, None)
+            decision = means.receipt(before.found.token)
+            return self._appended(means, transaction, name, decision.claims, decision)
+        return _Place(sessions[0] if sessions else "")
+
+    async def _bound_by_order(self, means: Means) -> _Place:
+        """Find the first decision on the same call that has no outcome yet, and append the outcome to its chain."""
+        sessions = await means.transact(self._sessions)
         hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
-        found_there: str = await means.aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
-        return found_there
+        for name in sessions:
+            decision = await means.aside(partial(_open_decision, means, name, self.call.tool_name, hashed))
+            if decision is not None:
+                return await means.transact(partial(self._append_to, means, name, decision))
+        return _Place(sessions[0] if sessions else "")
 
-    def _differs(self, means: Means, kept: Kept) -> bool:
-        """Tell whether a decision is on another call than the one that was run."""
-        claims = means.receipt(kept.token).claims
-        return (claims.tool, claims.arguments_hash) != (
-            named_tool(self.call.tool_name),
-            sha256_hex(canonicalize_arguments(self.call.arguments)),
-        )
+    def _append_to(self, means: Means, name: str, decision: SignedReceipt, transaction: Transaction) -> _Place:
+        return self._appended(means, transaction, name, decision.claims, decision)
+
+    def _sessions(self, transaction: Transaction) -> list[str]:
+        """Return the sessions in which the call may have been decided on: that of its subagent first."""
+        lead = last_lead(transaction, self.actor.reporter)
+        child = child_of(transaction, lead, self.actor.agent) if lead and self.actor.agent else ""
+        return [name for name in (child, lead) if name]
+
+    def _appended(
+        self,
+        means: Means,
+        transaction: Transaction,
+        name: str,
+        claims: Receipt,
+        decision: SignedReceipt | None,
+    ) -> _Place:
+        """Append the outcome of a decision, unless that is on another call than the one that was run."""
+        hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
+        place = _Place(name, claims.receipt_id)
+        if (claims.tool, claims.arguments_hash) != (named_tool(self.call.tool_name), hashed):
+            return place._replace(changed=True)
+        with suppress(ReceiptNotFound):  # it is not durable yet, or is the finding itself
+            place = place._replace(outcome=self._result(place).append(means, transaction, decision)[0])
+        return place
 
     async def _found(self, means: Means, name: str, *, changed: bool) -> Concluded:
         """Sign that the call was run without being asked for."""
@@ -167,24 +200,17 @@ class Conclude:
         return append(means, transaction, session, step, now, form=form, once=once)[1]
 
 
-def _decision_by_key(transaction: Transaction, *, name: str, key: str) -> str:
-    before = transaction.repeated(name, key)
-    if before is None:
-        return ""
-    known = before.found
-    return known.draft.claims.receipt_id if isinstance(known, Pending) else known.receipt_id
-
-
-def _open_decision(means: Means, name: str, tool: str, hashed: str) -> str:
+def _open_decision(means: Means, name: str, tool: str, hashed: str) -> SignedReceipt | None:
     """Return the first of the last decisions that is on this call and has no outcome yet; permitted ones first."""
     session = means.reader.session(name)
     if session is None:
-        return ""
-    alike: dict[bool, str] = {}
+        return None
+    alike: dict[bool, SignedReceipt] = {}
     for kept in means.reader.receipts(name, after=max(0, session.length - _MAX_OPEN_CALLS), limit=_MAX_OPEN_CALLS):
-        claims = means.receipt(kept.token).claims
+        receipt = means.receipt(kept.token)
+        claims = receipt.claims
         decides = all(said.backend != GOVERNOR for said in claims.policy_decisions)
         is_alike = decides and (claims.tool, claims.arguments_hash) == (named_tool(tool), hashed)
         if is_alike and means.reader.result_of(kept.receipt_id) is None:
-            alike.setdefault(claims.verdict == "compliant", kept.receipt_id)
-    return alike.get(True) or alike.get(False) or ""
+            alike.setdefault(claims.verdict == "compliant", receipt)
+    return alike.get(True) or alike.get(False)

@@ -45,22 +45,26 @@ class RecordResult:
 
     async def run(self, means: Means) -> Recorded:
         """Append the outcome, or find that it is there."""
-        outcome, repeated = await means.transact(lambda transaction: self._work(means, transaction))
-        receipt = receipt_of(means, outcome)
+        outcome, repeated = await means.transact(lambda transaction: self.append(means, transaction))
+        return Recorded(self.checked(receipt_of(means, outcome)), repeated)
+
+    def checked(self, receipt: SignedReceipt) -> SignedReceipt:
+        """Return the receipt of an outcome, if it is this one."""
         if receipt.claims.result_hash != self.result:
             raise RequestConflict("another outcome was recorded for this call")
-        return Recorded(receipt, repeated)
+        return receipt
 
-    def _work(self, means: Means, transaction: Transaction) -> tuple[Kept | Pending, bool]:
+    def append(
+        self, means: Means, transaction: Transaction, decision: SignedReceipt | None = None
+    ) -> tuple[Kept | Pending, bool]:
+        """Append the outcome, or find it, and tell whether it was there; `decision` where that was read already."""
         session = found(transaction, self.session_id)
-        kept = transaction.receipt(self.receipt_id)
-        if not isinstance(kept, Kept) or kept.session_id != self.session_id:
-            raise ReceiptNotFound("no receipt of the session has this id")
+        token = "" if decision is not None else self._kept(transaction).token
         known = transaction.result_of(self.receipt_id)
         if known is not None:
             return known, True
         now = means.clock.now()
-        decision = receipt_of(means, kept)
+        decision = decision or means.receipt(token)
         if any(said.backend == GOVERNOR for said in decision.claims.policy_decisions):
             raise ReceiptNotFound("the receipt of this id is not a decision on a call")
         session = looked_at(means, transaction, session, now)
@@ -70,6 +74,13 @@ class RecordResult:
             means, transaction, session, step, now, form=canonicalize(arguments), result_of=self.receipt_id
         )
         return pending, False
+
+    def _kept(self, transaction: Transaction) -> Kept:
+        """Return the decision, which must be one of the session."""
+        kept = transaction.receipt(self.receipt_id)
+        if not isinstance(kept, Kept) or kept.session_id != self.session_id:
+            raise ReceiptNotFound("no receipt of the session has this id")
+        return kept
 
     def _step(self, session: Session, decision: SignedReceipt, now: Moment) -> Step:
         claims = decision.claims
