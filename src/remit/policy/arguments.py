@@ -37,28 +37,30 @@ class Argument(NamedTuple):
     value: JSON
 
 
-def walk_arguments(arguments: Mapping[str, JSON], roles: Mapping[str, str]) -> Iterator[Argument]:
-    """Return every argument, one after the other."""
-    return _members("", "", dict(arguments), roles)
-
-
-def _members(place: str, above: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Iterator[Argument]:
-    joined = _joined(place, value, roles)
-    if joined is not None:
-        yield joined
+def walk_arguments(
+    value: Mapping[str, JSON], roles: Mapping[str, str], place: str = "", above: str = ""
+) -> Iterator[Argument]:
+    """Yield every argument, one after the other; `place` and `above` say where an inner object stands."""
+    if not _ARGUMENT_NAMES.isdisjoint(map(str.lower, value)):
+        joined = _joined(place, value, roles)
+        if joined is not None:
+            yield joined
     for key, inner in value.items():
         name = key[:_MAX_NAME]
         where = f"{place}.{name}" if place else name
         if place or where not in roles:
             # The name may be a resource itself, as in an object of files by their paths.
             yield Argument(where, "", "", key)
-        yield from _values(where, f"{above}_{name}" if name.lower() in _EMPTY_NAMES else name, inner, roles)
+        if name.lower() in _EMPTY_NAMES:
+            name = f"{above}_{name}"
+        if isinstance(inner, str):
+            yield Argument(where, name, roles.get(where) or "", inner)
+        else:
+            yield from _values(where, name, inner, roles)
 
 
-def _joined(place: str, value: dict[str, JSON], roles: Mapping[str, str]) -> Argument | None:
+def _joined(place: str, value: Mapping[str, JSON], roles: Mapping[str, str]) -> Argument | None:
     """Return a command and its words where an object that nobody marked holds them side by side."""
-    if _ARGUMENT_NAMES.isdisjoint(map(str.lower, value)):
-        return None
     words: list[JSON] = []
     for name in sorted(value):
         where = f"{place}.{name}" if place else name
@@ -97,7 +99,7 @@ def _values(place: str, name: str, value: JSON, roles: Mapping[str, str]) -> Ite
     elif isinstance(value, dict):
         if role is not None and value:
             yield Argument(place, name, MISSHAPEN, value)
-        yield from _members(place, name, value, roles)
+        yield from walk_arguments(value, roles, place, name)
 
 
 def _elements(place: str, name: str, value: list[JSON], roles: Mapping[str, str]) -> Iterator[Argument]:

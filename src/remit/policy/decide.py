@@ -3,7 +3,7 @@
 `judge` is the one way from a tool call to a decision: project, ask every engine, combine.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from remit.claims.mission import Mission
@@ -45,20 +45,23 @@ class Decision(NamedTuple):
         return self.decision == "PERMIT"
 
 
-def decide(findings: Iterable[Finding], action: Action) -> Decision:
+def decide(findings: Sequence[Finding], action: Action) -> Decision:
     """Return the combined answer: the first refusal, in the order the engines were asked."""
-    given = tuple(map(_sayable, findings)) or (_NO_ENGINE,)
-    refusal = next((finding for finding in given if not finding.permits), None)
+    given: list[Finding] = []
+    refusal: Finding | None = None
+    for finding in findings or (_NO_ENGINE,):
+        if finding.code:
+            finding = _without_secrets(finding)  # noqa: PLW2901 - from here on, only that one is used
+            refusal = refusal or finding
+        given.append(finding)
     if refusal is None:
-        return Decision("PERMIT", "compliant", _permitted(given, action), given, action)
+        return Decision("PERMIT", "compliant", _permitted(given, action), tuple(given), action)
     public, verdict = DENIALS[refusal.code]
-    return Decision("DENY", verdict, refusal.reason, given, action, public, refusal.code, refusal.remedy)
+    return Decision("DENY", verdict, refusal.reason, tuple(given), action, public, refusal.code, refusal.remedy)
 
 
-def _sayable(finding: Finding) -> Finding:
-    """Return a finding without the secrets that it may quote: what it says goes into a receipt."""
-    if finding.permits:
-        return finding
+def _without_secrets(finding: Finding) -> Finding:
+    """Return a refusal without the secrets that it may quote: what it says goes into a receipt."""
     remedy = finding.remedy and finding.remedy._replace(sentence=redacted(finding.remedy.sentence))
     return finding._replace(reason=redacted(finding.reason), remedy=remedy)
 
@@ -115,12 +118,8 @@ _ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 
 def policy_decisions(decision: Decision) -> tuple[PolicyDecision, ...]:
     """Return the findings in the form a receipt holds them."""
-    return tuple(
-        PolicyDecision(
-            backend=finding.backend,
-            decision="permit" if finding.permits else "deny",
-            reason=finding.reason[:1024],
-            eval_ms=finding.eval_ms,
-        )
-        for finding in decision.findings
-    )
+    held: list[PolicyDecision] = []
+    for backend, code, reason, _remedy, eval_ms in decision.findings:
+        said = "deny" if code else "permit"
+        held.append(PolicyDecision(backend=backend, decision=said, reason=reason[:1024], eval_ms=eval_ms))
+    return tuple(held)

@@ -7,7 +7,7 @@ answer must not read as permission. Combining the answers is for `decide.py`.
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PublicDenialReason, Verdict
@@ -114,33 +114,27 @@ class Engine(Protocol):
 
 
 def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: float) -> tuple[Finding, ...]:
-    """Return every engine's answer with the time it took; the first refusal of the passport's own rules ends it."""
+    """Return every engine's answer with the time it took; the first refusal ends it."""
     findings: list[Finding] = []
     for engine in engines:
-        finding = _judged(engine, case, clock, deadline_s)
-        findings.append(finding)
-        if not finding.permits:
+        started, name = clock(), str(getattr(engine, "name", "unnamed"))
+        try:
+            # What an engine answers is not trusted to be what its type says.
+            answer: Any = engine.judge(case)
+            code, reason = getattr(answer, "code", None), getattr(answer, "reason", None)
+            if not (isinstance(code, str) and isinstance(reason, str) and isinstance(answer, Finding)):
+                finding = _failed(name, "gave no answer that can be read")
+            else:
+                finding = answer if code in _CODES else _failed(name, "gave a code that is not known")
+        except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+            finding = _failed(name, f"failed ({type(error).__name__})")
+        took = clock() - started
+        if took > deadline_s and not finding.code:
+            finding = _failed(name, "answered too late")
+        findings.append(Finding(name, finding.code, finding.reason, finding.remedy, round(took * 1000, 3)))
+        if finding.code:
             break
     return tuple(findings)
-
-
-def _judged(engine: Engine, case: Case, clock: Clock, deadline_s: float) -> Finding:
-    started, name = clock(), str(getattr(engine, "name", "unnamed"))
-    try:
-        finding = _checked(name, engine.judge(case))
-    except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
-        finding = _failed(name, f"failed ({type(error).__name__})")
-    took = clock() - started
-    if took > deadline_s and finding.permits:
-        finding = _failed(name, "answered too late")
-    return finding._replace(backend=name, eval_ms=round(took * 1000, 3))
-
-
-def _checked(name: str, answer: object) -> Finding:
-    """Return an answer if it is one, or a denial."""
-    if not isinstance(answer, Finding) or not all(isinstance(text, str) for text in (answer.code, answer.reason)):
-        return _failed(name, "gave no answer that can be read")
-    return answer if answer.code in _CODES else _failed(name, "gave a code that is not known")
 
 
 def _failed(name: str, what: str) -> Finding:

@@ -168,15 +168,17 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
 
 
 def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
-    outside = [effect for effect in action.effects if not covers(scope, effect)]
-    exports = [effect for effect in outside if effect.verb == "export"]
+    exports: list[Effect] = []
+    others: list[Effect] = []
+    for effect in action.effects:
+        if not covers(scope, effect):
+            (exports if effect.verb == "export" else others).append(effect)
     if exports:
         # Named before any doubt: most of these programs are not known beyond what they export.
         yield _outside(exports)
     for doubt in action.doubts:
         if doubt.code == "shell_unparsed" or not scope.everything:
             yield _doubted(doubt)
-    others = [effect for effect in outside if effect.verb != "export"]
     if others:
         yield _outside(others)
 
@@ -227,7 +229,7 @@ def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
 
 def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
     sides = set(action.side_effects)
-    if any(doubt.unbounded for doubt in action.doubts):
+    if action.doubts and any(doubt.unbounded for doubt in action.doubts):
         # Nobody knows what is done: it may be anything.
         sides.update(SIDE_EFFECT_ORDER[1:])
     sides.difference_update(mission.allowed_side_effect_classes)

@@ -178,11 +178,13 @@ class _Reading:
         # Where the call's own working directory is seen from, and whether anything is seen from there.
         self._base = self._start = base
         self._used_cwd = False
-        self._keeps_shell = self._shell_is_kept()
+        self._keeps_shell = (tool is None or tool.resource_family == "shell") and self._shell_is_kept()
         self.sends = False
         self.posix = "bash" not in call.tool_name.lower() and call.tool_name not in _BASH_TOOLS
         if "shell" in call.arguments:
             self.posix |= _POSIX.fullmatch(str(call.arguments["shell"])) is not None
+        # Tools of this family hand their arguments to git.
+        self._takes_options = tool is not None and tool.resource_family == "repository"
         self._depth = 0
         self.arguments: list[Argument] = []
         # What the command line of a known tool would start.
@@ -198,7 +200,8 @@ class _Reading:
                 break
         self.arguments = arguments
         self._enter(arguments)
-        self._check_text(arguments)
+        if self.tool is not None and self.tool.runs_text:
+            self._check_text(arguments)
         if self.tool is not None and self.tool.required:
             self._check_required(arguments)
         for argument in arguments:
@@ -242,18 +245,20 @@ class _Reading:
                 look = locate(argument.value, start, self.files)
                 self.bases.append(None if look.refusal else look.path)
         self.bases = list(dict.fromkeys(self.bases))
-        if start in self.bases and any(self._runs_in_cwd(argument) for argument in arguments):
+        if start in self.bases and self._runs_in_cwd(arguments):
             self._use_cwd()
         if len(self.bases) > _MAX_BASES:
             self.trace.doubt("cwd", "it names more directories than we look from", unbounded=True)
             del self.bases[_MAX_BASES:]
 
-    def _runs_in_cwd(self, argument: Argument) -> bool:
+    def _runs_in_cwd(self, arguments: list[Argument]) -> bool:
         """Tell whether an argument is run in the working directory, and does not leave it before anything else."""
-        if argument.role not in RUN_ROLES or not argument.value:
-            return False
-        is_script = argument.role in ("command", "words")
-        return not (is_script and leaves_at_once(_as_script(argument.value), posix=self.posix))
+        for argument in arguments:
+            if argument.role in RUN_ROLES and argument.value:
+                is_script = argument.role in ("command", "words")
+                if not (is_script and leaves_at_once(_as_script(argument.value), posix=self.posix)):
+                    return True
+        return False
 
     def _is_relative(self, argument: Argument) -> bool:
         """Tell whether what an argument names is seen from the working directory; of what is run, others tell that."""
@@ -275,8 +280,6 @@ class _Reading:
 
     def _check_text(self, arguments: list[Argument]) -> None:
         """Doubt a tool that runs text when the text is not where the catalog knows it."""
-        if self.tool is None or not self.tool.runs_text:
-            return
         given = any(argument.role in RUN_ROLES and argument.value for argument in arguments)
         if not given or any(argument.name.startswith("__arg") for argument in arguments):
             for argument in arguments:
@@ -286,9 +289,11 @@ class _Reading:
 
     def _check_required(self, arguments: list[Argument]) -> None:
         """Doubt a call that names nothing to work on, under any name."""
-        if not any(argument.role in _NAMING_ROLES or (argument.name and not argument.role) for argument in arguments):
-            named = next((place for place, role in self.roles.items() if role in _NAMING_ROLES), "")
-            self.trace.doubt(named, "it is missing")
+        for argument in arguments:
+            if argument.role in _NAMING_ROLES or (argument.name and not argument.role):
+                return
+        named = next((place for place, role in self.roles.items() if role in _NAMING_ROLES), "")
+        self.trace.doubt(named, "it is missing")
 
     def target(self, effects: tuple[Effect, ...]) -> str:
         """Return what a receipt names: the marked argument, the gravest effect, a program, or the tool itself.
@@ -342,7 +347,7 @@ class _Reading:
             self._script(_as_script(value), base, posix=self.posix and isinstance(value, str))
         elif role == MISSHAPEN:
             self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
-        elif self._may_be_option(role, value):
+        elif role and self._takes_options and _may_be_option(value):
             self.trace.doubt(place, "it may be read as an option", unbounded=True)
         elif not isinstance(value, str):
             return
@@ -376,17 +381,9 @@ class _Reading:
         """Tell whether commands run in a shell that earlier calls have used."""
         if self.tool is None:
             return keeps_shell(self.call.tool_name)
-        if self.tool.resource_family != "shell":
-            return False
         given = self.call.arguments
         names_one = not _SESSION_NAMES.isdisjoint(given) and any(given.get(name) for name in _SESSION_NAMES)
         return names_one or (self.call.tool_name in self.tool.keeps_shell and not self.call.fresh_shell)
-
-    def _may_be_option(self, role: str, value: JSON) -> bool:
-        """Tell whether a tool that hands its arguments to git would hand on an option."""
-        texts = value if isinstance(value, list) else [value]
-        repository = self.tool is not None and self.tool.resource_family == "repository" and role != ""
-        return repository and any(isinstance(text, str) and _OPTION.match(text) for text in texts)
 
     def _inner(self, argument: Argument, base: str | None) -> None:
         """Read JSON inside a string as if it were written out; what only looks like it is searched for resources."""
@@ -475,6 +472,12 @@ class _Reading:
             self.trace.touch("edit", name, base, place)
         if doubtful:
             self.trace.doubt(place, "a patch that names no file, or names one in a way that is not known here")
+
+
+def _may_be_option(value: JSON) -> bool:
+    """Tell whether a text, or one in a list, reads like an option."""
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(text, str) and _OPTION.match(text) for text in texts)
 
 
 def _as_command(argument: Argument) -> Argument:

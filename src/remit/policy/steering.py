@@ -105,7 +105,10 @@ def _by_table(path: str, home: str | None) -> Steering | None:
 def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect, ...], bool]:
     """Return the effects, with those marked that the scope has to name, and whether any of them writes what steers."""
     given = tuple(effects)
-    if not any(effect.verb == "write" for effect in given):
+    for effect in given:
+        if effect.verb == "write":
+            break
+    else:
         return given, False
     marked: list[Effect] = []
     writes = False
