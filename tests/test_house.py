@@ -28,7 +28,7 @@ def defined_in(tree: ast.Module) -> set[str]:
     """The public names that a module defines itself."""
     names: set[str] = set()
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)

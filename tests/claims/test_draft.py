@@ -4,8 +4,7 @@ import pytest
 
 from remit import Head, receipt_id, verify_chain
 from remit.claims.chain import draft, extend
-from remit.claims.draft import sign_draft
-from remit.claims.receipt import PolicyDecision
+from remit.claims.receipt import PolicyDecision, sign_draft
 from remit.errors import FieldInvalid, TokenTooLarge
 from tests.world import KEYRING, NOW, OURS, Session, lineage_named, permitted
 

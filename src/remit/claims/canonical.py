@@ -43,14 +43,11 @@ class ExactForm(bytes):
 
 def canonicalize(value: object) -> bytes:
     """Return the RFC 8785 form of a JSON value."""
-    form = _form(value)
-    if form is None:
-        raise NotCanonicalizable("has no canonical form")
-    return form
+    return _form(value)
 
 
-def _form(value: object, is_exact: Callable[[object], bool] | None = None) -> bytes | None:
-    """Return the form, or None; the libraries' own errors hold the value, so they are not passed on.
+def _form(value: object, is_exact: Callable[[object], bool] | None = None) -> bytes:
+    """Return the form; the libraries' own errors hold the value, so they are not passed on.
 
     A value that `is_exact` has an `ExactForm`.
     """
@@ -61,7 +58,11 @@ def _form(value: object, is_exact: Callable[[object], bool] | None = None) -> by
             return ExactForm(_exact(value).encode())
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what is not JSON
     except (rfc8785.CanonicalizationError, orjson.JSONEncodeError, AttributeError, ValueError, RecursionError):
-        return None
+        pass
+    raise NotCanonicalizable("has no canonical form")
+
+
+_PLAIN_TYPES: Final = frozenset((str, bool, type(None)))
 
 
 def _is_plain(value: object) -> bool:
@@ -71,13 +72,13 @@ def _is_plain(value: object) -> bool:
     not ASCII (it sorts by code point, RFC 8785 by UTF-16 unit). Exact types only: it writes more than JSON knows.
     """
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind in _PLAIN_TYPES:
         return True
     if kind is int:
         return -MAX_INTEGER <= value <= MAX_INTEGER  # type: ignore[operator]  # `kind` says so
     if kind is dict:
         for name, item in value.items():  # type: ignore[attr-defined]
-            if type(name) is not str or not name.isascii() or not (type(item) is str or _is_plain(item)):
+            if type(name) is not str or not name.isascii() or not (type(item) in _PLAIN_TYPES or _is_plain(item)):
                 return False
         return True
     return kind is list and all(map(_is_plain, value))  # type: ignore[call-overload]
@@ -89,10 +90,7 @@ def canonicalize_arguments(value: object) -> bytes:
     Values that differ have forms that differ. A float is an integer too if it has no fraction: RFC 8785 writes some of
     these with other digits than they have, which could be the digits of an integer that differs.
     """
-    form = _form(value, _has_large_integer)
-    if form is None:
-        raise NotCanonicalizable("has no canonical form")
-    return form
+    return _form(value, _has_large_integer)
 
 
 def _has_large_integer(value: object) -> bool:
@@ -131,7 +129,8 @@ def sha256_hex(data: bytes) -> str:
 
 def sha256_base64url(data: bytes) -> str:
     """Return the SHA-256 of `data` in base64url."""
-    return encode_base64url(hashlib.sha256(data).digest())
+    digest = hashlib.sha256(data).digest()
+    return b2a_base64(digest, newline=False).translate(_URL_SAFE, b"=").decode("ascii")
 
 
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")

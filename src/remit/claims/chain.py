@@ -9,21 +9,25 @@ The numbered steps are those of docs/spec/chain.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import UNSET, Raw
+from msgspec.json import Encoder
 
-from remit.claims.canonical import ExactForm, canonicalize_arguments, sha256_base64url, sha256_hex
-from remit.claims.draft import Draft, draft_step, sign_draft
+from remit.claims.canonical import ExactForm, canonicalize_arguments, sha256_base64url
 from remit.claims.keys import Keyring, SigningKey, VerifyingKey
 from remit.claims.receipt import (
     Digest,
+    Draft,
     Receipt,
     SignedReceipt,
     Step,
+    draft_step,
+    sign_draft,
     verify_receipt,
 )
 from remit.claims.shapes import encode
@@ -153,23 +157,32 @@ def draft(head: Head, step: Step, *, form: bytes, new_id: str, now: int) -> Draf
     lineage = head.lineage
     number = step_id(head.length + 1)
     issued_at = max(now, head.iat)
-    link = {
-        "receipt_id": new_id,
-        "grant_id": lineage.grant_id,
-        "parent_receipt_id": head.receipt_id,
-        "actor": lineage.actor,
-        "verifier_id": lineage.verifier_id,
-        "trace_id": lineage.trace_id,
-        "run_nonce": lineage.run_nonce,
-        "step_id": number,
-        "invocation_digest": invocation_digest(step.tool, form, lineage.grant_id, number),
-        "arguments_hash": sha256_hex(form),
-        "iss": lineage.verifier_id,
-        "iat": issued_at,
-        "exp": issued_at + RECEIPT_LIFETIME_S,
-        "jti": new_id,
-    }
-    return draft_step(step, link)
+    own_id = _json(new_id)
+    link = _link_of(lineage) % (
+        own_id,
+        _json(head.receipt_id),
+        _json(number),
+        _json(invocation_digest(step.tool, form, lineage.grant_id, number)),
+        sha256(form).hexdigest().encode("ascii"),
+        issued_at,
+        issued_at + RECEIPT_LIFETIME_S,
+        own_id,
+    )
+    return draft_step(step, link, is_first=head.receipt_id is None)
+
+
+_json: Final = Encoder().encode
+_LINK: Final = (
+    b',"receipt_id":%%b,"grant_id":%b,"parent_receipt_id":%%b,"actor":%b,"verifier_id":%b,"trace_id":%b,"run_nonce":%b,'
+    b'"step_id":%%b,"invocation_digest":%%b,"arguments_hash":"%%b","iss":%b,"iat":%%d,"exp":%%d,"jti":%%b,'
+)
+
+
+@lru_cache(maxsize=4096)
+def _link_of(lineage: Lineage) -> bytes:
+    """Return what links the receipts of a lineage, as JSON with places for what differs from one to the next."""
+    named = lineage.grant_id, lineage.actor, lineage.verifier_id, lineage.trace_id, lineage.run_nonce
+    return _LINK % tuple(encode(text).replace(b"%", b"%%") for text in (*named, lineage.verifier_id))
 
 
 _Given = TypeVar("_Given")

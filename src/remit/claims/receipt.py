@@ -8,9 +8,9 @@ in any language, and a test holds the two equal. How receipts hang together is f
 import re
 from itertools import compress
 from operator import not_
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.jws import RECEIPT, sign_token, verify_token
@@ -36,7 +36,7 @@ from remit.claims.shapes import (
     shape,
 )
 from remit.claims.strictjson import MAX_INTEGER, parse_object
-from remit.errors import FieldInvalid, InputError, PayloadInvalid
+from remit.errors import FieldInvalid, InputError, PayloadInvalid, TokenTooLarge
 
 __all__ = [
     "MAX_TOOL",
@@ -45,6 +45,7 @@ __all__ = [
     "ContentProvenance",
     "DenialCode",
     "Digest",
+    "Draft",
     "EvidenceLevel",
     "LegacyBudgetDelta",
     "LineageBudgetDelta",
@@ -57,11 +58,10 @@ __all__ = [
     "SignedReceipt",
     "Step",
     "Verdict",
-    "check_free_members",
+    "draft_step",
     "named_tool",
     "parse_receipt",
-    "read_back",
-    "seal",
+    "sign_draft",
     "sign_receipt",
     "verify_receipt",
 ]
@@ -214,26 +214,7 @@ def named_tool(tool: str) -> str:
 
 def _checked(receipt: Receipt) -> Receipt:
     """Return `receipt` if it obeys the rules that its types cannot hold."""
-    texts = _patterned(receipt)
-    if not _ALL_PATTERNS.fullmatch("\n".join(texts)):
-        matches = map(re.fullmatch, _PATTERNS.values(), texts)
-        raise FieldInvalid("is malformed", place="$." + next(compress(_PATTERNS, map(not_, matches))))
-    denied = receipt.verdict != "compliant"
-    if (receipt.public_denial_reason is not UNSET) != denied or (receipt.internal_denial_code is not UNSET) != denied:
-        raise FieldInvalid("both denial members come with every verdict but compliant", place="$.verdict")
-    check_leap_second(receipt.timestamp, "$.timestamp")
-    if receipt.measurements is not UNSET:
-        for name, measurement in receipt.measurements.items():
-            if measurement.collected_at is not UNSET:
-                check_leap_second(measurement.collected_at, f"$.measurements.{name}.collected_at")
-    if isinstance(receipt.evidence_proof_ref, dict):
-        _check_proof_ref(receipt.evidence_proof_ref)
-    return receipt
-
-
-def _patterned(receipt: Receipt) -> tuple[str, ...]:
-    """Return the strings that every receipt has and that a pattern rules, in the order of `_PATTERNS`."""
-    return (
+    texts = (
         receipt.receipt_id,
         receipt.grant_id,
         receipt.parent_receipt_id or "",
@@ -244,10 +225,26 @@ def _patterned(receipt: Receipt) -> tuple[str, ...]:
         receipt.timestamp,
         receipt.jti,
     )
+    if not _ALL_PATTERNS.fullmatch("\n".join(texts)):
+        matches = map(re.fullmatch, _PATTERNS.values(), texts)
+        raise FieldInvalid("is malformed", place="$." + next(compress(_PATTERNS, map(not_, matches))))
+    denied = receipt.verdict != "compliant"
+    if (receipt.public_denial_reason is not UNSET) != denied or (receipt.internal_denial_code is not UNSET) != denied:
+        raise FieldInvalid("both denial members come with every verdict but compliant", place="$.verdict")
+    if receipt.timestamp[17:19] == "60":
+        check_leap_second(receipt.timestamp, "$.timestamp")
+    if receipt.measurements is not UNSET:
+        for name, measurement in receipt.measurements.items():
+            if measurement.collected_at is not UNSET:
+                check_leap_second(measurement.collected_at, f"$.measurements.{name}.collected_at")
+    if isinstance(receipt.evidence_proof_ref, dict):
+        _check_proof_ref(receipt.evidence_proof_ref)
+    return receipt
 
 
-# A match of its own for each would take as long as the rest of the reading. No pattern matches a newline, and there are
-# just as many as stand between the values, so none can hide in a value and move the others.
+# The strings that every receipt has and that a pattern rules, in the order of `texts` in `_checked`. A match of its own
+# for each would take as long as the rest of the reading. No pattern matches a newline, and there are just as many as
+# stand between the values, so none can hide in a value and move the others.
 _PATTERNS: Final = {
     "receipt_id": ID_STRING,
     "grant_id": ID_STRING,
@@ -299,27 +296,24 @@ _decode: Final = build_reader(Receipt, _choose_budget_delta)
 
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
     """Return `receipt` signed, if it obeys the rules that a verifier will hold it to."""
-    check_free_members(receipt)
-    payload = encode(receipt)
-    return seal(payload, read_back(payload, receipt), key)
+    payload = _encoded(receipt)
+    return _sealed(payload, _read_back(payload, receipt), key)
 
 
-def seal(payload: bytes, checked: Receipt, key: SigningKey) -> SignedReceipt:
-    """Return a payload signed; `checked` is what was read back from it."""
-    return _with_hash(sign_token(RECEIPT, payload, key), checked, key.kid)
-
-
-def _with_hash(token: str, claims: Receipt, kid: str) -> SignedReceipt:
-    return SignedReceipt(token, claims, kid, sha256_hex(token.encode("ascii")))
-
-
-def check_free_members(step: Step) -> None:
-    """Check the one member that may hold any JSON: that it is JSON, and nothing that turns into it."""
+def _encoded(step: Step) -> bytes:
+    """Return the JSON of a step. The one member that may hold any JSON must be JSON, and nothing that turns into it."""
     if step.evidence_proof_ref is not UNSET and not isinstance(step.evidence_proof_ref, str):
         canonicalize(step.evidence_proof_ref)
+    return encode(step)
 
 
-def read_back(payload: bytes, given: Step) -> Receipt:
+def _sealed(payload: bytes, claims: Receipt, key: SigningKey) -> SignedReceipt:
+    """Return a payload signed; `claims` are what was read back from it."""
+    token = sign_token(RECEIPT, payload, key)
+    return SignedReceipt(token, claims, key.kid, sha256_hex(token.encode("ascii")))
+
+
+def _read_back(payload: bytes, given: Step) -> Receipt:
     """Return the receipt that a verifier will read in `payload`, if it obeys the rules."""
     receipt = _checked(_decode(payload))
     if isinstance(receipt.evidence_proof_ref, dict):
@@ -329,6 +323,54 @@ def read_back(payload: bytes, given: Step) -> Receipt:
     return receipt
 
 
+class Draft(NamedTuple):
+    """A receipt that lacks only its signature and the hash of the receipt before it.
+
+    It obeys every rule already. Receipts that follow each other can all be drafted first, and then signed in a row.
+    """
+
+    rest: bytes
+    # With a hash that stands for the one to come.
+    claims: Receipt
+
+
+_FIRST: Final = b'{"parent_receipt_hash":null'
+_LATER: Final = b'{"parent_receipt_hash":"%b"'
+_SOME_HASH: Final = b"0" * 64
+_HASH: Final = re.compile(SHA256_HEX)
+# Around the payload: a header with the longest key id, two dots, a signature.
+_AROUND: Final = 512
+
+
+def draft_step(step: Step, link: bytes, *, is_first: bool) -> Draft:
+    """Return the receipt of `step` as a draft; `link` is what it has beyond a step, but for the parent's hash.
+
+    That is JSON already, with a comma before and after it: a receipt need not be built only to be taken apart again.
+    """
+    if isinstance(step, Receipt):
+        raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
+    rest = link + _encoded(step)[1:]
+    payload = (_FIRST if is_first else _LATER % _SOME_HASH) + rest
+    if len(payload) * 4 > (RECEIPT.max_length - _AROUND) * 3:
+        raise TokenTooLarge(f"a receipt of {len(payload)} bytes does not fit a token")
+    return Draft(rest, _read_back(payload, step))
+
+
+def sign_draft(draft: Draft, parent_hash: str | None, key: SigningKey) -> SignedReceipt:
+    """Return a draft signed, on the receipt that has this hash."""
+    rest, claims = draft
+    if (claims.parent_receipt_id is None) != (parent_hash is None) or (
+        parent_hash is not None and not _HASH.fullmatch(parent_hash)
+    ):
+        raise FieldInvalid(
+            "a receipt names its parent by id and by hash, or is the first", place="$.parent_receipt_hash"
+        )
+    if parent_hash is None:
+        return _sealed(_FIRST + rest, claims, key)
+    claims = structs.replace(claims, parent_receipt_hash=parent_hash)
+    return _sealed(_LATER % parent_hash.encode("ascii") + rest, claims, key)
+
+
 def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
     """Return the receipt of `token`, if it is genuine and obeys the rules.
 
@@ -336,6 +378,7 @@ def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
     """
     verified = verify_token(RECEIPT, token, keyring)
     try:
-        return _with_hash(token, parse_receipt(verified.claims), verified.kid)
+        claims = parse_receipt(verified.claims)
     except InputError as error:
         raise PayloadInvalid(error) from None
+    return SignedReceipt(token, claims, verified.kid, sha256_hex(token.encode("ascii")))

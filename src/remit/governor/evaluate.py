@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
-from msgspec import UNSET, structs, to_builtins
+from msgspec import UNSET, UnsetType, to_builtins
 
 from remit.claims.attestation import SessionState
 from remit.claims.canonical import canonicalize, canonicalize_arguments, sha256_hex
@@ -28,23 +28,23 @@ from remit.claims.receipt import (
 from remit.claims.shapes import encode
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
-from remit.governor.clock import Moment, timestamp
+from remit.governor.clock import timestamp
 from remit.governor.closing import finish_all, finish_some
 from remit.governor.lifecycle import (
     CALLS,
     UNIT,
     Settled,
     has_open_delegates,
-    looked_at,
     settle_overdue,
     standing_in,
+    status_in,
 )
 from remit.governor.light import is_light
 from remit.governor.means import Means
 from remit.governor.rate import admit
-from remit.governor.receipts import budget_remaining, clip, drafted, receipt_of, reported_ms
+from remit.governor.receipts import append, clip, new_receipt_id, receipt_of, reported_ms
 from remit.governor.sessions import Look, found
-from remit.governor.states import same_answer, standing_of, touched
+from remit.governor.states import duration_left_s, same_answer, standing_of, touched
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
 from remit.policy.call import MAX_TARGET, ToolCall
@@ -256,16 +256,14 @@ class _Case:
         None if the call has to be judged anew, and that may take long. `Settled` if delegates that are over hold the
         calls that are missing, and have delegates of their own that must be closed first.
         """
-        request, means = self._request, self._means
-        session = found(transaction, request.session_id)
+        request, means, once = self._request, self._means, self._once
         now = means.clock.now()
-        session = looked_at(means, transaction, session, now)
-        if self._once is not None:
-            before = transaction.repeated(session.id, self._once.key)
+        session, standing = status_in(means, transaction, found(transaction, request.session_id), now)
+        if once is not None:
+            before = transaction.repeated(session.id, once.key)
             if before is not None:
-                refusal = standing_in(transaction, session).refusal
-                found_before = _same(before, self._once)
-                return _Outcome(found_before, session, None, repeated=True, refusal=refusal, refused=bool(refusal))
+                refusal = standing.refusal
+                return _Outcome(_same(before, once), session, repeated=True, refusal=refusal, refused=bool(refusal))
         if session.state in self._over:
             return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
@@ -274,35 +272,39 @@ class _Case:
             session = settled.session
             if settled.unfinished and session.used + session.reserved >= session.limit:
                 return settled
-        standing = standing_in(transaction, session)
+            standing = standing_in(transaction, session)
         decision = self._judge(standing)
         if decision is None:
             return None
-        appended = self._appended(transaction, session, decision, now)
-        return appended._replace(refused=True) if standing.refusal else appended
+        used = session.used + 1 if decision.permits else session.used
+        evidence, at_ms = request.evidence, max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
+        if request.observed_ms is not None:
+            at_ms = reported_ms(means, transaction, session, now, request.observed_ms)
+        step = _step(session, used, decision, request, timestamp(at_ms))
+        new_id = new_receipt_id(means, now)
+        if evidence is None:
+            after, pending = append(
+                means, transaction, session, step, now, form=self._form, new_id=new_id, once=once, used=used
+            )
+            note = None
+        else:
+            noted = _noted(evidence.seen, step, new_id)
+            marks, observed = _marks(session, evidence.seen, decision.code), session.observed + 1
+            after, pending = append(
+                means, transaction, session, step, now, form=self._form, new_id=new_id, once=once, note=noted,
+                used=used, observed=observed, marks=marks,
+            )  # fmt: skip
+            note = Note(observed, noted) if noted else None
+        means.note_timestamp(session.id, new_id, at_ms)
+        return _Outcome(pending, after, decision.remedy, note=note, refused=bool(standing.refusal))
 
-    def _appended(self, transaction: Transaction, session: Session, decision: Decision, now: Moment) -> _Outcome:
-        means, evidence = self._means, self._request.evidence
-        if decision.permits:
-            session = structs.replace(session, used=session.used + 1)
-        if evidence is not None:
-            session = _observed(session, evidence.seen, decision.code)
-        at_ms = reported_ms(means, transaction, session, now, self._request.observed_ms)
-        step = _step(session, decision, self._request, timestamp(at_ms))
-        session, pending = drafted(means, transaction, session, step, now, form=self._form)
-        means.note_timestamp(session.id, pending.draft.claims.receipt_id, at_ms)
-        note = _noted(evidence.seen, step, pending.draft.claims.receipt_id) if evidence else ""
-        session = transaction.append(session, pending, once=self._once, note=note)
-        return _Outcome(pending, session, decision.remedy, note=Note(session.observed, note) if note else None)
 
-
-def _observed(session: Session, seen: Seen, code: str | None) -> Session:
-    """Return the session with an event counted, and its marks added."""
-    marks = session.marks
-    there = set(marks.split())
-    if not there.issuperset(seen.marks) or (code and code not in there):
-        marks = " ".join(sorted(there | set(seen.marks) | ({code} if code else set())))
-    return structs.replace(session, observed=session.observed + 1, marks=marks)
+def _marks(session: Session, seen: Seen, code: str | None) -> str:
+    """Return the marks of a session, with those of an event added."""
+    there = set(session.marks.split())
+    if there.issuperset(seen.marks) and (not code or code in there):
+        return session.marks
+    return " ".join(sorted(there | set(seen.marks) | ({code} if code else set())))
 
 
 def _noted(seen: Seen, step: Step, receipt_id: str) -> str:
@@ -327,10 +329,22 @@ def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing
     return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
 
 
-def _step(session: Session, decision: Decision, request: Evaluate, moment: str) -> Step:
-    """Return what the receipt says about a decision."""
+def _step(session: Session, used: int, decision: Decision, request: Evaluate, moment: str) -> Step:
+    """Return what the receipt says about a decision; `used` are the calls of the session, this one included."""
     action = decision.action
-    remaining = budget_remaining(session)
+    calls = max(0, session.limit - used - session.reserved)
+    consumed: LineageBudgetDelta | UnsetType = UNSET
+    if not decision.code:
+        consumed = LineageBudgetDelta(
+            operation="consume",
+            resource=CALLS,
+            amount=1,
+            unit=UNIT,
+            remaining_after=calls,
+            used_total=used,
+            reserved_total=session.reserved,
+        )
+    told = measurements(action, decision.remedy, request.envelope)
     given = request.evidence or _NONE
     return Step(
         tool=named_tool(action.tool),
@@ -341,12 +355,12 @@ def _step(session: Session, decision: Decision, request: Evaluate, moment: str) 
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),
-        budget_remaining=remaining,
+        budget_remaining={CALLS: calls, "duration_s": duration_left_s(session) if session.state == "active" else 0},
         timestamp=moment,
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,
-        measurements={**measurements(action, decision.remedy, request.envelope), **request.measured} or UNSET,
-        budget_delta=_consumed(session, remaining) if decision.permits else UNSET,
+        measurements={**told, **request.measured} or UNSET,
+        budget_delta=consumed,
         result_hash=given.content or UNSET,
         content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,
         content_provenance=given.provenance or UNSET,
@@ -356,15 +370,3 @@ def _step(session: Session, decision: Decision, request: Evaluate, moment: str) 
 
 
 _NONE: Final = Evidence()
-
-
-def _consumed(session: Session, remaining: Mapping[str, int]) -> LineageBudgetDelta:
-    return LineageBudgetDelta(
-        operation="consume",
-        resource=CALLS,
-        amount=1,
-        unit=UNIT,
-        remaining_after=remaining[CALLS],
-        used_total=session.used,
-        reserved_total=session.reserved,
-    )

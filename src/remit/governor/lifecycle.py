@@ -35,7 +35,7 @@ from remit.ledger.findings import fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Delegation, Pending, Session
-from remit.policy.budget import release
+from remit.policy.budget import Budget, release
 from remit.policy.engines import Standing
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "settle",
     "settle_overdue",
     "standing_in",
+    "status_in",
 ]
 
 # How many sessions one transaction closes.
@@ -89,15 +90,28 @@ def looked_at(means: Means, transaction: Transaction, session: Session, now: Mom
     One that this process sees for the first time is quarantined if its last receipt is not genuine: whatever is
     appended would cover that up.
     """
-    session = _with_genuine_head(means, transaction, touched(session, now), now)
+    return status_in(means, transaction, session, now)[0]
+
+
+def status_in(means: Means, transaction: Transaction, session: Session, now: Moment) -> tuple[Session, Standing]:
+    """Return a session as `looked_at` does, and how it stands then."""
+    session = touched(session, now)
+    if not session.cause and session.id not in means.heads:
+        session = _with_genuine_head(means, transaction, session, now)
     if session.state != "active":
-        return session
+        return session, standing_in(transaction, session)
+    switches, left = transaction.switches, duration_left_s(session)
     move = _move_above(transaction, session)
-    if move is None and 0 < session.number <= transaction.switches.killed_up_to:
+    if move is None and 0 < session.number <= switches.killed_up_to:
         move = MOVES["kill"]
-    if move is None and duration_left_s(session) <= 0:
+    if move is None and left <= 0:
         move = MOVES["expire"]
-    return session if move is None else close(means, transaction, session, move, now)
+    if move is not None:
+        session = close(means, transaction, session, move, now)
+        return session, standing_in(transaction, session)
+    calls = max(0, session.limit - session.used - session.reserved)
+    refusal = session.cause or (MOVES["kill"].code if switches.kill_switch else "")
+    return session, Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
 
 
 def seen_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:

@@ -8,8 +8,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType, structs
 
-from remit.claims.chain import Head, draft, ordered_receipt_id
-from remit.claims.draft import Draft
+from remit.claims.chain import draft, ordered_receipt_id
 from remit.claims.receipt import MAX_TOOL, Measurement, SignedReceipt, Step
 from remit.errors import StateCorrupt, TokenTooLarge
 from remit.governor.clock import Moment, parse_timestamp, timestamp
@@ -18,7 +17,7 @@ from remit.governor.states import duration_left_s
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Once, Pending, Session
 
-__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "drafted", "moment_of", "receipt_of", "reported_ms"]
+__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "moment_of", "new_receipt_id", "receipt_of", "reported_ms"]
 
 # Who speaks in receipts that are not about a call.
 GOVERNOR: Final = "governor"
@@ -74,6 +73,11 @@ def receipt_of(means: Means, found: Kept | Pending) -> SignedReceipt:
     return found.receipt if isinstance(found, Pending) else means.receipt(found.token)
 
 
+def new_receipt_id(means: Means, now: Moment) -> str:
+    """Return an id for a receipt that is made now."""
+    return ordered_receipt_id(now.wall_ms, means.entropy(10))
+
+
 def append(
     means: Means,
     transaction: Transaction,
@@ -82,36 +86,30 @@ def append(
     now: Moment,
     *,
     form: bytes,
+    new_id: str = "",
     once: Once | None = None,
     result_of: str = "",
+    note: str = "",
+    **changes: int | str,
 ) -> tuple[Session, Pending]:
-    """Append a step to the chain of a session, and return the session as it then stands.
+    """Append a step to the chain of a session, and return the session as it then stands: its verdict is counted.
 
-    `form` is the canonical form of the arguments that the step is about.
+    `form` is the canonical form of the arguments that the step is about. `changes` are members of the session that
+    change with the step.
     """
-    session, pending = drafted(means, transaction, session, step, now, form=form)
-    return transaction.append(session, pending, once=once, result_of=result_of), pending
-
-
-def drafted(
-    means: Means, transaction: Transaction, session: Session, step: Step, now: Moment, *, form: bytes
-) -> tuple[Session, Pending]:
-    """Return the receipt of a step, to be appended to the session that is returned with it: its verdict is counted."""
-    counted = {step.verdict: getattr(session, step.verdict) + 1}
-    session = structs.replace(session, seen_wall_ms=max(session.seen_wall_ms, now.wall_ms), **counted)
     signing = means.keys.signing(transaction.switches.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)
-    return session, Pending(_draft(means, head, step, now, form), signing)
-
-
-def _draft(means: Means, head: Head, step: Step, now: Moment, form: bytes) -> Draft:
-    new_id = ordered_receipt_id(now.wall_ms, means.entropy(10))
+    new_id = new_id or new_receipt_id(means, now)
     try:
-        return draft(head, step, form=form, new_id=new_id, now=now.wall_s)
+        drafted = draft(head, step, form=form, new_id=new_id, now=now.wall_s)
     except TokenTooLarge:
-        return draft(head, _shortened(step), form=form, new_id=new_id, now=now.wall_s)
+        drafted = draft(head, _shortened(step), form=form, new_id=new_id, now=now.wall_s)
+    pending = Pending(drafted, signing)
+    changes[step.verdict] = getattr(session, step.verdict) + 1
+    changes["seen_wall_ms"] = max(session.seen_wall_ms, now.wall_ms)
+    return transaction.append(session, pending, once=once, result_of=result_of, note=note, changes=changes), pending
 
 
 def _shortened(step: Step) -> Step:

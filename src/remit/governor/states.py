@@ -81,7 +81,8 @@ def left_ms(session: Session) -> int:
 
 def duration_left_s(session: Session) -> int:
     """Return the seconds that are left, the last one begun counted whole: none are left when the time is over."""
-    return -(-left_ms(session) // 1000)
+    left = min(session.lifetime_ms - session.elapsed_ms, session.expires_ms - session.seen_wall_ms)
+    return -(-left // 1000) if left > 0 else 0
 
 
 def account_of(session: Session) -> Account:

@@ -11,8 +11,9 @@
 What the rows mean, and which changes are right, is the governor's business.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from remit.claims.succession import Position
 from remit.ledger.records import (
@@ -34,7 +35,9 @@ from remit.ledger.records import (
     Switches,
 )
 
-__all__ = ["Ledger", "Reader", "Transaction", "Work"]
+__all__ = ["NOTHING", "Ledger", "Reader", "Transaction", "Work"]
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Reader(Protocol):
@@ -195,9 +198,16 @@ class Transaction(Protocol):
         """Keep a session: a new one, or one that was read here with changes."""
 
     def append(
-        self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "", note: str = ""
+        self,
+        session: Session,
+        pending: Pending,
+        *,
+        once: Once | None = None,
+        result_of: str = "",
+        note: str = "",
+        changes: Mapping[str, Any] = NOTHING,
     ) -> Session:
-        """Append a receipt and keep what `session` says, or raise `HeadMoved`; return the session as it now stands.
+        """Append a receipt and keep what `session` says with `changes`, or raise `HeadMoved`; return it as it then is.
 
         The head of `session` is the one that the receipt was drafted on. A `note` is kept as that of the event which
         `session` counts last.

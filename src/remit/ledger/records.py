@@ -3,17 +3,17 @@
 What they mean, and which changes are right, is the governor's business; how they are kept is for each ledger.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, structs
 
 from remit.claims.attestation import SessionState
 from remit.claims.canonical import sha256_hex
 from remit.claims.chain import Head, Lineage
-from remit.claims.draft import Draft
 from remit.claims.jws import unsafe_peek
 from remit.claims.keys import SigningKey
-from remit.claims.receipt import SignedReceipt
+from remit.claims.receipt import Draft, SignedReceipt
 from remit.errors import LedgerUnavailable
 
 __all__ = [
@@ -117,11 +117,12 @@ class Session(Struct, frozen=True, kw_only=True):
         lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)
         return Head(lineage, self.length, self.receipt_id, self.receipt_hash, self.iat, self.kid)
 
-    def after(self, pending: "Pending") -> "Session":
-        """Return the session once a receipt is appended; the hash of its head is known when it is signed."""
+    def after(self, pending: "Pending", changes: Mapping[str, Any]) -> "Session":
+        """Return the session with `changes`, once a receipt is appended; its hash is known when it is signed."""
         claims = pending.draft.claims
         return structs.replace(
             self,
+            **changes,
             verifier=claims.verifier_id,
             length=self.length + 1,
             receipt_id=claims.receipt_id,

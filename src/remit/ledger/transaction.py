@@ -4,17 +4,17 @@ Keeps this invariant: work that fails leaves nothing behind, because what it wro
 seen it. So one bad piece of work in a group harms no other, and nothing has to be undone in a database.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
 from remit.claims.chain import step_id
-from remit.claims.draft import sign_draft
+from remit.claims.receipt import sign_draft
 from remit.claims.succession import Position
 from remit.errors import HeadMoved, RequestConflict, SessionSealed
-from remit.ledger.port import Reader
+from remit.ledger.port import NOTHING, Reader
 from remit.ledger.records import (
     RESTORED,
     Delegation,
@@ -335,7 +335,14 @@ class Buffer:
         self.own.sessions[session.id] = session
 
     def append(
-        self, session: Session, pending: Pending, *, once: Once | None = None, result_of: str = "", note: str = ""
+        self,
+        session: Session,
+        pending: Pending,
+        *,
+        once: Once | None = None,
+        result_of: str = "",
+        note: str = "",
+        changes: Mapping[str, Any] = NOTHING,
     ) -> Session:
         """Append a receipt on the head that `session` has."""
         there = self.session(session.id)
@@ -347,7 +354,7 @@ class Buffer:
         drafted_on = claims.grant_id, claims.parent_receipt_id, claims.step_id
         if drafted_on != (session.id, session.receipt_id, step_id(session.length + 1)):
             raise HeadMoved("the receipt was drafted on another head")
-        after = self.own.sessions[session.id] = session.after(pending)
+        after = self.own.sessions[session.id] = session.after(pending, changes)
         self.own.receipts.append(Appended(session.id, after.length, pending, once, result_of, after.observed, note))
         if once is not None:
             self.own.repeats[session.id, once.key] = Repeated(pending, once.digest)
