@@ -169,7 +169,8 @@ class GroupCommit:
         if store.disturbed():
             self._catch_up(store)
         try:
-            self._attempt(store, group, hold=any(item.alone for item in group))
+            # Work that runs alone is a group of its own.
+            self._attempt(store, group, hold=group[0].alone)
         except HeadMoved:
             store.rollback()
             self._attempt_held(store, group)
@@ -193,11 +194,20 @@ class GroupCommit:
             self._unlearn()
         switches = self._switches = self._switches or store.switches()
         changes, seen = Changes(), Seen()
+        buffer = Buffer(store, self._known, seen, switches, changes)
         for item in group:
+            item.failure = None
             if item.withdrawn:
                 item.failure = LedgerUnavailable("nobody waits for it any more")
-            else:
-                _run_one(item, Buffer(store, self._known, seen, switches, changes), changes)
+                continue
+            try:
+                item.answer = item.work(buffer)
+                buffer.keep()
+            except (LedgerUnavailable, StateCorrupt):
+                raise  # the store failed, and with it the group
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
+                item.failure = _own(error)
+                buffer.discard()
         if not changes:
             return store.rollback()
         changes.sign(seen)
@@ -269,16 +279,3 @@ def _next_group(waiting: list[Item]) -> list[Item]:
     group = waiting[: min(size, MAX_GROUP) or 1]
     del waiting[: len(group)]
     return group
-
-
-def _run_one(item: Item, buffer: Buffer, changes: Changes) -> None:
-    """Run one piece of work; what it wrote counts only if it comes to its end."""
-    item.failure = None
-    try:
-        item.answer = item.work(buffer)
-    except (LedgerUnavailable, StateCorrupt):
-        raise  # the store failed, and with it the group
-    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-        item.failure = _own(error)
-    else:
-        changes.take(buffer.own)

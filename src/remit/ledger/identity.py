@@ -122,10 +122,14 @@ class OpenFiles:
         """Raise `LedgerUnavailable` if a name leads to another file than the connection has open, or to less of it."""
         self._file.check()
         for path, expected in self._beside:
-            least = min(self._sizes[path], LOG_LIMIT)
-            identity, size = _look(path)
-            if identity != expected:
+            least = self._sizes[path]
+            try:
+                found = os.lstat(path)
+            except OSError:
+                found = None
+            if found is None or (found.st_dev, found.st_ino) != expected:
                 self._file.fail(_GONE.format("ledger.db" + path[len(self._file.path) :]))
-            if size < least:
+            elif found.st_size < least and found.st_size < LOG_LIMIT:
                 self._file.fail(_TRUNCATED.format("ledger.db" + path[len(self._file.path) :]))
-            self._sizes[path] = size
+            else:
+                self._sizes[path] = found.st_size

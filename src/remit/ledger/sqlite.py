@@ -135,13 +135,14 @@ _APPEND: Final = (
 )
 _ADD: Final = "DO UPDATE SET count = count + excluded.count"
 _COUNT_MINUTES: Final = "INSERT INTO minutes VALUES ", "(?, ?, ?)", f" ON CONFLICT (minute, code) {_ADD}"
-_COUNT_CODES: Final = "INSERT INTO codes VALUES ", "(?, ?)", f" ON CONFLICT (code) {_ADD}"
+_COUNT_CODE: Final = f"INSERT INTO codes VALUES (?, ?) ON CONFLICT (code) {_ADD}"  # noqa: S608
 _NOTE: Final = "INSERT OR REPLACE INTO notes VALUES ", "(?, ?, ?, ?)", ""
 _TOUCHED: Final = (
     "SELECT DISTINCT s.id FROM receipts r JOIN sessions s ON s.number = r.session WHERE r.number > ? AND r.number <= ?"
 )
 _VERSIONS: Final = "SELECT id, version FROM sessions WHERE id IN "
 _NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
+_NEWEST: Final = "SELECT coalesce(max(number), 0) FROM receipts"
 
 
 # Not failures of the disk: another was faster, or some work of the group writes what cannot be written.
@@ -249,7 +250,7 @@ class SqliteStore(Rows):
         return {name for (name,) in self._all(_TOUCHED, before, self._last_number)}
 
     def _newest(self) -> int:
-        row = self._one("SELECT coalesce(max(number), 0) FROM receipts")
+        row = self._one(_NEWEST)
         return row[0] if row else 0
 
     def unchanged(self, sessions: Seen, switches: Switches) -> bool:
@@ -276,13 +277,28 @@ class SqliteStore(Rows):
         # The file can be replaced between `begin` and here, and nobody was answered yet.
         self._check_files()
         if changes.receipts:
-            self._last_number = max(session.last_number or 0 for session in sessions.values())
+            self._last_number = sessions[changes.receipts[-1].session_id].last_number or 0
         return sessions
 
     def _write(self, changes: Changes) -> dict[str, Session]:
-        sessions = {name: self._placed(session) for name, session in changes.sessions.items()}
+        sessions = dict(changes.sessions)
+        for name, session in changes.sessions.items():
+            if not session.number:
+                sessions[name] = self._placed(session)
         lasts = self._append(changes.receipts, sessions)
-        kept = {name: self._moved(session, lasts.get(name)) for name, session in sessions.items()}
+        kept: dict[str, Session] = {}
+        for name, session in sessions.items():
+            last_number = lasts.get(name) or session.last_number
+            after = kept[name] = structs.replace(session, last_number=last_number, version=session.version + 1)
+            self._db.execute(_UPDATE, (*_updated_of(after), session.number, session.version))
+            if self._db.changes() != 1:
+                raise HeadMoved("another has changed the session")
+        if changes.rare:
+            self._write_rare(changes, sessions)
+        return kept
+
+    def _write_rare(self, changes: Changes, sessions: dict[str, Session]) -> None:
+        """Write what few groups have."""
         for source in changes.sources:
             self._tell(source, sessions)
         for delegation in changes.delegates.values():
@@ -303,12 +319,9 @@ class SqliteStore(Rows):
             self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?, killed_up_to = ?", values)
         if changes.marks_an_epoch:
             self._db.execute("UPDATE ledger SET epoch = epoch + 1")
-        return kept
 
     def _placed(self, session: Session) -> Session:
-        """Return the session with its row: receipts hang on it, so a new one comes first."""
-        if session.number:
-            return session
+        """Return a new session with its row, which comes before the receipts that hang on it."""
         values = structs.asdict(session)
         self._db.execute(_INSERT, [values[name] for name in _INSERTED])
         self._db.execute("UPDATE ledger SET sessions = sessions + 1")
@@ -319,18 +332,27 @@ class SqliteStore(Rows):
         lasts: dict[str, int] = {}
         if not receipts:
             return lasts
-        numbers, rows = count(self._newest() + 1), list[tuple[object, ...]]()
-        places = list[tuple[int, str]]()
-        for session_id, seq, pending, _, _, _, _ in receipts:
+        newest = self._db.execute(_NEWEST).fetchone()
+        numbers, rows = count(newest[0] + 1 if newest else 1), list[tuple[object, ...]]()
+        minutes = dict[tuple[int, str], int]()
+        connected = False
+        for session_id, seq, pending, once, result_of, _, note in receipts:
             session, number, receipt = sessions[session_id], next(numbers), pending.receipt
             parent, claims = lasts.get(session_id, session.last_number), receipt.claims
             code = claims.internal_denial_code or ""
             rows.append((number, session.number, seq, parent, claims.receipt_id, code, receipt.token))
-            places.append((claims.iat // 60, code))
+            place = claims.iat // 60, code
+            minutes[place] = minutes.get(place, 0) + 1
             lasts[session_id] = number
+            connected = connected or once is not None or bool(result_of or note)
         self._put_rows(_APPEND, rows)
-        self._count(places)
-        self._connect_receipts(receipts, sessions)
+        self._put_rows(_COUNT_MINUTES, [(*place, added) for place, added in minutes.items()])
+        # What is permitted needs no count of its own: it is all the rest.
+        for (_, code), added in minutes.items():
+            if code:
+                self._db.execute(_COUNT_CODE, (code, added))
+        if connected:
+            self._connect_receipts(receipts, sessions)
         return lasts
 
     def _put_rows(self, parts: tuple[str, str, str], rows: Sequence[tuple[object, ...]]) -> None:
@@ -339,18 +361,6 @@ class SqliteStore(Rows):
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
             self._db.execute(before + ", ".join([row] * len(some)) + after, list(chain.from_iterable(some)))
-
-    def _count(self, places: Sequence[tuple[int, str]]) -> None:
-        """Add receipts to the counts of their minutes and of their codes."""
-        # In a group there are few different ones, and a list counts faster than anything else then.
-        minutes = [(*place, places.count(place)) for place in set(places)]
-        self._put_rows(_COUNT_MINUTES, minutes)
-        # What is permitted needs no count of its own: it is all the rest.
-        denied = dict.fromkeys([code for _, code, _ in minutes if code], 0)
-        for _, code, added in minutes:
-            if code:
-                denied[code] += added
-        self._put_rows(_COUNT_CODES, list(denied.items()))
 
     def _connect_receipts(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> None:
         """Write which key or decision a receipt answers, and what is noted of its event."""
@@ -366,14 +376,6 @@ class SqliteStore(Rows):
             if note:
                 notes.append((sessions[session_id].number, observed % NOTES_KEPT, observed, note))
         self._put_rows(_NOTE, notes)
-
-    def _moved(self, session: Session, last_number: int | None) -> Session:
-        """Write where a session stands, if nobody else has."""
-        after = structs.replace(session, last_number=last_number or session.last_number, version=session.version + 1)
-        self._db.execute(_UPDATE, (*_updated_of(after), session.number, session.version))
-        if self._db.changes() != 1:
-            raise HeadMoved("another has changed the session")
-        return after
 
     def _tell(self, source: Source, sessions: dict[str, Session]) -> None:
         if source.session_id not in sessions:

@@ -81,17 +81,12 @@ class Changes:
     switches: Switches | None = None
     # A session has come to another state, which no receipt need tell.
     turned: bool = False
+    # There is more than sessions with their receipts and repeats.
+    rare: bool = False
 
-    def take(self, other: "Changes") -> None:
-        """Add what a piece of work has written."""
-        self.sessions.update(other.sessions)
-        self.receipts += other.receipts
-        self.repeats.update(other.repeats)
-        if other.marks_an_epoch or other.delegates or other.sources or other.passports:
-            self._take_rare(other)
-
-    def _take_rare(self, other: "Changes") -> None:
+    def take_rare(self, other: "Changes") -> None:
         """Add what only few pieces of work write."""
+        self.rare = True
         for parent, requests in other.delegations.items():
             self.delegations.setdefault(parent, {}).update(requests)
         self.delegates.update(other.delegates)
@@ -111,27 +106,20 @@ class Changes:
 
     def sign(self, before: "Seen") -> None:
         """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
-        hashes = {name: session.receipt_hash for name, session in before.items() if session}
+        hashes: dict[str, str] = {}
         for session_id, _, pending, _, _, _, _ in self.receipts:
-            signed = pending.signed = sign_draft(pending.draft, hashes.get(session_id), pending.key)
+            parent_hash = hashes.get(session_id)
+            if parent_hash is None:
+                session = before.get(session_id)
+                parent_hash = session.receipt_hash if session else None
+            signed = pending.signed = sign_draft(pending.draft, parent_hash, pending.key)
             hashes[session_id] = signed.hash
-        for name in {appended.session_id for appended in self.receipts}:
-            self.sessions[name] = structs.replace(self.sessions[name], receipt_hash=hashes[name])
+        for name, last_hash in hashes.items():
+            self.sessions[name] = structs.replace(self.sessions[name], receipt_hash=last_hash)
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to write."""
-        return bool(
-            self.sessions
-            or self.receipts
-            or self.sources
-            or self.delegations
-            or self.revocations
-            or self.keys
-            or self.limits
-            or self.passports
-            or self.attestations
-            or self.switches
-        )
+        return bool(self.sessions or self.receipts or self.rare)
 
 
 class Store(Reader, Protocol):
@@ -213,13 +201,14 @@ class Known:
 
 
 class Buffer:
-    """The transaction of one piece of work: its own writes, over those of its group, over the store.
+    """The transactions of a group, one after the other: what the running work wrote, over its group, over the store.
 
+    `keep` adds what a piece of work wrote to its group, `discard` forgets it.
     `known` are sessions as they were when last read or written; `seen` gathers those that work has relied on, for the
     store to compare before it commits.
     """
 
-    __slots__ = ("_group", "_known", "_seen", "_store", "_switches", "own")
+    __slots__ = ("_group", "_known", "_seen", "_store", "_switches", "own", "switches")
 
     def __init__(self, store: Store, known: "Known", seen: Seen, switches: Switches, group: Changes) -> None:
         self._store = store
@@ -228,11 +217,27 @@ class Buffer:
         self._switches = switches
         self._group = group
         self.own = Changes()
+        # What holds for the whole ledger.
+        self.switches = switches
 
-    @property
-    def switches(self) -> Switches:
-        """Return what holds for the whole ledger."""
-        return self.own.switches or self._group.switches or self._switches
+    def keep(self) -> None:
+        """Add to the group what a piece of work has written."""
+        own, group = self.own, self._group
+        group.sessions.update(own.sessions)
+        group.receipts += own.receipts
+        group.repeats.update(own.repeats)
+        if own.rare:
+            group.take_rare(own)
+            self.own = Changes()
+        else:
+            own.sessions.clear()
+            own.receipts.clear()
+            own.repeats.clear()
+
+    def discard(self) -> None:
+        """Forget what a piece of work has written that did not come to its end."""
+        self.own = Changes()
+        self.switches = self._group.switches or self._switches
 
     def session(self, session_id: str) -> Session | None:
         """Return the session of this id."""
@@ -331,7 +336,7 @@ class Buffer:
         """Keep a session."""
         there = self.session(session.id)
         if there is not None and (there.state, there.cause) != (session.state, session.cause):
-            self.own.turned = True
+            self.own.turned = self.own.rare = True
         self.own.sessions[session.id] = session
 
     def append(
@@ -362,35 +367,43 @@ class Buffer:
 
     def put_source(self, source: Source) -> None:
         """Keep who reports to a session that is new."""
+        self.own.rare = True
         self.own.sources.append(source)
 
     def put_delegation(self, delegation: Delegation) -> None:
         """Keep a delegation."""
+        self.own.rare = True
         self.own.delegations.setdefault(delegation.parent, {})[delegation.request] = delegation
         self.own.delegates[delegation.child] = delegation
 
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
         """Keep that a passport was revoked."""
+        self.own.rare = True
         self.own.revocations.setdefault(passport_id, (at_ms, reason))
 
     def put_switches(self, switches: Switches) -> None:
         """Keep what holds for the whole ledger."""
-        self.own.switches = switches
+        self.own.rare = True
+        self.own.switches = self.switches = switches
 
     def put_key(self, record: KeyRecord) -> None:
         """Keep a public key."""
+        self.own.rare = True
         self.own.keys.append(record)
 
     def put_limit(self, record: LimitRecord) -> None:
         """Keep where the period of a key ended."""
+        self.own.rare = True
         self.own.limits.append(record)
 
     def put_passport(self, registered: Registered) -> None:
         """Register a passport that was issued here."""
         if self.registered(registered.passport_id) is not None:
             raise RequestConflict("a passport of this id is registered already")
+        self.own.rare = True
         self.own.passports[registered.passport_id] = registered
 
     def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:
         """Keep an attestation."""
+        self.own.rare = True
         self.own.attestations.append(Attested(session_id, attestation_id, token, bookmark))
