@@ -34,7 +34,7 @@ from remit.ledger.records import (
     signer_of,
 )
 
-__all__ = ["REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "Translated", "translated"]
+__all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "Translated", "translated"]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
@@ -91,6 +91,8 @@ UNION ALL
 SELECT id, passport FROM sessions
 WHERE number > ?2 AND id NOT IN (SELECT id FROM passports) AND id NOT IN (SELECT child FROM delegations)
 """
+# What SQLite, and the way to it, fail with.
+FAILURES: Final = (apsw.Error, UnicodeEncodeError, OverflowError)
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
@@ -107,16 +109,20 @@ class Translated:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, FAILURES):
+            raise self.error_of(error) from (error if isinstance(error, apsw.Error) else None)
+
+    def error_of(self, error: BaseException) -> Exception:
+        """Return what one of `FAILURES` is in our words. Where every step counts, this is called without `with`."""
         if isinstance(error, _CORRUPT):
             if self._damaged is not None:
                 self._damaged()
-            raise StateCorrupt("ledger.db is damaged: restore a backup of it") from error
+            return StateCorrupt("ledger.db is damaged: restore a backup of it")
         if isinstance(error, UnicodeEncodeError):
-            raise FieldInvalid("a text holds half a character") from None
+            return FieldInvalid("a text holds half a character")
         if isinstance(error, OverflowError):
-            raise FieldInvalid("a number is larger than any that is kept") from None
-        if isinstance(error, apsw.Error):
-            raise LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})") from error
+            return FieldInvalid("a number is larger than any that is kept")
+        return LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})")
 
 
 _TRANSLATED: Final = Translated()

@@ -16,7 +16,7 @@ from msgspec import structs
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
 from remit.ledger.identity import LOG_LIMIT, LedgerFile
 from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source, Switches
-from remit.ledger.rows import SESSION_COLUMNS, Rows, translated
+from remit.ledger.rows import FAILURES, SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import Appended, Attested, Changes, Seen
 
@@ -177,8 +177,8 @@ class SqliteStore(Rows):
         self._lost = lost
         self._files = None if file is None else file.opened(connection)
         super().__init__(lambda: connection, None if file is None else file.damaged)
-        with self._translated:
-            self._seen_version = self._look()
+        self._seen_version = 0
+        self.disturbed()
         # The last receipt that was looked at, or written: those after it are of others.
         self._last_number = self._newest()
 
@@ -213,8 +213,10 @@ class SqliteStore(Rows):
 
     def begin(self) -> None:
         """Take the right to write."""
-        with self._translated:
+        try:
             self._db.execute("BEGIN IMMEDIATE")
+        except FAILURES as error:
+            raise self._translated.error_of(error) from error
         self._check_files()
 
     def rollback(self) -> None:
@@ -230,19 +232,16 @@ class SqliteStore(Rows):
 
     def disturbed(self) -> bool:
         """Tell whether another connection has committed since this was last asked."""
-        with self._translated:
-            version = self._look()
+        # The version changes with every commit, our own and those of others. Only reading notices others, and one who
+        # holds the database has read; the number itself costs next to nothing.
+        try:
+            if not self._db.in_transaction:
+                self._db.execute("PRAGMA data_version").fetchone()
+            version = self._db.data_version()
+        except FAILURES as error:
+            raise self._translated.error_of(error) from error
         before, self._seen_version = self._seen_version, version
         return before != version
-
-    def _look(self) -> int:
-        """Return the version of what can be read now: it changes with every commit, our own and those of others.
-
-        Only reading notices others, and one who holds the database has read; the number itself costs next to nothing.
-        """
-        if not self._db.in_transaction:
-            self._db.execute("PRAGMA data_version").fetchone()
-        return self._db.data_version()
 
     def touched(self) -> set[str]:
         """Return the sessions that others have appended to since this was last asked."""
@@ -266,7 +265,7 @@ class SqliteStore(Rows):
 
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Make the changes durable and return the sessions as they are now kept."""
-        with self._translated:
+        try:
             try:
                 sessions = self._write(changes)
             except _REFUSALS as error:
@@ -274,6 +273,8 @@ class SqliteStore(Rows):
             self._db.execute("COMMIT")
             # Our own commit disturbs nobody: this is how it stands after it, and others were not looked at since.
             self._seen_version = self._db.data_version()
+        except FAILURES as error:
+            raise self._translated.error_of(error) from error
         # The file can be replaced between `begin` and here, and nobody was answered yet.
         self._check_files()
         if changes.receipts:
