@@ -6,12 +6,12 @@ import pytest
 from msgspec import structs
 
 from remit.claims.canonical import sha256_hex
-from remit.claims.mission import Mission
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import HookSecretWrong, RequestConflict
 from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
 from remit.governor.conclude import Conclude, Concluded
+from remit.governor.placing import Placing
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
@@ -436,20 +436,14 @@ def test_an_outcome_that_comes_after_a_new_generation_belongs_to_its_decision(se
 
 
 def test_later_sessions_work_in_the_folder_of_the_first(service: Service) -> None:
-    asked = list[str | None]()
-
-    def placed(folder: str | None) -> Mission:
-        asked.append(folder)
-        return structs.replace(MISSION, cwd=folder, resource_scope=(folder,) if folder else ())
-
-    actor = limited(placed=placed, mission=placed("/work/project"))
+    placing = Placing(structs.replace(MISSION, resource_scope=(".",)), frozenset())
+    actor = limited(placing=placing, mission=placing.in_folder("/work/project"))
     assert governed(service, "toolu_1", actor, read("/work/project/a")).answer.permits
     for generation in (0, 1):
-        moved = limited(placed=placed, mission=placed("/work"), generation=generation)
+        moved = limited(placing=placing, mission=placing.in_folder("/work"), generation=generation)
         ended_and_begun(service, moved, 2)
         assert governed(service, f"toolu_{generation}x", moved, read("/work/project/a")).answer.permits
         assert not governed(service, f"toolu_{generation}y", moved, read("/work/other")).answer.permits
-    assert set(asked) == {"/work/project", "/work"}
 
 
 @pytest.mark.parametrize("remembered", [True, False])

@@ -126,8 +126,8 @@ class Continue:
 
     def _mission(self, means: Means, last: Session) -> Mission:
         """Return the mission in the folder of the earlier sessions."""
-        placed = self.reporter.placed
-        return self.reporter.mission if placed is None else placed(means.passport_of(last).mission.cwd)
+        placing = self.reporter.placing
+        return self.reporter.mission if placing is None else placing.in_folder(means.passport_of(last).mission.cwd)
 
     def _with_what_is_left(
         self, means: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment

@@ -4,7 +4,6 @@ Keeps this invariant: a key has at most one session that is active. One that has
 one, under a passport of its own: nothing that was used up or revoked comes back to life in the old one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from remit.errors import FieldInvalid, TokenTooLarge
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
 from remit.governor.means import Means
+from remit.governor.placing import Placing
 from remit.governor.sessions import Started, kept, new_session
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session, Source, trace_of
@@ -38,8 +38,8 @@ class Reporter(NamedTuple):
     generation: int = 0
     # SHA-256 of the secret that the event has shown, in hexadecimal; empty where it has shown none.
     secret: str = ""
-    # Returns the mission in the folder of an earlier session; None where the mission is for one folder anyway.
-    placed: Callable[[str | None], Mission] | None = None
+    # For the mission in the folder of an earlier session; None where the mission is for one folder anyway.
+    placing: Placing | None = None
 
     @property
     def binding(self) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.adapters.hooks.placing import find_folder, home_directories, place_in, unplaced
+from remit.adapters.hooks.placing import find_folder, home_directories
 from remit.claims.mission import Mission, narrow
+from remit.governor.placing import place_in, unplaced
 
 MISSION = Mission(
     agent_id="claude-code", mission="Help", resource_scope=(".", "src", "a:b", "*.py", "/srv/x", "https://a.example")

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import PurePath
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
@@ -19,7 +18,7 @@ from msgspec import UNSET, DecodeError, json
 
 from remit.adapters.hooks.dialects import DIALECTS
 from remit.adapters.hooks.notice import Dialect, Notice
-from remit.adapters.hooks.placing import Placement, find_folder, home_directories, place_in
+from remit.adapters.hooks.placing import find_folder, home_directories
 from remit.adapters.protection.records import Protection
 from remit.claims.canonical import ExactForm, canonicalize, canonicalize_arguments, sha256_base64url, sha256_hex
 from remit.claims.mission import Mission, literal_path, parse_mission
@@ -43,6 +42,7 @@ from remit.governor.evaluate import Answer
 from remit.governor.governor import Governor
 from remit.governor.leads import GENERATION, SECRET
 from remit.governor.outcomes import outcome_of
+from remit.governor.placing import Placement, Placing
 from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
 from remit.governor.tampering import EndReporter
@@ -191,10 +191,10 @@ class HookDesk:
         ask.span.decided(session_id, answer.receipt.claims.verdict)
         if answer.permits:
             return dialect.permitted(notice, allow=protection.mode == "allow", told="")
-        passport = self._governor.means.passports.get(session_id)
-        if protection.folder or (passport and passport.mission.cwd):
+        means = self._governor.means
+        if protection.folder or means.passport_of(answer.session).mission.cwd:
             return dialect.denied(notice.event, _refusal(dialect, answer))
-        source = self._governor.means.reader.source_of(session_id)
+        source = means.reader.source_of(session_id)
         why, receipt = _why_unplaced(source.told if source else ""), answer.receipt.claims.receipt_id
         return dialect.denied(notice.event, _UNPLACED.format(why, receipt))
 
@@ -211,15 +211,15 @@ class HookDesk:
         lead, agent = (notice.parent, notice.session) if notice.parent else (notice.session, notice.agent)
         key = sha256_hex(canonicalize([dialect.name, protection.id, lead]))[:32]
         mission, refusal = parse_mission(protection.mission), ""
-        placed: Callable[[str | None], Mission] | None = None
+        placing: Placing | None = None
         if protection.folder is None:
             is_start = notice.kind == "session_started"
             homes = await self._home_directories(is_start=is_start)
-            placed = partial(place_in, mission, homes)
+            placing = Placing(mission, homes)
             found = Placement(None, _START_UNSEEN)
             if is_start:
                 found = await asyncio.to_thread(find_folder, notice.cwd, homes)
-            mission, refusal = placed(found.folder), found.refusal
+            mission, refusal = placing.in_folder(found.folder), found.refusal
         told = {
             "type": _SOURCE,
             "app": dialect.name,
@@ -231,7 +231,7 @@ class HookDesk:
             **({_WHY_UNPLACED: refusal} if refusal else {}),
         }
         reporter = Reporter(
-            f"hook:{key}", json.encode(told).decode(), mission, AUDIENCE, protection.generation, secret, placed
+            f"hook:{key}", json.encode(told).decode(), mission, AUDIENCE, protection.generation, secret, placing
         )
         actor = Actor(reporter, agent, notice.agent_type, _STARTERS)
         return _Event(dialect, protection, notice, actor, refusal)

@@ -1,0 +1,92 @@
+"""The folder that the session of an assistant works in, where its protection is for every folder.
+
+A folder that holds everything is refused: the root, the home of any user and what lies above one, and folders of the
+system. A session without a folder may touch nothing. Nothing here looks at the file system.
+"""
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from remit.claims.mission import EVERYTHING, Mission, escape_path
+from remit.errors import FieldInvalid
+from remit.policy.scope import literal_entry
+
+__all__ = ["Placement", "Placing", "check_folder", "place_in", "unplaced"]
+
+_PLACE: Final = "cwd"
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Nothing below these is a folder to work in, but for what is listed after them.
+_SYSTEM: Final = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",
+    "/var/lib", "/var/run", "/System", "/Library", "/Applications", "/private/etc", "/private/var/db",
+)  # fmt: skip
+_WITHIN_SYSTEM: Final = ("/usr/src", "/usr/local/src", "/run/media", "/run/user", "/dev/shm")  # noqa: S108
+# These hold the folders of everyone.
+_SHARED: Final = (
+    *_SYSTEM, *_WITHIN_SYSTEM, "/", "/home", "/lost+found", "/media", "/mnt", "/opt", "/private", "/private/tmp",
+    "/private/var", "/private/var/tmp", "/root", "/snap", "/srv", "/usr/local", "/var", "/Users", "/Volumes",
+    "/tmp", "/var/tmp",  # noqa: S108 - what is refused
+)  # fmt: skip
+
+
+class Placement(NamedTuple):
+    """A folder that a session may work in, or why there is none."""
+
+    folder: str | None
+    refusal: str = ""
+
+
+class Placing(NamedTuple):
+    """A mission for whatever folder a session starts in, and the home directories, which are no such folders."""
+
+    mission: Mission
+    homes: frozenset[str]
+
+    def in_folder(self, folder: str | None) -> Mission:
+        """Return the mission in a folder."""
+        return place_in(self.mission, self.homes, folder)
+
+
+def check_folder(folder: str, homes: Collection[str]) -> Placement:
+    """Return a folder by its real path, unless it holds everything or no passport can name it."""
+    try:
+        literal_entry(folder, _PLACE)
+    except FieldInvalid as error:
+        return Placement(None, error.problem)
+    if folder in _SHARED or (_is_below(folder, _SYSTEM) and not _is_below(folder, _WITHIN_SYSTEM)):
+        return Placement(None, f"{folder} is a directory of the system, or holds those of everyone")
+    if any(PurePosixPath(home).is_relative_to(folder) for home in homes):
+        return Placement(None, f"{folder} is a home directory, or holds one")
+    return Placement(folder)
+
+
+def _is_below(folder: str, roots: Iterable[str]) -> bool:
+    return any(folder == root or folder.startswith(f"{root}/") for root in roots)
+
+
+def place_in(mission: Mission, homes: Collection[str], folder: str | None) -> Mission:
+    """Return a mission whose relative entries are those of a folder; without a folder, it may touch nothing.
+
+    The folder is one that an earlier session had, so it need not exist any more. Its name is a literal in every entry.
+    """
+    if folder is None or check_folder(folder, homes).folder is None:
+        return unplaced(mission)
+    scope = tuple(_entry_in(entry, folder) for entry in mission.resource_scope)
+    return structs.replace(mission, cwd=folder, resource_scope=scope)
+
+
+def unplaced(mission: Mission) -> Mission:
+    """Return a mission that may touch nothing."""
+    return structs.replace(mission, cwd=None, resource_scope=())
+
+
+def _entry_in(entry: str, folder: str) -> str:
+    """Return an entry written out: a delegate's entries are compared with it by their text."""
+    if entry.startswith("/") or _URL.match(entry) or entry == EVERYTHING:
+        return entry
+    return posixpath.normpath(f"{escape_path(folder)}/{entry}")
