@@ -42,6 +42,9 @@ class _Stepwise:
     async def aside(self, compute: Callable[[], Any], *, fair_to: str = "") -> Any:
         return await _Asked(Aside(compute, fair_to))
 
+    async def run(self, case: UseCase[Any], means: Means) -> Any:
+        return await case.run(means)
+
 
 def steps_of(case: UseCase[Any], means: Means) -> Generator[Commit | Aside, Any, Any]:
     """Go through the steps of a use case: each is what it asks for, and is sent the answer."""

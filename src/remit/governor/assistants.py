@@ -5,7 +5,7 @@ subagent never acts under the passport of its lead. What became of a call is for
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import SignedReceipt
 from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict, SessionNotFound
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Answer, Evaluate, decided
+from remit.governor.evaluate import Answer, Evaluate, Prejudged, decided, prejudge
 from remit.governor.leads import Continue, last_lead, lead_of
 from remit.governor.lifecycle import is_stopped
 from remit.governor.means import Means
@@ -68,6 +68,22 @@ class Govern:
     call: ToolCall
     call_id: str
     envelope: str
+    prejudged: Prejudged | None = None
+
+    async def prejudge(self, means: Means) -> "Govern":
+        """Return the case with how it is judged here, if the session of whoever acts is known; see `prejudge`."""
+        name = lead = means.sources.get(self.actor.reporter.binding, "")
+        if lead and self.actor.agent:
+            name = means.sources.get(_key_of(lead, self.actor.agent), "")
+        return replace(self, prejudged=(await prejudge(means, self._in(name))).prejudged) if name else self
+
+    def learn(self, means: Means, governed: Governed) -> None:
+        """Remember the session of whoever acts."""
+        binding = self.actor.reporter.binding
+        if not self.actor.agent:
+            means.note_source(binding, governed.session_id)
+        elif lead := means.sources.get(binding, ""):
+            means.note_source(_key_of(lead, self.actor.agent), governed.session_id)
 
     async def run(self, means: Means) -> Governed:
         """Judge it in the session of whoever acts, which is started where there is none."""
@@ -114,7 +130,7 @@ class Govern:
         raise LedgerUnavailable("the subagent has come back more often than can be followed")
 
     def _in(self, session_id: str) -> Evaluate:
-        return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope)
+        return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope, prejudged=self.prejudged)
 
 
 def _is_stopped(transaction: Transaction, child: str) -> bool:
@@ -227,6 +243,10 @@ class Begin:
     """Start the session of an assistant where there is none, or continue the last one if it was ended."""
 
     reporter: Reporter
+
+    def learn(self, means: Means, name: str) -> None:
+        """Remember the session of the assistant."""
+        means.note_source(self.reporter.binding, name)
 
     async def run(self, means: Means) -> str:
         """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""

@@ -6,13 +6,13 @@ turn comes, they are judged again. So nothing slow happens while the ledger is h
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
 
 from msgspec import UNSET, UnsetType, to_builtins
 
 from remit.claims.attestation import SessionState
-from remit.claims.canonical import canonicalize, canonicalize_arguments, sha256_hex
+from remit.claims.canonical import ExactForm, canonicalize, canonicalize_arguments, sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.claims.receipt import (
@@ -47,13 +47,14 @@ from remit.governor.sessions import Look, found
 from remit.governor.states import duration_left_s, same_answer, standing_of, touched
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
-from remit.policy.call import MAX_TARGET, ToolCall
-from remit.policy.decide import Decision, judge, judge_again, policy_decisions
-from remit.policy.engines import Remedy, Standing
+from remit.policy.budget import Budget
+from remit.policy.call import MAX_TARGET, Action, ToolCall
+from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
+from remit.policy.engines import Finding, Remedy, Standing
 from remit.policy.evidence import measurements
 from remit.policy.redaction import redacted
 
-__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "Seen", "decided", "judged"]
+__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "Prejudged", "Seen", "decided", "judged", "prejudge"]
 
 MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
@@ -102,6 +103,21 @@ class Answer(NamedTuple):
         return self.receipt.claims.verdict == "compliant" and not self.refusal
 
 
+class Prejudged(NamedTuple):
+    """How another process of ours has judged a call, before it comes to the ledger.
+
+    `decide` makes the decision of the findings. It counts only as far as `standing` is still how the session stands.
+    """
+
+    # The canonical form of the arguments, and whether it is an `ExactForm`.
+    form: bytes
+    exact: bool
+    once: Once | None
+    standing: Standing
+    findings: tuple[Finding, ...]
+    action: Action
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """Decide on a tool call, or on one that was observed where there is evidence."""
@@ -115,6 +131,11 @@ class Evaluate:
     # Of an event that was observed: digests of what was sent with it, for the receipt, and when it was observed.
     measured: Mapping[str, Measurement] = field(default_factory=dict)
     observed_ms: int | None = None
+    prejudged: Prejudged | None = None
+
+    async def prejudge(self, means: Means) -> "Evaluate":
+        """Return the request with how it is judged here; see `prejudge`."""
+        return await prejudge(means, self)
 
     async def run(self, means: Means) -> Answer:
         """Judge, append, answer."""
@@ -142,6 +163,31 @@ class Evaluate:
         return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
+# How a session stands that is active and has calls left; whether it is, the ledger tells.
+_OPEN: Final = Budget(1, 1)
+
+
+async def prejudge(means: Means, request: Evaluate) -> Evaluate:
+    """Return the request with how it is judged here, for the process that appends its receipt.
+
+    A call that is quick to judge is judged at once, others aside. Nothing is judged in a session that is not found.
+    """
+    request.check()
+    session_id = request.session_id
+    passport = means.passports.get(session_id)
+    if passport is None:
+        session = await means.aside(lambda: means.reader.session(session_id))
+        if session is None:
+            return request
+        passport = await means.aside(lambda: means.passport_of(session))
+    case = _Case(means, request, passport, ())
+    if case.is_light and not means.sees_budgets:
+        case.judge_open()
+    else:
+        await means.aside(case.judge_aside, fair_to=session_id)
+    return case.prejudged()
+
+
 async def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] = ()) -> Answer | None:
     """Judge, append, answer; give none where the session is in one of the states that count as `over`.
 
@@ -153,8 +199,10 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
     passport = means.passports.get(session_id) or (await Look(session_id).run(means)).passport
     case = _Case(means, request, passport, over)
     outcome: _Outcome | Settled | None = None
-    for _ in range(_MAX_TURNS):
-        if case.is_light:
+    for turn in range(_MAX_TURNS):
+        if not turn and case.take_prejudged():
+            outcome = await means.transact(case.append)
+        elif case.is_light:
             case.read()
             outcome = await means.transact(case.append)
         else:
@@ -232,6 +280,45 @@ class _Case:
         if session is not None:
             self._judge_whole(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
 
+    def judge_open(self) -> None:
+        """Read and judge the call as that of a session which is active and has calls left."""
+        self.read()
+        self._judge_whole(Standing(self._request.session_id, _OPEN))
+
+    def prejudged(self) -> Evaluate:
+        """Return the request with how it was judged."""
+        standing, decision = self._standing, self._decision
+        if standing is None or decision is None:
+            return self._request
+        action = decision.action
+        if action.commands is not None:
+            action = action._replace(commands=tuple(action.commands))
+        exact = isinstance(self._form, ExactForm)
+        judged_here = Prejudged(self._form, exact, self._once, standing, decision.findings, action)
+        return replace(self._request, prejudged=judged_here)
+
+    def take_prejudged(self) -> bool:
+        """Take over how another process has judged the call; tell whether it has.
+
+        It counts only if it is for this session and key, and comes from the engines that judge here.
+        """
+        request, given = self._request, self._request.prejudged
+        if given is None or given.standing.session_id != request.session_id:
+            return False
+        if (given.once.key if given.once else "") != request.idempotency_key:
+            return False
+        engines = self._means.engines if request.evidence is None else self._means.observers
+        names = [engine.name for engine in engines]
+        found = [finding.backend for finding in given.findings]
+        denied = any(not finding.permits for finding in given.findings)
+        if not found or found != names[: len(found)] or (len(found) < len(names) and not denied):
+            return False
+        self._form = ExactForm(given.form) if given.exact else given.form
+        self._once = given.once
+        self._standing = given.standing
+        self._decision = decide(given.findings, given.action)
+        return True
+
     def _judge_whole(self, standing: Standing) -> Decision:
         self._standing = standing
         self._decision = judged(self._means, self._request, self._passport.mission, standing)
@@ -244,7 +331,9 @@ class _Case:
             return self._judge_whole(standing) if self.is_light else None
         if same_answer(before, standing, exactly=means.sees_budgets):
             return known
-        if before.refusal and not standing.refusal:  # then it was not looked into
+        if standing.refusal:
+            return self._judge_whole(standing)  # which does not look into it
+        if before.refusal:  # then it was not looked into
             return self._judge_whole(standing) if self.is_light else None
         engines = means.engines if self._request.evidence is None else means.observers
         mission, call = self._passport.mission, self._request.call

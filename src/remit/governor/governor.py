@@ -32,6 +32,10 @@ class _Blocking:
         """Compute it here."""
         return compute()
 
+    async def run(self, case: UseCase[_T], means: Means) -> _T:
+        """Run it here."""
+        return await case.run(means)
+
 
 class _OnLoop:
     """Waiting for an event loop, which is never kept waiting."""
@@ -39,6 +43,10 @@ class _OnLoop:
     def __init__(self, ledger: Ledger, pools: Pools) -> None:
         self.transact: Final = ledger.arun
         self.aside: Final = pools.run
+
+    async def run(self, case: UseCase[_T], means: Means) -> _T:
+        """Run it here."""
+        return await case.run(means)
 
 
 class Governor:

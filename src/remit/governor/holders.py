@@ -52,7 +52,7 @@ class Held(Generic[_T_co]):
         if bound_to is None:
             bound_to = means.holder_of(await means.aside(lambda: self._session(means)))
         check_holder(bound_to, self.holder)
-        return await self.case.run(means)
+        return await means.run(self.case)
 
     def _session(self, means: Means) -> Session:
         """Return the session, if a client may use it at all; neither that nor its holder ever changes."""

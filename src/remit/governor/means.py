@@ -15,6 +15,7 @@ from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock, FixedClock
 from remit.governor.refused import RefusedSessions
+from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.port import Reader, Work
 from remit.ledger.records import Session
 from remit.policy.engines import Engine
@@ -39,6 +40,9 @@ class Waiting(Protocol):
 
         `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
         """
+
+    async def run(self, case: "UseCase[_T]", means: "Means") -> _T:
+        """Return the answer of a use case that is a part of another: from here, or from the process that runs it."""
 
 
 class UseCase(Protocol[_T_co]):
@@ -73,6 +77,8 @@ class Means:
     stopwatch: Callable[[], float]
     entropy: Callable[[int], bytes]
     reader: Reader
+    # Where private keys are made and removed; only the process that signs has it.
+    key_files: KeyFiles | None = None
     # Of the sessions that this process has looked at. A passport never changes, so neither does what is kept here.
     passports: dict[str, Passport] = field(default_factory=dict)
     # To whom sessions are bound that this process has looked at; this never changes either.
@@ -105,6 +111,10 @@ class Means:
     def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> Awaitable[_T]:
         """Compute what takes long; see `Waiting`."""
         return self.waiting.aside(compute, fair_to=fair_to)
+
+    def run(self, case: "UseCase[_T]") -> Awaitable[_T]:
+        """Have a use case done as a part of another; see `Waiting`."""
+        return self.waiting.run(case, self)
 
     def verified(self, token: str, now_s: int) -> Passport:
         """Return the passport of a token that was kept; a key that is not known may have come in by another process."""

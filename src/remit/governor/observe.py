@@ -17,7 +17,7 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable
-from remit.governor.evaluate import Answer, Evaluate, Evidence, Seen, decided, judged
+from remit.governor.evaluate import Answer, Evaluate, Evidence, Prejudged, Seen, decided, judged, prejudge
 from remit.governor.lifecycle import seen_at, standing_in
 from remit.governor.means import Means
 from remit.governor.sessions import Look, found
@@ -30,7 +30,7 @@ from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import Standing
 
-__all__ = ["Consider", "Observe", "Report", "Reported", "SourceType", "parse_digest"]
+__all__ = ["Consider", "FindPlace", "Observe", "Place", "Report", "Reported", "SourceType", "parse_digest"]
 
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 
@@ -63,6 +63,11 @@ class Observe(Struct, frozen=True, gc=False):
     # What the receipt says of texts and times that were sent, and when the event was observed.
     measured: Mapping[str, Measurement] = {}
     observed_ms: int | None = None
+    prejudged: Prejudged | None = None
+
+    async def prejudge(self, means: Means) -> "Observe":
+        """Return the case with how it is judged here; see `prejudge`."""
+        return structs.replace(self, prejudged=(await prejudge(means, self.as_call())).prejudged)
 
     async def run(self, means: Means) -> Answer:
         """Evaluate, with the digest of what was seen as evidence."""
@@ -82,6 +87,7 @@ class Observe(Struct, frozen=True, gc=False):
             evidence,
             measured=self.measured,
             observed_ms=self.observed_ms,
+            prejudged=self.prejudged,
         )
 
 
@@ -103,6 +109,18 @@ class Report(Struct, frozen=True, gc=False):
 
     reporter: Reporter
     observe: Observe
+
+    async def prejudge(self, means: Means) -> "Report":
+        """Return the case with how it is judged here, if the session of the reporter is known; see `prejudge`."""
+        name = means.sources.get(self.reporter.key, "")
+        if not name:
+            return self
+        observe = structs.replace(self.observe, session_id=name)
+        return structs.replace(self, observe=await observe.prejudge(means))
+
+    def learn(self, means: Means, reported: Reported) -> None:
+        """Remember the session of the reporter."""
+        means.note_source(self.reporter.key, reported.session_id)
 
     async def run(self, means: Means) -> Reported:
         """Observe in the session that was started last; if that is over, in one that follows it.
@@ -133,44 +151,60 @@ class Consider:
 
     async def run(self, means: Means) -> Decision:
         """Judge by how the session stands; a report without one, by how a new one would stand."""
-        asked, place = self.asked, None
+        asked = self.asked
         if isinstance(asked, Report):
-            reporter = asked.reporter
-            place = await means.transact(lambda transaction: _place_of(means, transaction, reporter))
+            place = await means.run(FindPlace(reporter=asked.reporter))
             asked = structs.replace(asked.observe, session_id=place.standing.session_id)
-        request = asked if isinstance(asked, Evaluate) else asked.as_call()
-        if place is None:
-            place = await _place_in(means, request.session_id)
+            request = asked.as_call()
+        else:
+            request = asked if isinstance(asked, Evaluate) else asked.as_call()
+            place = await means.run(FindPlace(request.session_id))
         compute = partial(judged, means, request, place.mission, place.standing)
         decision: Decision = await means.aside(compute, fair_to=request.session_id)
         return decision
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where something is judged: under which mission, and how its session stands."""
 
     mission: Mission
     standing: Standing
 
 
-async def _place_in(means: Means, name: str) -> _Place:
+@dataclass(frozen=True)
+class FindPlace:
+    """Find where something would be judged: in a session, or in that of a reporter, which may be a new one."""
+
+    session_id: str = ""
+    reporter: Reporter | None = None
+
+    async def run(self, means: Means) -> Place:
+        """Read how the session stands."""
+        reporter = self.reporter
+        if reporter is None:
+            return await _place_in(means, self.session_id)
+        place: Place = await means.transact(lambda transaction: _place_of(means, transaction, reporter))
+        return place
+
+
+async def _place_in(means: Means, name: str) -> Place:
     passport = means.passports.get(name) or (await Look(name).run(means)).passport
 
     def work(transaction: Transaction) -> Standing:
         return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.clock.now()))
 
     standing: Standing = await means.transact(work)
-    return _Place(passport.mission, standing)
+    return Place(passport.mission, standing)
 
 
-def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> _Place:
+def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> Place:
     """Return the place of a reporter: its session while that is active, else one that would be new."""
     session = current(transaction, reporter.key)
     if session is not None:
         session = seen_at(means, transaction, session, means.clock.now())
         if session.state == "active" and left_ms(session) > 0:
-            return _Place(means.passport_of(session).mission, standing_in(transaction, session))
+            return Place(means.passport_of(session).mission, standing_in(transaction, session))
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
     refusal = MOVES["kill"].code if transaction.switches.kill_switch else ""
-    return _Place(mission, Standing(_NEW, budget, refusal))
+    return Place(mission, Standing(_NEW, budget, refusal))

@@ -56,11 +56,15 @@ class StartFor:
 
     reporter: Reporter
 
+    def learn(self, means: Means, started: Started) -> None:
+        """Remember the session of the reporter."""
+        means.note_source(self.reporter.key, started.session.id)
+
     async def run(self, means: Means) -> Started:
         """Look for the session, and start one where there is none, in one piece."""
         # Alone, because two processes must not both find none.
         started: Started = await means.transact(lambda transaction: self._work(means, transaction), alone=True)
-        means.note_source(self.reporter.key, started.session.id)
+        self.learn(means, started)
         return started
 
     def _work(self, means: Means, transaction: Transaction) -> Started:

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from remit.claims.chain import verifier_id
 from remit.claims.keys import Keyring, SigningKey, TrustedKey, VerifyingKey
@@ -33,12 +33,16 @@ __all__ = [
     "LedgerKeys",
     "Periods",
     "distrust",
+    "distrust_in",
     "distrusted_from",
     "first_key",
+    "hand_over",
     "keyring_of",
     "limit_ids",
     "limits_of",
+    "remove_unused",
     "rotate",
+    "successor_of",
 ]
 
 _DISTRUSTED: Final = "the key that signed it is distrusted"
@@ -132,19 +136,23 @@ def distrusted_from(limits: Iterable[KeyLimit]) -> dict[str, int]:
     return found
 
 
+class _SigningKeys(Protocol):
+    def signing(self, kid: str) -> SigningKey: ...
+
+
 def rotate(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, now_ms: int) -> KeyRecord:
     """Let the key that signs hand over to a new one, and remove its file; return the new one.
 
     Chains go on with the new key. What the old one has signed until now stays believed; its period ends here.
     """
     new = files.create()
-    record, retired = ledger.run(lambda transaction: _hand_over(transaction, keys, new, now_ms), alone=True)
+    record, retired = ledger.run(lambda transaction: hand_over(transaction, keys, new, now_ms), alone=True)
     keys.refresh()
     files.remove(retired)
     return record
 
 
-def _hand_over(transaction: Transaction, keys: LedgerKeys, new: SigningKey, now_ms: int) -> tuple[KeyRecord, str]:
+def hand_over(transaction: Transaction, keys: _SigningKeys, new: SigningKey, now_ms: int) -> tuple[KeyRecord, str]:
     """Let the key that signs hand over to `new`, and record where its period ends; return `new` and the old key's id.
 
     Work is written while the ledger is held, so no receipt or registration of the old key can come after this.
@@ -182,32 +190,47 @@ class Distrusted(NamedTuple):
 
 
 def distrust(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, kid: str, *, from_ms: int, now_ms: int) -> Distrusted:
-    """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first.
+    """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first."""
+    new = successor_of(ledger.read(), files, kid)
+    distrusted = ledger.run(
+        lambda transaction: distrust_in(transaction, keys, kid, new, from_ms=from_ms, now_ms=now_ms), alone=True
+    )
+    keys.refresh()
+    remove_unused(files, kid, new, distrusted)
+    return distrusted
+
+
+def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None:
+    """Return the new key that a key which is to be distrusted hands over to; None where it does not sign."""
+    if kid not in {record.kid for record in reader.keys()}:  # noqa: SIM118 - not a dictionary
+        raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")
+    return files.create() if reader.switches().kid == kid else None
+
+
+def distrust_in(
+    transaction: Transaction, keys: _SigningKeys, kid: str, new: SigningKey | None, *, from_ms: int, now_ms: int
+) -> Distrusted:
+    """Refuse what a key has signed later than `from_ms`; `new` is the key that it hands over to, if it signs.
 
     The time is translated once, here, into a position in the ledger. Passports that the key has signed after it are
     revoked in the same transaction, whether they were started or not.
     """
-    if kid not in {record.kid for record in ledger.read().keys()}:  # noqa: SIM118 - not a dictionary
-        raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")
-    new = files.create() if ledger.read().switches().kid == kid else None
+    if new is not None and transaction.switches.kid == kid:
+        hand_over(transaction, keys, new, now_ms)
+        signer = new
+    else:
+        signer = keys.signing(transaction.switches.kid)
+    position = transaction.position(from_ms)
+    _limit(transaction, signer, (kid, position), now_ms, distrusted_from=from_ms // 1000)
+    passports = transaction.signed_after(kid, position)
+    for passport_id in passports:
+        transaction.put_revocation(passport_id, at_ms=now_ms, reason=_DISTRUSTED)
+    return Distrusted(position, passports, signer.kid, signer is new)
 
-    def work(transaction: Transaction) -> Distrusted:
-        if new is not None and transaction.switches.kid == kid:
-            _hand_over(transaction, keys, new, now_ms)
-            signer = new
-        else:
-            signer = keys.signing(transaction.switches.kid)
-        position = transaction.position(from_ms)
-        _limit(transaction, signer, (kid, position), now_ms, distrusted_from=from_ms // 1000)
-        passports = transaction.signed_after(kid, position)
-        for passport_id in passports:
-            transaction.put_revocation(passport_id, at_ms=now_ms, reason=_DISTRUSTED)
-        return Distrusted(position, passports, signer.kid, signer is new)
 
-    distrusted = ledger.run(work, alone=True)
-    keys.refresh()
+def remove_unused(files: KeyFiles, kid: str, new: SigningKey | None, distrusted: Distrusted) -> None:
+    """Remove the file of the key that has handed over, or of the new key if it was not needed."""
     if distrusted.rotated:
         files.remove(kid)
     elif new is not None:
         files.remove(new.kid)
-    return distrusted
