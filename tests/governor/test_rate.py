@@ -223,4 +223,4 @@ def test_what_is_remembered_of_sessions_is_bounded(service: Service) -> None:
     refused, now = service.governor.means.refused, service.clock.now()
     for number in range(10_000):
         refused.note(f"pass:{number}", "ended", now, refused=True)
-    assert sum(f"pass:{number}" in refused for number in range(10_000)) == 4096
+    assert len(refused.sessions) == 4096

@@ -79,8 +79,11 @@ def test_what_work_raises_comes_out_of_the_loop(ledger: GroupCommit) -> None:
     def refuse(_: Transaction) -> None:
         raise KeyError("refused")
 
+    async def ask() -> None:
+        await ledger.arun(refuse)
+
     with pytest.raises(KeyError):
-        asyncio.run(ledger.arun(refuse))
+        asyncio.run(ask())
 
 
 def test_a_loop_is_not_held_up_while_the_ledger_works(ledger: GroupCommit) -> None:
@@ -248,5 +251,8 @@ def test_a_loop_that_does_not_take_its_answers_holds_nobody_up(ledger: GroupComm
 
 
 def test_work_that_runs_alone_can_be_asked_for_by_a_loop(ledger: GroupCommit) -> None:
-    asyncio.run(ledger.arun(append_to(FIRST.id), alone=True))
+    async def ask() -> None:
+        await ledger.arun(append_to(FIRST.id), alone=True)
+
+    asyncio.run(ask())
     assert len(checked(ledger.read(), FIRST.id)) == 1

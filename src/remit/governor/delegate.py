@@ -170,7 +170,7 @@ class Delegate:
             public_denial_reason=public,
             internal_denial_code=code or UNSET,
             # What is granted is no answer to the call yet.
-            measurements=(bound_to(self.envelope) if code else {}) or UNSET,
+            measurements=(bound_to(self.envelope) if code and self.envelope else {}) or UNSET,
             budget_delta=LineageBudgetDelta(
                 operation=operation,
                 resource=CALLS,

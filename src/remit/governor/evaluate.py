@@ -195,7 +195,8 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
     """
     request.check()
     session_id = request.session_id
-    await admit(means, session_id, over)
+    if session_id in means.refused.sessions:
+        await admit(means, session_id, over)
     passport = means.passports.get(session_id) or (await Look(session_id).run(means)).passport
     case = _Case(means, request, passport, over)
     outcome: _Outcome | Settled | None = None
@@ -213,7 +214,7 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
         elif outcome is not None:
             if has_open_delegates(outcome.session):
                 await finish_some(means, outcome.session.id)
-            if outcome.refused or session_id in means.refused:
+            if outcome.refused or session_id in means.refused.sessions:
                 means.refused.note(session_id, outcome.session.state, means.clock.now(), refused=outcome.refused)
             return outcome.answer(means)
     raise LedgerUnavailable("the session changes faster than the call can be judged")
@@ -268,7 +269,7 @@ class _Case:
         """Bring the arguments into their canonical form, or find that they have none."""
         try:
             self._form = canonicalize_arguments(self._request.call.arguments)
-            self._once = self._request.once(self._form)
+            self._once = self._request.once(self._form) if self._request.idempotency_key else None
         except (RecursionError, OverflowError, TypeError):
             raise NotCanonicalizable("has no canonical form") from None
 
@@ -365,7 +366,7 @@ class _Case:
         decision = self._judge(standing)
         if decision is None:
             return None
-        used = session.used + 1 if decision.permits else session.used
+        used = session.used if decision.code else session.used + 1
         evidence, at_ms = request.evidence, max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
         if request.observed_ms is not None:
             at_ms = reported_ms(means, transaction, session, now, request.observed_ms)
@@ -384,7 +385,7 @@ class _Case:
                 used=used, observed=observed, marks=marks,
             )  # fmt: skip
             note = Note(observed, noted) if noted else None
-        means.note_timestamp(session.id, new_id, at_ms)
+            means.note_timestamp(session.id, new_id, at_ms)
         return _Outcome(pending, after, decision.remedy, note=note, refused=bool(standing.refusal))
 
 

@@ -3,9 +3,9 @@
 A use case is the same for both; only the waiting differs. The clock is read once for each use case.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from remit.errors import RemitError
 from remit.governor.means import Means, UseCase
@@ -76,6 +76,6 @@ class Governor:
         coroutine.close()
         raise RuntimeError("a use case has waited for something else than its means")
 
-    async def arun(self, case: UseCase[_T]) -> _T:
+    def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        return await case.run(self.means.at_one_moment(self._on_loop))
+        return case.run(self.means.at_one_moment(self._on_loop))

@@ -32,7 +32,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Waiting(Protocol):
     """How a use case waits for what takes time."""
 
-    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def transact(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
         """Return what the ledger's work answers, once it is durable; see `Ledger.run`."""
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:

@@ -34,8 +34,6 @@ _AT_ONCE: Final = 64
 
 async def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> None:
     """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
-    if session_id not in means.refused:
-        return
     now = means.clock.now()
     admitted = means.refused.admits(session_id, now, over)
     await _report(means, session_id, means.refused.take(session_id, now))
@@ -47,7 +45,7 @@ async def admit(means: Means, session_id: str, over: Collection[SessionState] = 
 
 async def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> None:
     """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
-    if session_id in means.refused:
+    if session_id in means.refused.sessions:
         await _report(means, session_id, means.refused.take(session_id, means.clock.now(), at_once=at_once))
 
 

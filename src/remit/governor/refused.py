@@ -44,35 +44,31 @@ class RefusedSessions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
-
-    def __contains__(self, session_id: object) -> bool:
-        """Tell whether something is kept of a session."""
-        return session_id in self._entries
+        self.sessions: dict[str, _Entry] = {}
 
     def note(self, session_id: str, state: SessionState, now: Moment, *, refused: bool) -> None:
         """Note whether a session permits nothing any more, as its last call has shown."""
         with self._lock:
-            entry = self._entries.get(session_id)
+            entry = self.sessions.get(session_id)
             if entry is None:
                 if not refused:
                     return
                 self._make_room()
-                entry = self._entries[session_id] = _Entry()
+                entry = self.sessions[session_id] = _Entry()
                 entry.evaluated_ms.append(now.mono_ms)
             entry.state, entry.limited = state, refused
             if not refused and not entry.skipped:
-                del self._entries[session_id]
+                del self.sessions[session_id]
 
     def _make_room(self) -> None:
-        if len(self._entries) >= _MAX_SESSIONS:
-            idle = (name for name, entry in self._entries.items() if not entry.skipped)
-            self._entries.pop(next(idle, next(iter(self._entries))))
+        if len(self.sessions) >= _MAX_SESSIONS:
+            idle = (name for name, entry in self.sessions.items() if not entry.skipped)
+            self.sessions.pop(next(idle, next(iter(self.sessions))))
 
     def admits(self, session_id: str, now: Moment, over: Collection[SessionState]) -> bool:
         """Tell whether a call may be evaluated, and count it; a session in a state of `over` is followed by another."""
         with self._lock:
-            entry = self._entries.get(session_id)
+            entry = self.sessions.get(session_id)
             if entry is None or not entry.limited or entry.state in over:
                 return True
             times = entry.evaluated_ms
@@ -86,7 +82,7 @@ class RefusedSessions:
     def take(self, session_id: str, now: Moment, *, at_once: bool = False) -> Skipped | None:
         """Return what is to be reported of a session, which then counts as reported; None if nothing is due."""
         with self._lock:
-            entry = self._entries.get(session_id)
+            entry = self.sessions.get(session_id)
             if entry is None or not entry.skipped:
                 return None
             if not at_once and entry.reported_ms is not None and now.mono_ms - entry.reported_ms < _MINUTE_MS:
@@ -98,11 +94,11 @@ class RefusedSessions:
     def put_back(self, session_id: str, skipped: Skipped) -> None:
         """Count again what could not be reported."""
         with self._lock:
-            entry = self._entries.setdefault(session_id, _Entry())
+            entry = self.sessions.setdefault(session_id, _Entry())
             entry.skipped += skipped.calls
             entry.since_ms = skipped.since_ms
 
     def unreported(self) -> list[str]:
         """Return the sessions that have skipped calls to report."""
         with self._lock:
-            return [name for name, entry in self._entries.items() if entry.skipped]
+            return [name for name, entry in self.sessions.items() if entry.skipped]

@@ -8,8 +8,9 @@ work has read, it is run again with the database held.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
@@ -79,11 +80,10 @@ class GroupCommit:
         answer: _T = wait_for(work, self._submit, self._deadline(alone=alone), alone=alone)
         return answer
 
-    async def arun(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def arun(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
         """Return what `work` answers, once everything it wrote is durable."""
         post = LoopPost.of_running_loop(self._posts, self._submit)
-        answer: _T = await post.send(work, self._deadline(alone=alone), alone=alone)
-        return answer
+        return post.send(work, self._deadline(alone=alone), alone=alone)
 
     def _deadline(self, *, alone: bool) -> float:
         """Return how long to wait: what needs the ledger for itself may have much to do."""
@@ -135,7 +135,7 @@ class GroupCommit:
     def _settle(self, group: list[Item]) -> None:
         """Run a group and answer each of its callers."""
         store: Store | None = None
-        wanted = [item for item in group if not item.withdrawn]
+        wanted = group if not any(map(_is_withdrawn, group)) else [item for item in group if not item.withdrawn]
         try:
             store = self._commit(wanted) if wanted else None
         except BaseException as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
@@ -261,6 +261,9 @@ class GroupCommit:
                 store.close()
 
 
+_is_withdrawn: Final = attrgetter("withdrawn")
+
+
 def _own(error: BaseException) -> Exception:
     """Return what the caller of a piece of work is told; what would end a thread does not."""
     return error if isinstance(error, Exception) else _failure(error)
@@ -275,7 +278,11 @@ def _failure(error: BaseException) -> Exception:
 
 def _next_group(waiting: list[Item]) -> list[Item]:
     """Take the next group off what waits: as much as can share a commit."""
-    size = next((index for index, item in enumerate(waiting) if item.alone), len(waiting))
-    group = waiting[: min(size, MAX_GROUP) or 1]
+    size = 0
+    for item in waiting:
+        if item.alone or size == MAX_GROUP:
+            break
+        size += 1
+    group = waiting[: size or 1]
     del waiting[: len(group)]
     return group

@@ -11,7 +11,7 @@
 What the rows mean, and which changes are right, is the governor's business.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -252,7 +252,7 @@ class Ledger(Protocol):
         runs alone shares its commit with no other.
         """
 
-    async def arun(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def arun(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
         """Return what `work` answers, once everything it wrote is durable. For an event loop."""
 
     def read(self) -> Reader:

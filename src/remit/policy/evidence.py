@@ -38,16 +38,17 @@ def describe(effect: Effect) -> str:
 
 def effects_json(action: Action) -> list[JSON]:
     """Return the effects and doubts of an action as values, in the order they were met."""
-    effects: list[JSON] = [
+    told: list[JSON] = [
         {"verb": effect.verb, "resource": effect.resource, "beneath": effect.beneath} for effect in action.effects
     ]
-    doubts: list[JSON] = [{"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts]
-    return effects + doubts
+    if action.doubts:
+        told.extend({"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts)
+    return told
 
 
 def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
     """Return what a receipt says about the effects of an action, what would have permitted it, and where it is from."""
-    told = bound_to(envelope)
+    told = bound_to(envelope) if envelope else {}
     if action.effects or action.doubts:
         told[EFFECTS] = Measurement(
             kind="custom",
@@ -72,9 +73,7 @@ def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "
 
 
 def bound_to(envelope: str) -> dict[str, Measurement]:
-    """Return what a receipt says of where a call comes from; nothing where that is not told."""
-    if not envelope:
-        return {}
+    """Return what a receipt says of where a call comes from."""
     description = _clipped(envelope, _MAX_DESCRIPTION)
     return {CALL: Measurement(kind="envelope_binding", status="success", description=description)}
 
