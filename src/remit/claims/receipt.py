@@ -58,6 +58,7 @@ __all__ = [
     "SignedReceipt",
     "Step",
     "Verdict",
+    "choose_budget_delta",
     "draft_step",
     "named_tool",
     "parse_receipt",
@@ -267,7 +268,7 @@ def _check_proof_ref(ref: dict[str, Any]) -> None:
             raise FieldInvalid("must be a non-empty string", place=f"$.evidence_proof_ref.{name}")
 
 
-def _choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
+def choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
     """Read a budget delta as the one of its two forms that it can be: only one has a bucket."""
     if isinstance(value, dict) and "bucket" in value:
         return shape(LegacyBudgetDelta, value)
@@ -276,7 +277,7 @@ def _choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
 
 def parse_receipt(value: object) -> Receipt:
     """Return the claims of a receipt from a JSON value, or raise `FieldInvalid`. Proves nothing of who wrote it."""
-    return _checked(shape(Receipt, value, _choose_budget_delta))
+    return _checked(shape(Receipt, value, choose_budget_delta))
 
 
 class SignedReceipt(Struct, frozen=True):
@@ -291,7 +292,7 @@ class SignedReceipt(Struct, frozen=True):
     hash: str
 
 
-_decode: Final = build_reader(Receipt, _choose_budget_delta)
+_decode: Final = build_reader(Receipt, choose_budget_delta)
 
 
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:

@@ -295,7 +295,7 @@ class _Case:
         if action.commands is not None:
             action = action._replace(commands=tuple(action.commands))
         exact = isinstance(self._form, ExactForm)
-        judged_here = Prejudged(self._form, exact, self._once, standing, decision.findings, action)
+        judged_here = Prejudged(bytes(self._form), exact, self._once, standing, decision.findings, action)
         return replace(self._request, prejudged=judged_here)
 
     def take_prejudged(self) -> bool:

@@ -21,7 +21,7 @@ from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
-__all__ = ["Keys", "Means", "UseCase", "Waiting"]
+__all__ = ["Keys", "Means", "UseCase", "UseCaseRunner", "Waiting"]
 
 _MAX_KNOWN: Final = 4096
 
@@ -168,6 +168,21 @@ class Means:
     def new_id(self, kind: str) -> str:
         """Return an id that nobody has used."""
         return f"{kind}:{self.entropy(16).hex()}"
+
+
+class UseCaseRunner(Protocol):
+    """Whatever runs use cases: a `Governor` in the process of the ledger, or a `RemoteGovernor` in a front."""
+
+    means: Means
+
+    def run(self, case: UseCase[_T]) -> _T:
+        """Return the answer of a use case. Waits; for threads."""
+
+    async def arun(self, case: UseCase[_T]) -> _T:
+        """Return the answer of a use case. For an event loop, which it never keeps waiting."""
+
+    def close(self) -> None:
+        """Finish what was asked for."""
 
 
 def _remember(known: dict[str, _T], name: str, *, value: _T) -> None:

@@ -28,6 +28,8 @@ _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,200}")
 # Unfinished files. A process that is killed leaves one behind; it never gets its name, and nobody reads it.
 _UNFINISHED: Final = ".unfinished-"
+# The least that systems take for the address of a Unix socket, without the byte that ends it.
+_SOCKET_BYTES: Final = 103
 
 
 def open_home(path: Path, *, create: bool = True) -> "Home":
@@ -188,6 +190,20 @@ class Home:
             if not os.path.samestat(os.lstat(self._path), os.fstat(self._held)):
                 raise HomeUnsafe("another folder was put in the place of the home")
         return f"{self._path}/{name}"
+
+    def socket_address(self, name: str) -> str:
+        """Return the address of a Unix socket in the home, which is good while the home is open.
+
+        Such an address has at most some hundred bytes, wherever the home lies. On Linux the descriptor stands for the
+        path of the home, which also cannot lead elsewhere.
+        """
+        self._label(name)
+        if os.path.exists("/proc/self/fd"):  # noqa: PTH110 - a path of the system
+            return f"/proc/self/fd/{self._held}/{name}"
+        address = f"{self._path}/{name}"
+        if len(os.fsencode(address)) > _SOCKET_BYTES:
+            raise HomeUnsafe(f"the path of the home is too long for a socket in it: at most {_SOCKET_BYTES} bytes")
+        return address
 
     @contextmanager
     def locked(self, name: str, *, shared: bool = False, wait: bool = True) -> Iterator[None]:
