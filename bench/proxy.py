@@ -48,7 +48,7 @@ PLAIN_HELLO: Final = "hello, plain HTTP"
 KINDS: Final = {
     EVALUATE: servers.PROXY,
     HELLO: servers.HELLO,
-    TWO_WORKERS: servers.PROXY.with_options("--workers", "2"),
+    TWO_WORKERS: servers.PROXY.with_options("--processes", "3"),
     PLAIN: servers.PROXY.with_options("--insecure-http"),
     PLAIN_HELLO: servers.HELLO.with_options("--insecure-http"),
 }

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from remit import Mission
 from remit.errors import PolicyInvalid
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, Evidence
-from remit.governor.governor import Governor
 from remit.governor.issue import Issue, Order
+from remit.governor.means import UseCaseRunner
 from remit.governor.sessions import End, Look, Start
+from remit.ledger.embedded import open_embedded
 from remit.policy.call import ToolCall
 from remit.wiring import build_rehearsal, build_service
 from tests.governor.stepping import Commit, steps_of
@@ -23,7 +25,7 @@ NO_SECRETS = """permit(principal, action, resource);
 @id("no-secrets") forbid(principal, action, resource) when { context.paths.contains("/srv/project/secret") };"""
 
 
-def begun(governor: Governor) -> str:
+def begun(governor: UseCaseRunner) -> str:
     mission = Mission(
         agent_id="agent:test", mission="Test", allowed_tools=("Read", "cli_command"), resource_scope=("/srv/project",)
     )
@@ -31,7 +33,7 @@ def begun(governor: Governor) -> str:
     return governor.run(Start(passport.token)).session.id
 
 
-def read(governor: Governor, session_id: str, path: str) -> Answer:
+def read(governor: UseCaseRunner, session_id: str, path: str) -> Answer:
     return governor.run(Evaluate(session_id, ToolCall("Read", {"file_path": path})))
 
 
@@ -56,14 +58,15 @@ def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: 
     steps = steps_of(End(session_id), first.governor.means)
     asked = next(steps)
     assert isinstance(asked, Commit)
-    assert first.embedded.ledger.run(asked.work).reserved == 70  # and there it stops
+    with closing(open_embedded(tmp_path / "home")) as beside:
+        assert beside.ledger.run(asked.work).reserved == 70  # and there it stops
     first.close()
     second = build_service(tmp_path / "home")
     before = set(threading.enumerate())
     second.finish_closing()
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
-    ended = second.embedded.reader.session(session_id)
+    ended = second.reader.session(session_id)
     second.close()
     assert ended is not None
     assert (ended.state, ended.reserved, ended.used) == ("ended", 0, 0)

@@ -82,9 +82,9 @@ class Protected:
         """Return a receipt of the ledger, verified."""
         service = build_service(self.home)
         try:
-            kept = service.embedded.reader.receipt(name)
+            kept = service.reader.receipt(name)
             assert kept is not None
-            return verify_receipt(kept.token, keyring_of(service.embedded.reader.keys())).claims
+            return verify_receipt(kept.token, keyring_of(service.reader.keys())).claims
         finally:
             service.close()
 
@@ -131,7 +131,7 @@ def test_the_session_of_the_canary_is_ended(protected: Protected, scene: Scene) 
     protected.protect()
     canary = protected.receipt(protected.checks()["canary"]["said"].split()[-1])
     service = build_service(protected.home)
-    session = service.embedded.reader.session(canary.grant_id)
+    session = service.reader.session(canary.grant_id)
     service.close()
     assert session is not None
     assert session.state == "ended"

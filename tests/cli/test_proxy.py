@@ -66,7 +66,7 @@ def test_it_prints_one_line_when_it_is_ready_and_logs_elsewhere(tmp_path: Path, 
     assert [json.loads(logged)["event"] for logged in log.splitlines()] == ["answered"]
 
 
-@pytest.mark.parametrize("options", [[], ["--background"], ["--workers", "2"]], ids=str)
+@pytest.mark.parametrize("options", [[], ["--background"], ["--processes", "3"]], ids=str)
 def test_a_port_in_use_is_named(tmp_path: Path, options: list[str]) -> None:
     with taken_port() as port:
         result = piped(tmp_path / "home", "proxy", HTTP, "--port", port, "--json", *options)
@@ -175,7 +175,7 @@ def test_the_live_tour_without_a_proxy_says_what_to_do(tmp_path: Path) -> None:
 
 def test_it_is_stopped_and_only_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with in_background(home, HTTP, "--workers", "2") as told:
+    with in_background(home, HTTP, "--processes", "3") as told:
         stopped = piped(home, "proxy", "--stop", "--json")
         until(lambda: not is_running(told["pid"]))
     assert json.loads(stopped.stdout) == {"ok": True, "stopped": [told["listening"]]}
@@ -233,14 +233,14 @@ def test_all_proxies_of_a_home_are_stopped(tmp_path: Path) -> None:
             one.stdout.close()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize("processes", ["1", "2", "3"])
+def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path, processes: str) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in ("click", "json", "pickle", "remit", "socket"):
         (project / f"{name}.py").write_text("open('taken', 'w').close()", encoding="utf-8")
     remit = Path(sys.executable).with_name("remit")
-    words = [str(remit), "proxy", "--home", str(tmp_path / "home"), HTTP, "--workers", workers]
+    words = [str(remit), "proxy", "--home", str(tmp_path / "home"), HTTP, "--processes", processes]
     subprocess.run([*words, "--background"], cwd=project, check=True, capture_output=True, timeout=60)
     subprocess.run([*words, "--stop"], cwd=project, check=True, capture_output=True, timeout=60)
     assert not (project / "taken").exists()

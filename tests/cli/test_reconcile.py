@@ -74,7 +74,7 @@ class World:
         """Return a receipt of the ledger's key."""
         service = build_service(self.home)
         try:
-            return verify_receipt(token, keyring_of(service.embedded.reader.keys()))
+            return verify_receipt(token, keyring_of(service.reader.keys()))
         finally:
             service.close()
 

@@ -34,10 +34,10 @@ def test_the_two_tokens_differ_and_one_is_renewed_alone(tmp_path: Path) -> None:
     assert [run(place, "token", name).stdout for name in ("admin", "proxy")] == [renewed.stdout, proxy]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_rotated_token_is_refused_at_once_by_every_worker_of_a_proxy(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize("processes", ["1", "2", "3"])
+def test_a_rotated_token_is_refused_at_once_by_every_worker_of_a_proxy(tmp_path: Path, processes: str) -> None:
     place = tmp_path / "home"
-    with running(place, HTTP, "--workers", workers, "--require-token") as proxy:
+    with running(place, HTTP, "--processes", processes, "--require-token") as proxy:
         for name in ("admin", "proxy"):
             before = run(place, "token", name).stdout.strip()
             after = run(place, "token", name, "--rotate").stdout.strip()

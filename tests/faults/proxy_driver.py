@@ -32,6 +32,7 @@ __all__ = [
     "body_of",
     "is_running",
     "launched",
+    "ledger_processes_of",
     "pause",
     "session_in",
     "until",
@@ -97,6 +98,13 @@ def workers_of(pid: int) -> list[int]:
     except (FileNotFoundError, ProcessLookupError):
         return []
     return [int(child) for child in children if b"spawn_main" in _command_line(int(child))]
+
+
+def ledger_processes_of(home: Path) -> list[int]:
+    """Return the processes that write the ledger of a home and do nothing else."""
+    words = b"run_ledger_process\0" + os.fsencode(home.resolve())
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if words in _command_line(pid)]
 
 
 def is_running(pid: int) -> bool:

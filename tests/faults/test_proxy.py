@@ -26,6 +26,7 @@ from tests.faults.proxy_driver import (
     body_of,
     is_running,
     launched,
+    ledger_processes_of,
     pause,
     session_in,
     until,
@@ -90,16 +91,17 @@ def kill_supervisor(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "kill", "cycles"), [("1", kill_service, (4, 200)), ("2", kill_supervisor, (2, 50))]
+    ("processes", "kill", "cycles"),
+    [("1", kill_service, (3, 200)), ("2", kill_service, (3, 200)), ("3", kill_supervisor, (2, 200))],
 )
 def test_killing_the_proxy_at_any_moment_loses_no_answer_and_repeats_none(
-    tmp_path: Path, full: bool, workers: str, kill: Callable[[Proxy], None], cycles: tuple[int, int]
+    tmp_path: Path, full: bool, processes: str, kill: Callable[[Proxy], None], cycles: tuple[int, int]
 ) -> None:
     chance, home, limit = random.Random(1), tmp_path / "home", 5_000 if full else 150
     token, audit = prepared(home, limit)
     load: Load | None = None
     for cycle in range(cycles[full]):
-        with launched(home, "--workers", workers) as proxy:
+        with launched(home, "--processes", processes) as proxy:
             assert session_in(proxy.running, token) == audit.session
             if load is not None:
                 check_again(proxy.running, audit.session, load)
@@ -121,7 +123,7 @@ def test_killing_workers_loses_no_answer_and_the_others_go_on(tmp_path: Path, fu
     chance, home, limit = random.Random(2), tmp_path / "home", 5_000 if full else 150
     token, audit = prepared(home, limit)
     for cycle in range(20 if full else 1):
-        with launched(home, "--workers", "2") as proxy:
+        with launched(home, "--processes", "3") as proxy:
             session_in(proxy.running, token)
             with Load(proxy.running, audit.session, f"cycle{cycle}", insist=True) as load:
                 for _ in range(3):
@@ -136,6 +138,33 @@ def test_killing_workers_loses_no_answer_and_the_others_go_on(tmp_path: Path, fu
         check_answers(home, audit, load)
     with launched(home) as proxy:
         use_up(proxy.running, audit.session)
+    check_end(home, audit, limit)
+
+
+@pytest.mark.parametrize("processes", ["2", "3"])
+def test_killing_the_ledger_process_loses_no_answer_and_forks_nothing(
+    tmp_path: Path, full: bool, processes: str
+) -> None:
+    chance, home, limit = random.Random(3), tmp_path / "home", 100_000 if full else 300
+    token, audit = prepared(home, limit)
+    with launched(home, "--processes", processes) as proxy:
+        session_in(proxy.running, token)
+        for cycle in range(100 if full else 3):
+            with Load(proxy.running, audit.session, f"cycle{cycle}", insist=True) as load:
+                load.wait_for_acks()
+                time.sleep(chance.uniform(0.005, 0.3))
+                before = ledger_processes_of(home)
+                assert len(before) == 1
+                os.kill(before[0], signal.SIGKILL)
+                load.wait_for_acks(CLIENTS)
+                until(lambda: len(set(ledger_processes_of(home)) - set(before)) == 1)  # noqa: B023
+                load.wait_for_acks(CLIENTS)
+            assert load.unanswered == []
+            check_again(proxy.running, audit.session, load)
+        use_up(proxy.running, audit.session)
+        assert proxy.stop()[0] == 0
+        assert ledger_processes_of(home) == []
+    check_answers(home, audit, load)
     check_end(home, audit, limit)
 
 

@@ -181,7 +181,7 @@ def test_no_verifier_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
 def test_one_verifier_serves_a_home_and_another_service_takes_over(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with ExitStack() as held, ExitStack() as first:
-        proxy = first.enter_context(proxy_running(home, HTTP, "--port", "0", "--workers", "2"))
+        proxy = first.enter_context(proxy_running(home, HTTP, "--port", "0", "--processes", "3"))
         assert evaluate(proxy, proxy.session())["decision"] == "PERMIT"
         (pid,) = until(lambda: verifiers(home), "the proxy has none")
         hub = held.enter_context(running(home))

@@ -47,14 +47,18 @@ def check_stop(home: Path, audit: Audit, load: Load, took: float) -> None:
     assert new == len(load.acks) or (took > FINISHING_S and new > len(load.acks))
 
 
-@pytest.mark.parametrize(("workers", "runs"), [("1", (7, 35)), ("2", (3, 15))], ids=["one worker", "two workers"])
+@pytest.mark.parametrize(
+    ("processes", "runs"),
+    [("1", (5, 35)), ("2", (4, 35)), ("3", (3, 15))],
+    ids=["all in one", "one front", "two fronts"],
+)
 def test_a_stop_under_load_leaves_whole_answers_and_no_process(
-    tmp_path: Path, full: bool, workers: str, runs: tuple[int, int]
+    tmp_path: Path, full: bool, processes: str, runs: tuple[int, int]
 ) -> None:
     chance, home = random.Random(4), tmp_path / "home"
     token, audit = started(home)
     for run in range(runs[full]):
-        with launched(home, "--workers", workers) as proxy:
+        with launched(home, "--processes", processes) as proxy:
             session_in(proxy.running, token)
             served_by = workers_of(proxy.running.pid)
             with Load(proxy.running, audit.session, f"run{run}") as load, proxy.running.connect():
@@ -76,9 +80,9 @@ def test_what_was_asked_before_the_stop_is_answered_after_it(tmp_path: Path) -> 
         assert ask(proxy.running, audit.session, "slow").receipt == answer.json["receipt"]
 
 
-def stop_while_held(home: Path, token: str, audit: Audit, workers: str) -> Answer | None:
+def stop_while_held(home: Path, token: str, audit: Audit, processes: str) -> Answer | None:
     """Stop a proxy while the ledger keeps it from answering; return its answer, None if that was for too long."""
-    with launched(home, "--workers", workers) as proxy, proxy.running.connect() as connection:
+    with launched(home, "--processes", processes) as proxy, proxy.running.connect() as connection:
         session_in(proxy.running, token)
         with held(home):
             begun = time.monotonic()
@@ -118,9 +122,9 @@ def refuses(proxy: Proxy) -> bool:
     return False
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_stop_closes_idle_connections_and_a_request_that_never_ends(tmp_path: Path, workers: str) -> None:
-    with launched(tmp_path / "home", "--workers", workers, plain=False) as proxy:
+@pytest.mark.parametrize("processes", ["1", "2", "3"])
+def test_a_stop_closes_idle_connections_and_a_request_that_never_ends(tmp_path: Path, processes: str) -> None:
+    with launched(tmp_path / "home", "--processes", processes, plain=False) as proxy:
         idle = [proxy.running.connect() for _ in range(8)]
         for connection in idle:
             connection.sendall(proxy.running.request("GET", "/health"))

@@ -20,7 +20,7 @@ THREADS = 32
 
 def test_workers_share_the_budget_of_a_session_exactly_and_count_together(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with visiting(home, "--workers", "2", "--insecure-http", "--connections-per-peer", "100") as visitor:
+    with visiting(home, "--processes", "3", "--insecure-http", "--connections-per-peer", "100") as visitor:
         with open_service(home) as service:
             audit = Audit(session_of(service.governor, service.passport(LIMIT)))
         with Load(visitor.proxy, audit.session, "share", clients=THREADS, until_denied=True) as load:
@@ -38,7 +38,7 @@ def test_workers_share_the_budget_of_a_session_exactly_and_count_together(tmp_pa
 
 def test_a_worker_that_is_killed_is_replaced_and_what_it_counted_stays_counted(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with visiting(home, "--workers", "2", "--insecure-http") as visitor:
+    with visiting(home, "--processes", "3", "--insecure-http") as visitor:
         session = visitor.start(max_tool_calls=LIMIT)
         before = workers_of(visitor.proxy.pid)
         for number in range(20):
@@ -53,7 +53,7 @@ def test_a_worker_that_is_killed_is_replaced_and_what_it_counted_stays_counted(t
 
 
 def test_a_hang_up_signal_reaches_every_worker_and_ends_none_not_even_one_that_is_starting(tmp_path: Path) -> None:
-    with running(tmp_path / "home", "--workers", "2") as proxy:
+    with running(tmp_path / "home", "--processes", "3") as proxy:
         before = workers_of(proxy.pid)
         os.kill(proxy.pid, signal.SIGHUP)
         until(lambda: proxy.log.count("certificates_read") == 2)
@@ -79,7 +79,7 @@ def listens(pid: int) -> bool:
 
 
 def test_no_worker_outlives_the_one_who_watches_over_it(tmp_path: Path) -> None:
-    with launched(tmp_path / "home", "--workers", "2") as proxy:
+    with launched(tmp_path / "home", "--processes", "3") as proxy:
         workers = workers_of(proxy.running.pid)
         assert len(workers) == 2
         proxy.kill()
@@ -88,7 +88,7 @@ def test_no_worker_outlives_the_one_who_watches_over_it(tmp_path: Path) -> None:
 
 def test_workers_that_cannot_live_any_more_end_the_service(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with launched(home, "--workers", "2") as proxy:
+    with launched(home, "--processes", "3") as proxy:
         home.chmod(0o777)
         os.kill(workers_of(proxy.running.pid)[0], signal.SIGKILL)
         assert proxy.process.wait(60) == 69
@@ -103,17 +103,17 @@ def test_policies_that_cannot_be_read_are_told_as_by_one_worker(tmp_path: Path) 
     given = ["--home", str(tmp_path / "home"), "--json", "--policies", str(tmp_path / "bad.cedar")]
     command = [sys.executable, "-m", "remit", "proxy", *given]
     told = [
-        subprocess.run([*command, "--workers", count], check=False, capture_output=True, timeout=60)
-        for count in ("1", "2")
+        subprocess.run([*command, "--processes", count], check=False, capture_output=True, timeout=60)
+        for count in ("1", "2", "3")
     ]
-    assert [one.returncode for one in told] == [2, 2]
-    assert told[0].stdout == told[1].stdout
+    assert [one.returncode for one in told] == [2, 2, 2]
+    assert told[0].stdout == told[1].stdout == told[2].stdout
     assert json.loads(told[0].stdout)["error_code"] == "policy_invalid"
 
 
 def test_calls_at_once_under_one_key_get_one_receipt_from_whichever_worker(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with launched(home, "--workers", "2") as proxy:
+    with launched(home, "--processes", "3") as proxy:
         with open_service(home) as service:
             token = service.passport()
         session, receipts = session_in(proxy.running, token), list[str]()

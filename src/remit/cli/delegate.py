@@ -81,7 +81,7 @@ def delegate(
         )
         request = f"req:{secrets.token_hex(16)}" if request_id is None else request_id
         delegated = service.governor.run(Delegate(session_id, asked, request, bound_to))
-        keyring = service.embedded.keys.keyring()
+        keyring = service.keys.refresh()
         claims = verify_token(PASSPORT, delegated.passport, keyring).claims if delegated.passport else {}
     _show(delegated, claims, request, as_json=as_json)
 

@@ -7,9 +7,9 @@ from msgspec import to_builtins
 from rich.markup import escape
 
 from remit.cli.errors import reported
-from remit.cli.opening import opened_ledger
 from remit.cli.options import everywhere
 from remit.cli.render import Screen, show_data
+from remit.cli.service import opened_service
 from remit.cli.tour import Tampering, Tour, perform, rehearse, take_tour
 
 __all__ = ["demo"]
@@ -28,8 +28,8 @@ def demo(*, live: bool, home: str | None, as_json: bool) -> None:
     Example: remit demo
     """
     if live:
-        with opened_ledger(home, as_json=as_json) as ledger:
-            tour = take_tour(perform(ledger.home, ledger))
+        with opened_service(home, as_json=as_json) as service:
+            tour = take_tour(perform(service))
     else:
         with reported(as_json=as_json):
             tour = take_tour(rehearse())

@@ -39,6 +39,11 @@ __all__ = ["hub", "hub_options"]
     type=click.IntRange(0, 65535),
     help="The port; 0 lets the system choose. Without it: as it was set up, else 8765.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 2),
+    help="2 for a process of its own that writes the ledger, 1 for all in one. Without it: 2, or 1 on one core.",
+)
 @click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, beside the passport's own rules.")
 @click.option("--otlp-endpoint", metavar="URL", help="Send traces and receipts to an OpenTelemetry collector.")
 @click.option(
@@ -73,7 +78,7 @@ def hub(
         options = hub_options(home, **chosen)
     if background:
         given = {"home": home_path(home), "host": options.host, "port": options.port}
-        given |= {name: chosen[name] for name in ("policies", "otlp_endpoint", "log_level")}
+        given |= {name: chosen[name] for name in ("policies", "otlp_endpoint", "log_level", "processes")}
         return leave_running("hub", home, given, options.asked(), as_json=as_json)
     with reported(as_json=as_json):
         run_hub(options, lambda url: announce("hub", url, os.getpid(), as_json=as_json))
@@ -88,6 +93,7 @@ def hub_options(
     *,
     host: str | None = None,
     port: int | None = None,
+    processes: int | None = None,
     policies: str | None = None,
     otlp_endpoint: str | None = None,
     log_level: str = "info",
@@ -101,6 +107,7 @@ def hub_options(
         home=str(path),
         host=host or set_host,
         port=set_port if port is None else port,
+        processes=processes,
         policies=policies,
         user_home=user_home(),
         log_level=log_level,

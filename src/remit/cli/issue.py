@@ -4,7 +4,6 @@ No token is printed before its registration is durable.
 """
 
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,16 +17,16 @@ from remit.claims.passport import Confirmation, Passport
 from remit.cli.certificates import confirmation_of
 from remit.cli.errors import reported
 from remit.cli.limits import limits
-from remit.cli.opening import opened_ledger
 from remit.cli.options import ListCommand, everywhere
 from remit.cli.profile import load_profile, mission_of
 from remit.cli.render import note, show_data
 from remit.cli.resources import real_path, real_scope, starting_directory
+from remit.cli.service import opened_service
 from remit.errors import FieldInvalid
-from remit.governor.issue import Order, issue_in
-from remit.ledger.embedded import Embedded
+from remit.governor.issue import Issue, Order
 from remit.policy.scope import literal_entry
 from remit.profiles.compiling import remarks_on
+from remit.wiring import Service
 
 __all__ = ["issue", "issue_registered"]
 
@@ -83,8 +82,8 @@ def issue(
             allowed_side_effect_classes=allowed_side_effects,
         )
         bound_to = confirmation_of(bind_certificate) if bind_certificate else None
-    with opened_ledger(home, as_json=as_json, create=True) as ledger:
-        token, claims = _issued(ledger, asked, lifetime_s, bound_to)
+    with opened_service(home, as_json=as_json, create=True) as service:
+        token, claims = _issued(service, asked, lifetime_s, bound_to)
     if as_json:
         return show_data({"token": token, "claims": claims})
     return click.echo(token)
@@ -136,20 +135,18 @@ def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, A
 
 
 def _issued(
-    ledger: Embedded, mission: Mission, lifetime_s: int | None, bound_to: Confirmation | None
+    service: Service, mission: Mission, lifetime_s: int | None, bound_to: Confirmation | None
 ) -> tuple[str, dict[str, Any]]:
     if lifetime_s is not None and not 1 <= lifetime_s <= mission.max_duration_s:
         raise FieldInvalid("must be between 1 and --max-duration-s", place="$.lifetime_s")
-    passport = issue_registered(ledger, mission, lifetime_s=lifetime_s, bound_to=bound_to)
-    if ledger.reader.switches().kill_switch:
+    passport = issue_registered(service, mission, lifetime_s=lifetime_s, bound_to=bound_to)
+    if service.reader.switches().kill_switch:
         note("the kill switch is on: no session starts until it is off")
-    return passport.token, verify_token(PASSPORT, passport.token, ledger.keys.keyring()).claims
+    return passport.token, verify_token(PASSPORT, passport.token, service.keys.refresh()).claims
 
 
 def issue_registered(
-    ledger: Embedded, mission: Mission, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
+    service: Service, mission: Mission, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
 ) -> Passport:
     """Issue a passport of the home, and return it once its registration is durable."""
-    order = Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)
-    now_ms = time.time_ns() // 1_000_000
-    return ledger.ledger.run(lambda transaction: issue_in(transaction, ledger.keys, order, now_ms), alone=True)
+    return service.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)))

@@ -21,9 +21,10 @@ from remit.cli.options import KeyCommand, everywhere
 from remit.cli.render import date, note, show_data, show_facts
 from remit.cli.service import opened_service
 from remit.errors import FieldInvalid, RemitError
+from remit.governor.keys import DistrustKey, RotateKey
 from remit.governor.revoke import CloseRevoked
 from remit.governor.statements import limit_statement
-from remit.ledger.keys import distrust, distrusted_from, keyring_of, limit_ids, limits_of, rotate
+from remit.ledger.keys import distrusted_from, keyring_of, limit_ids, limits_of
 from remit.ledger.records import KeyRecord
 from remit.ledger.rows import Rows
 from remit.wiring import Service
@@ -77,10 +78,9 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
     Example: remit keys rotate
     """
     with opened_service(home, as_json=as_json) as service:
-        ledger = service.embedded
         with _stated(service):
-            record = rotate(ledger.ledger, ledger.keys, ledger.key_files, time.time_ns() // 1_000_000)
-        kids = [kept.kid for kept in ledger.reader.keys()]  # noqa: SIM118 - not a dictionary
+            record = service.governor.run(RotateKey())
+        kids = [kept.kid for kept in service.reader.keys()]  # noqa: SIM118 - not a dictionary
     retired = kids[kids.index(record.kid) - 1]
     if as_json:
         return show_data({"ok": True, "signing": record.kid, "retired": retired})
@@ -90,7 +90,7 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 @contextmanager
 def _stated(service: Service) -> Iterator[None]:
     """Sign a statement about each end of a key's period that is recorded meanwhile."""
-    reader = service.embedded.reader
+    reader = service.reader
     before = limit_ids(reader.limits(), keyring_of(reader.keys()))
     yield
     for limit in limits_of(reader.limits(), keyring_of(reader.keys())):
@@ -121,9 +121,8 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
         from_ms = _moment(since, now_ms)
     _confirm(kid, from_ms, yes=yes, as_json=as_json)
     with opened_service(home, as_json=as_json) as service:
-        ledger = service.embedded
         with _stated(service):
-            done = distrust(ledger.ledger, ledger.keys, ledger.key_files, kid, from_ms=from_ms, now_ms=now_ms)
+            done = service.governor.run(DistrustKey(kid, from_ms))
         closed = service.governor.run(CloseRevoked(done.passports))
     if as_json:
         return show_data(

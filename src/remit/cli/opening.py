@@ -12,11 +12,11 @@ from remit.cli.errors import reported
 from remit.cli.render import note
 from remit.config import home_path
 from remit.errors import StateMissing
-from remit.ledger.embedded import FILE, Embedded, open_embedded, open_rows
+from remit.ledger.embedded import FILE, open_rows
 from remit.ledger.home import Home, open_home
 from remit.ledger.rows import Rows
 
-__all__ = ["check_there", "opened_home", "opened_ledger", "opened_rows"]
+__all__ = ["check_there", "note_if_new", "opened_home", "opened_rows"]
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def opened_home(option: str | None, *, as_json: bool, create: bool = False) -> I
     with reported(as_json=as_json):
         path = home_path(option)
         if create:
-            _note_if_new(path)
+            note_if_new(path)
         with open_home(path, create=create) as home:
             yield home
 
@@ -37,22 +37,6 @@ def opened_rows(option: str | None, *, as_json: bool) -> Iterator[Rows]:
         yield rows
 
 
-@contextmanager
-def opened_ledger(option: str | None, *, as_json: bool, create: bool = False) -> Iterator[Embedded]:
-    """Give the ledger with its keys, while others use it too."""
-    with reported(as_json=as_json):
-        path = home_path(option)
-        if create:
-            _note_if_new(path)
-        else:
-            check_there(path)
-        embedded = open_embedded(path)
-        try:
-            yield embedded
-        finally:
-            embedded.close()
-
-
 def check_there(path: Path) -> None:
     """Raise `StateMissing` if the home holds no ledger."""
     with open_home(path, create=False) as home:
@@ -60,6 +44,7 @@ def check_there(path: Path) -> None:
             raise StateMissing("there is no ledger in the home yet: the first passport makes it")
 
 
-def _note_if_new(path: Path) -> None:
+def note_if_new(path: Path) -> None:
+    """Say that a home is made, if there is none at the path."""
     if not os.path.lexists(path):
         note(f"making a new home: {path}")

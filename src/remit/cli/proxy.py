@@ -19,15 +19,23 @@ from remit.wiring.serving import end_now
 
 __all__ = ["proxy"]
 
-_MAX_WORKERS: Final = 64
+_MAX_PROCESSES: Final = 64
+
+
+def _refuse_workers(context: click.Context, parameter: click.Parameter, value: object) -> None:  # noqa: ARG001
+    if value is not None:
+        raise click.NoSuchOption("--workers", message="No such option: --workers. Write --processes instead.")
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; 0 lets the system choose.")
 @click.option(
-    "--workers", type=click.IntRange(1, _MAX_WORKERS), default=1, show_default=True, help="How many processes."
+    "--processes",
+    type=click.IntRange(1, _MAX_PROCESSES),
+    help="How many processes: one writes the ledger, the others serve; 1 is all in one. Without it: 2 on many cores.",
 )
+@click.option("--workers", hidden=True, expose_value=False, callback=_refuse_workers)
 @click.option("--tls-cert", metavar="FILE", help="Your own certificate, with its chain, instead of a local one.")
 @click.option("--tls-key", metavar="FILE", help="The key of your own certificate.")
 @click.option(

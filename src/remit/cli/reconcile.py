@@ -73,7 +73,7 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
         service = build_service(path)
         try:
             with waiting("comparing"):
-                governed = governed_sessions(service.embedded.reader, assistant)
+                governed = governed_sessions(service.reader, assistant)
                 selected = _selected(reader, transcripts, governed, protections, days)
                 found, receipt = _found(service, assistant, governed, selected)
         finally:

@@ -17,7 +17,6 @@ from remit.cli.render import note, show_data, show_facts
 from remit.cli.service import opened_service
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.revoke import RevokePassport, RevokeSession
-from remit.ledger.port import Reader
 from remit.ledger.records import Session
 from remit.ledger.rows import Rows
 
@@ -45,15 +44,15 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
     if session and lineage:
         raise click.UsageError("--session and --lineage exclude each other.")
     with opened_service(home, as_json=as_json) as service:
-        passport_id, is_shown = _id_of(read_given(which), service.embedded.keys.keyring())
-        known = _is_known(passport_id, service.embedded.reader)
+        passport_id, is_shown = _id_of(read_given(which), service.keys.keyring())
+        known = _is_known(passport_id, service.reader)
         if session or lineage:
             revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
         elif not (known or is_shown or _OUR_ID.fullmatch(passport_id)):
             raise SessionNotFound("no passport of this id was used here, and none of ours has such an id")
         else:
             revoked = service.governor.run(RevokePassport(passport_id, reason))
-        first = _first_of(revoked, service.embedded.reader) if revoked is not None and lineage else ""
+        first = _first_of(revoked, service.reader) if revoked is not None and lineage else ""
     if reason and (session or lineage):
         note("the reason is not kept: only the revocation of a passport has one")
     what = "lineage" if lineage else "session" if session else "passport"
@@ -74,7 +73,7 @@ def _is_known(passport_id: str, rows: Rows) -> bool:
     return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
-def _first_of(session: Session, reader: Reader) -> str:
+def _first_of(session: Session, reader: Rows) -> str:
     """Return the id of the session that a lineage began with."""
     above: Session | None = session
     while above is not None and above.parent is not None:

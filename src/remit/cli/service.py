@@ -1,10 +1,10 @@
-"""The service over a home that is there already, for commands that change what it permits."""
+"""The service over a home, for commands that change what it permits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from remit.cli.errors import reported
-from remit.cli.opening import check_there
+from remit.cli.opening import check_there, note_if_new
 from remit.config import home_path
 from remit.wiring import Service, build_service
 
@@ -12,11 +12,14 @@ __all__ = ["opened_service"]
 
 
 @contextmanager
-def opened_service(option: str | None, *, as_json: bool) -> Iterator[Service]:
-    """Give the service, beside others that may have the ledger open."""
+def opened_service(option: str | None, *, as_json: bool, create: bool = False) -> Iterator[Service]:
+    """Give the service: a client of the process that has the ledger open, if there is one."""
     with reported(as_json=as_json):
         path = home_path(option)
-        check_there(path)
+        if create:
+            note_if_new(path)
+        else:
+            check_there(path)
         service = build_service(path)
         try:
             yield service

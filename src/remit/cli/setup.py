@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 import click
 
 from remit.cli.errors import reported
-from remit.cli.opening import opened_ledger
 from remit.cli.options import everywhere
 from remit.cli.render import note, show_data, show_facts
 from remit.cli.rotation import rotate as rotate_now
+from remit.cli.service import opened_service
 from remit.cli.units import Unit, check_unit, unit_for, write_unit
 from remit.config import (
     HUB_HOSTS,
@@ -84,8 +84,8 @@ def prepare(
     as_json: bool,
 ) -> Prepared:
     """Make what is not there yet, and change what is asked for."""
-    with opened_ledger(option, as_json=as_json, create=True) as ledger:
-        home = ledger.home
+    with opened_service(option, as_json=as_json, create=True) as service:
+        home = service.home
         before = load_settings(home)
         url = _url(before.hub_url, host, port)
         set_hub_url(home, url)

@@ -38,10 +38,8 @@ from remit.governor.evaluate import Evaluate
 from remit.governor.issue import Issue, Order
 from remit.governor.sessions import Start
 from remit.http.record import load_running
-from remit.ledger.embedded import Embedded
-from remit.ledger.home import Home
 from remit.policy.call import ToolCall
-from remit.wiring import build_rehearsal
+from remit.wiring import Service, build_rehearsal
 
 __all__ = ["Played", "Tampering", "Tour", "perform", "rehearse", "take_tour"]
 
@@ -124,13 +122,14 @@ def rehearse() -> Played:
     )
 
 
-def perform(home: Home, ledger: Embedded) -> Played:
+def perform(service: Service) -> Played:
     """Play the tour against the proxy of a home, as an agent would: by its address, its authority and a passport."""
+    home = service.home
     running = load_running(home, "proxy")
     if running is None:
         raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
     with tempfile.TemporaryDirectory() as project:
-        issued = issue_registered(ledger, _mission(os.path.realpath(project)))
+        issued = issue_registered(service, _mission(os.path.realpath(project)))
         token, now = issued.token, issued.issued_at
         with explained(home, running), reach(home, running) as proxy:
             session_id = proxy.start(token).session_id
@@ -141,7 +140,7 @@ def perform(home: Home, ledger: Embedded) -> Played:
         remedies=[answer.remedy or "" for answer in answers],
         receipts=[answer.receipt for answer in answers],
         attestation=attested.token,
-        keyring=ledger.keys.keyring(),
+        keyring=service.keys.refresh(),
         now=now,
         where=running.listening,
     )

@@ -3,6 +3,7 @@
 A use case is the same for both; only the waiting differs. The clock is read once for each use case.
 """
 
+import copy
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -57,6 +58,16 @@ class Governor:
         self._pools = Pools()
         self._blocking = _Blocking(ledger)
         self._on_loop = _OnLoop(ledger, self._pools)
+
+    def judging_as(self, means: Means) -> "Governor":
+        """Return a governor over the same ledger that judges by other means, and shares all else with this one.
+
+        It is not closed by itself.
+        """
+        other = copy.copy(self)
+        other.means = copy.copy(self.means)
+        other.means.engines, other.means.observers, other.means.files = means.engines, means.observers, means.files
+        return other
 
     def close(self) -> None:
         """Report what was counted and not yet recorded, and stop the threads. The ledger is closed by its owner."""

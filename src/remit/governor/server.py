@@ -10,7 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import msgpack
@@ -68,7 +68,9 @@ class Lifetime(NamedTuple):
 class Forwarding(Observer):
     """Passes on to services what the writer does: they show it in their metrics. It is told on the writer's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Observer | None = None) -> None:
+        """Tell `then`, too, of everything."""
+        self._then = then or Observer()
         self._told: list[tuple[str, int, float, str]] = []
         self._wake: Callable[[], object] = lambda: None
 
@@ -81,17 +83,24 @@ class Forwarding(Observer):
         told, self._told = self._told, []
         return told
 
-    def committed(self, store: Store, size: int, seconds: float) -> None:  # noqa: ARG002 - as the ledger calls it
+    def committed(self, store: Store, size: int, seconds: float) -> None:
         """Pass on how large a group was, and how long it took."""
+        self._then.committed(store, size, seconds)
         self._tell(("committed", size, seconds, ""))
 
     def turned(self) -> None:
         """Pass it on."""
+        self._then.turned()
         self._tell(("turned", 0, 0.0, ""))
 
     def failed(self, error: BaseException) -> None:
         """Pass on why a group was not committed."""
+        self._then.failed(error)
         self._tell(("failed", 0, 0.0, str(error) if isinstance(error, RemitError) else type(error).__name__))
+
+    def stopping(self, store: Store) -> None:
+        """Tell the next."""
+        self._then.stopping(store)
 
     def _tell(self, event: tuple[str, int, float, str]) -> None:
         if len(self._told) < MAX_OUTSTANDING:
@@ -239,15 +248,14 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Let in whoever belongs to the same user."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
-        self._transport = transport
+        self._transport = stream = cast("asyncio.Transport", transport)
         try:
             if self._server.is_full():
                 raise LedgerUnavailable("too many connections")
-            check_peer(transport.get_extra_info("socket"))
+            check_peer(stream.get_extra_info("socket"))
         except RemitError as error:
             self._server.note("connection_refused", str(error))
-            transport.abort()
+            stream.abort()
             return
         self._server.add(self)
 

@@ -25,9 +25,8 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
-from remit.governor.governor import Governor
 from remit.governor.lifecycle import quarantine
-from remit.governor.means import Means
+from remit.governor.means import Means, UseCaseRunner
 from remit.governor.statements import Declare
 from remit.governor.states import QUARANTINED
 from remit.ledger.home import Home, open_home
@@ -316,7 +315,7 @@ class VerificationObserver(Protocol):
 class Verification:
     """Runs the verifier of a home, or follows the service that does; quarantines what it finds broken."""
 
-    def __init__(self, governor: Governor, home: str, observer: VerificationObserver) -> None:
+    def __init__(self, governor: UseCaseRunner, home: str, observer: VerificationObserver) -> None:
         """Work for a service over `home`; nothing happens before `start`."""
         self.state = VerificationState()
         self.state.on_broken = self._note

@@ -13,8 +13,7 @@ from remit.claims.receipt import SignedReceipt
 from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Answer
-from remit.governor.governor import Governor
-from remit.governor.means import Means
+from remit.governor.means import Means, UseCaseRunner
 from remit.governor.observe import Consider, Report
 from remit.governor.sources import StartFor
 from remit.http.routes import Ask, Choice, Streamed
@@ -56,7 +55,7 @@ class Watcher(Protocol):
 class Desk:
     """What the routes of the Hub lead to, but for its pages."""
 
-    def __init__(self, governor: Governor, watcher: Watcher, place: Place) -> None:
+    def __init__(self, governor: UseCaseRunner, watcher: Watcher, place: Place) -> None:
         self._governor = governor
         self._watcher = watcher
         self._place = place

@@ -13,6 +13,8 @@ class HubOptions(NamedTuple):
     home: str
     host: str = "127.0.0.1"
     port: int = 8765
+    # 2 for a ledger process of its own, 1 for all in one. None is for what suits the machine.
+    processes: int | None = None
     policies: str | None = None
     user_home: str | None = None
     log_level: str = "info"

@@ -41,10 +41,12 @@ __all__ = [
     "USE",
     "AnchorKeeper",
     "Embedded",
+    "Reading",
     "check_ours",
     "mark_of",
     "marker_of",
     "open_embedded",
+    "open_reading",
     "open_rows",
     "place_of",
 ]
@@ -96,6 +98,31 @@ def open_embedded(
             lambda: SqliteStore.open(file, vfs=vfs, lost=watch.lost), reader, deadline_s=deadline_s, observer=watch
         )
         return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
+
+
+class Reading(NamedTuple):
+    """A ledger that another process writes, open for reading from any thread."""
+
+    home: Home
+    reader: SqliteReader
+    held: ExitStack
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.held.close()
+
+
+def open_reading(path: Path) -> Reading:
+    """Return the ledger of the home at `path` for reading; whoever writes it has made all checks."""
+    with ExitStack() as held:
+        home = held.enter_context(open_home(path, create=False))
+        held.enter_context(_in_use(home))
+        file = LedgerFile(place_of(home))
+        reader = SqliteReader(
+            lambda: _connect_reader(file, None), checked=lambda it: file.opened(it).check, damaged=file.damaged
+        )
+        held.callback(reader.close)
+        return Reading(home, reader, held.pop_all())
 
 
 def _connect_reader(file: LedgerFile, vfs: str | None) -> apsw.Connection:

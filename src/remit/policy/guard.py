@@ -68,9 +68,9 @@ class GuardEngine:
     """Refuses what would change what governs the agent.
 
     `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
-    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process. `secret` returns
-    the files outside of these that hold a token: they are not read by name. While nothing is guarded, other agents may
-    be started, and this one stopped.
+    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process, or returns its
+    processes. `secret` returns the files outside of these that hold a token: they are not read by name. While nothing
+    is guarded, other agents may be started, and this one stopped.
     """
 
     name = _NAME
@@ -81,12 +81,12 @@ class GuardEngine:
         self,
         guarded: Callable[[], Sequence[str]],
         private: Sequence[str] = (),
-        own: Own = _NOBODY,
+        own: Own | Callable[[], Sequence[Own]] = _NOBODY,
         secret: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._guarded = guarded
         self._secret = secret
-        self._own = own
+        self._own = own if callable(own) else lambda: (own,)
         self._private = _guards(tuple(private))
 
     def judge(self, case: Case) -> Finding:
@@ -113,9 +113,10 @@ class GuardEngine:
 
     def _programs(self, action: Action) -> Finding:
         """Judge the programs that a call would start, and what they would stop."""
-        stop = selected(action.commands or (), *self._own)
-        if stop is not None:
-            return _stopped(stop)
+        for own in self._own():
+            stop = selected(action.commands or (), *own)
+            if stop is not None:
+                return _stopped(stop)
         agent = started_agent(action.commands or ())
         if agent:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"

@@ -13,9 +13,8 @@ from remit.errors import StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.governor import Governor
 from remit.governor.holders import Held
-from remit.governor.means import Means, UseCase
+from remit.governor.means import Means, UseCase, UseCaseRunner
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
@@ -63,7 +62,7 @@ class Watcher(Protocol):
 class Desk:
     """What the routes of the proxy lead to."""
 
-    def __init__(self, governor: Governor, watcher: Watcher) -> None:
+    def __init__(self, governor: UseCaseRunner, watcher: Watcher) -> None:
         self._governor = governor
         self._watcher = watcher
 

@@ -13,7 +13,8 @@ class ProxyOptions(NamedTuple):
     home: str
     host: str = "127.0.0.1"
     port: int = 0
-    workers: int = 1
+    # The ledger process and the others, which are fronts; 1 is all in one. None is for what suits the machine.
+    processes: int | None = None
     allowed_hosts: tuple[str, ...] = ()
     require_token: bool = False
     insecure_http: bool = False

@@ -6,49 +6,60 @@ what the others do.
 
 import os
 import secrets
-import sys
+import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.adapters.protection.records import Protections
 from remit.claims.keys import SEED_BYTES, Keyring, SigningKey
-from remit.claims.mission import EVERYTHING, Mission
-from remit.errors import RemitError
+from remit.errors import LedgerInUse, RemitError
 from remit.governor.clock import Clock, SystemClock
 from remit.governor.closing import FinishClosing
 from remit.governor.governor import Governor
-from remit.governor.means import Keys, Means
+from remit.governor.handshake import Introduction, Judging
+from remit.governor.means import Keys, UseCaseRunner
+from remit.governor.remote import Keeper, LedgerNotServed, PublicKeys, RemoteGovernor, connect
+from remit.http.log import logger
 from remit.ledger.commit import GroupCommit, Observer
-from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.embedded import open_reading
 from remit.ledger.home import Home, open_home
 from remit.ledger.keys import keyring_of
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Ledger
 from remit.ledger.records import KeyRecord, Switches
-from remit.policy.budget import Budget
-from remit.policy.call import ToolCall
-from remit.policy.cedar import CedarEngine
-from remit.policy.decide import DEADLINE_S, judge
-from remit.policy.engines import Engine, Standing, Watched
-from remit.policy.files import Files, SeenFiles, TextFiles, load_policies
-from remit.policy.guard import GuardEngine, Own
-from remit.policy.native import NativeEngine
-from remit.policy.observation import ObservationEngine
+from remit.ledger.rows import SqliteReader
+from remit.policy.files import TextFiles
+from remit.policy.guard import Own
+from remit.wiring.judging import judging_of, means_for, means_with
+from remit.wiring.ledger_process import LedgerHolder, hold_ledger, start_ledger_process
 
-__all__ = ["Service", "build_rehearsal", "build_service"]
+__all__ = ["Service", "build_rehearsal", "build_service", "default_processes"]
+
+# How long to wait for another process that has the ledger's lock and does not serve yet, or not any more.
+_PATIENCE_S: Final = 20.0
+_LOOK_S: Final = 0.02
+
+
+def default_processes() -> int:
+    """Return how many processes a service has if nobody says: a front and the ledger process, where there are cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 2 if cores > 1 else 1
 
 
 class Service(NamedTuple):
     """A governor over the ledger of a home, and the protections that the home keeps."""
 
-    governor: Governor
-    embedded: Embedded
+    governor: UseCaseRunner
+    reader: SqliteReader
+    keys: Keys
     protections: Protections
     home: Home
+    # What is called at the end, in this order.
+    ending: tuple[Callable[[], None], ...]
 
     def finish_closing(self) -> None:
         """Close in the background what was left open when a service stopped while it closed a lineage.
@@ -64,27 +75,80 @@ class Service(NamedTuple):
 
     def close(self) -> None:
         """Finish what was asked for, and let go of the ledger."""
-        self.governor.close()
-        self.embedded.close()
+        for end in self.ending:
+            end()
         self.home.close()
 
 
 def build_service(
-    home: Path, *, user_home: str | None = None, policies: str | None = None, observer: Observer | None = None
+    home: Path,
+    *,
+    user_home: str | None = None,
+    policies: str | None = None,
+    observer: Observer | None = None,
+    service: str = "",
+    processes: int = 1,
 ) -> Service:
     """Return the service of a home, made first where there is none.
 
-    `user_home` is what `~` stands for in calls, `policies` a file or folder of Cedar policies.
+    `user_home` is what `~` stands for in calls, `policies` a file or folder of Cedar policies. If a process serves the
+    ledger of the home, the service is its client. If not, it holds the ledger itself, or starts a process for that
+    where `processes` are more than one. `service` is the name of one that keeps such a process running.
     """
-    further = [] if policies is None else [Watched(CedarEngine(load_policies(policies)), DEADLINE_S)]
-    embedded = open_embedded(home, observer=observer)
-    opened = open_home(home)
-    protections = Protections(opened)
-    own = Own(frozenset((os.getpid(), os.getppid(), os.getpgrp())) - {0, 1}, " ".join(sys.orig_argv))
-    guard = GuardEngine(protections.guarded, (opened.path,), own, protections.with_token)
-    files, clock = SeenFiles(user_home), SystemClock()
-    means = _means(embedded.ledger, embedded.keys, files, clock, judging=(guard, *further), observing=further)
-    return Service(Governor(embedded.ledger, means), embedded, protections, opened)
+    judging = judging_of(user_home, policies) if service or user_home or policies else Judging()
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        with open_home(home) as opened, suppress(LedgerNotServed):
+            connect(opened, Introduction("", judging)).close()
+            return _client(home, judging, observer or Observer(), service)
+        holder = hold_ledger(home, judging, observer=observer)
+        if holder is None:
+            if time.monotonic() > deadline:
+                raise LedgerInUse("another process has the lock of the ledger (run/ledger.lock) and does not answer")
+            time.sleep(_LOOK_S)
+        elif processes <= 1:
+            return _holding(home, holder)
+        else:
+            holder.close()
+            start_ledger_process(home)
+
+
+def _holding(home: Path, holder: LedgerHolder) -> Service:
+    """Return the service of a process that holds the ledger itself."""
+    embedded, opened = holder.embedded, open_home(home)
+    return Service(holder.governor, embedded.reader, embedded.keys, Protections(opened), opened, (holder.close,))
+
+
+def _client(home: Path, judging: Judging, observer: Observer, service: str) -> Service:
+    """Return the service of a process that is a client of the one that holds the ledger."""
+    opened, reading = open_home(home), open_reading(home)
+    keys = PublicKeys(reading.reader)
+    writers = set[int]()
+
+    def connected(name: str) -> socket.socket:
+        connection = connect(opened, Introduction(name, judging))
+        writers.clear()
+        writers.add(_peer_of(connection))
+        return connection
+
+    means = means_for(judging, opened, keys, reading.reader, beside=lambda: (Own(frozenset(writers), ""),))
+    governor = RemoteGovernor(means, partial(connected, ""))
+    ending: tuple[Callable[[], None], ...] = (governor.close, reading.close)
+    if service:
+        keeper = Keeper(partial(connected, service), partial(start_ledger_process, home), observer, told=_told)
+        ending = (*ending, keeper.close)
+    return Service(governor, reading.reader, keys, Protections(opened), opened, ending)
+
+
+def _peer_of(connection: socket.socket) -> int:
+    """Return the number of the process at the other end, which no call may stop."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), "little")
+
+
+def _told(event: str, why: str) -> None:
+    logger().warning(event, why=why)
 
 
 @contextmanager
@@ -94,9 +158,8 @@ def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
     record = KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, 0)
     shelf = Shelf("ledger:rehearsal", Switches(key.kid), keys=[record])
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
-    means = _means(
-        ledger, _OneKey(key, keyring_of([record])), TextFiles(), clock or SystemClock(), judging=(), observing=()
-    )
+    keys = _OneKey(key, keyring_of([record]))
+    means = means_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
     governor = Governor(ledger, means)
     try:
         yield governor, key
@@ -122,36 +185,3 @@ class _OneKey(NamedTuple):
     def refresh(self) -> Keyring:
         """Return the same: there is nobody to change it."""
         return self.ring
-
-
-def _means(
-    ledger: Ledger, keys: Keys, files: Files, clock: Clock, *, judging: Sequence[Engine], observing: Sequence[Engine]
-) -> Means:
-    """Return the means with the engines that judge calls, and those that judge what was seen, beside the passport.
-
-    What people do themselves is seen as well: what governs agents is guarded against calls, not against them.
-    """
-    native = NativeEngine()
-    engines = (native, *judging)
-    _warm_up(engines, files)
-    return Means(
-        keys=keys,
-        engines=engines,
-        observers=(ObservationEngine(files.home), native, *observing),
-        files=files,
-        clock=clock,
-        stopwatch=time.perf_counter,
-        entropy=secrets.token_bytes,
-        reader=ledger.read(),
-    )
-
-
-_FIRST_CALLS: Final = (ToolCall("Read", {"file_path": "/a"}), ToolCall("Bash", {"command": "cat a | wc -l"}))
-
-
-def _warm_up(engines: Sequence[Engine], files: Files) -> None:
-    """Judge calls that nobody made."""
-    mission = Mission(agent_id="remit", mission="warm up", allowed_tools=("*",), resource_scope=(EVERYTHING,), cwd="/")
-    standing = Standing("remit", Budget(1, 1))
-    for call in _FIRST_CALLS:
-        judge(call, mission, standing, engines=engines, files=files, clock=time.perf_counter)

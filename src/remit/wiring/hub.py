@@ -38,7 +38,7 @@ from remit.hub.standing import Place
 from remit.ledger.home import Home, open_home
 from remit.messages.hub import MAX_BODY_BYTES
 from remit.version import __version__
-from remit.wiring import Service, build_service
+from remit.wiring import Service, build_service, default_processes
 from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
 
 __all__ = ["run_hub"]
@@ -64,7 +64,12 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     metrics = Metrics(None)
     recording = Recording(metrics.ledger)
     service = build_service(
-        Path(options.home), user_home=options.user_home, policies=options.policies, observer=recording
+        Path(options.home),
+        user_home=options.user_home,
+        policies=options.policies,
+        observer=recording,
+        service="hub",
+        processes=options.processes or default_processes(),
     )
     doors = HubDoors(
         _token(options),
@@ -145,7 +150,7 @@ def _routes(
     verification: VerificationState,
     routes_for: Callable[[Page, Page], list[Route]],
 ) -> list[Route]:
-    watch_ledger(metrics, service.embedded.reader, verification)
+    watch_ledger(metrics, service.reader, verification)
     return with_pages(routes_for, metrics, describe_hub)
 
 

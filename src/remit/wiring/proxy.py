@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import parent_process
@@ -34,11 +35,13 @@ from remit.proxy.options import ProxyOptions
 from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import Credentials
 from remit.version import __version__
-from remit.wiring import Service, build_service
+from remit.wiring import Service, build_service, default_processes
 from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, watch_ledger, with_pages
 
 __all__ = ["proxy_worker", "run_proxy"]
 
+# A front, and the ledger process.
+_ONE_FRONT: Final = 2
 _LOCAL_NAMES: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -55,10 +58,11 @@ def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
             tls()
         url = url_of(listening, tls=tls is not None)
         with noted_in(options.home, "proxy", url, options.asked(), ready) as tell:
-            if options.workers == 1:
-                _serve(options, listening, tell, metrics_folder=None)
+            processes = options.processes or default_processes()
+            if processes <= _ONE_FRONT:
+                _serve(options, listening, tell, processes, metrics_folder=None)
             else:
-                _serve_by_many(options, listening, tell)
+                _serve_by_many(options, listening, tell, processes)
 
 
 def _check(options: ProxyOptions) -> None:
@@ -92,14 +96,19 @@ def _named(options: ProxyOptions) -> list[str]:
     return [*bound, *(host_name(value) for value in options.allowed_hosts)]
 
 
-def _serve_by_many(options: ProxyOptions, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Run several workers on one ledger, which keep their counts where each can add up all."""
-    _service(options).close()  # what is wrong with the home or the policies is said once, and in full
-    with tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder:
+def _serve_by_many(options: ProxyOptions, listening: socket.socket, ready: Callable[[], None], processes: int) -> None:
+    """Run several fronts on one ledger process, which keep their counts where each can add up all."""
+    # What is wrong with the home or the policies is said once, and in full; and the ledger process stays while fronts
+    # are replaced.
+    with (
+        closing(_service(options, processes, name="proxy-supervisor")),
+        tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder,
+    ):
         share_metrics(folder)
         distrust_current_folder()
         lost = partial(_note_lost, folder)
-        workers = Workers(options.workers, proxy_worker, (options, listening, folder), lost=lost)
+        arguments = (options, listening, folder, processes)
+        workers = Workers(processes - 1, proxy_worker, arguments, lost=lost)
         workers.run(ready, listening.close)
 
 
@@ -108,8 +117,10 @@ def _note_lost(folder: str, pid: int) -> None:
     mark_dead(folder, pid)
 
 
-def proxy_worker(options: ProxyOptions, listening: socket.socket, folder: str, said: Connection) -> None:
-    """Live as one worker of several. Others say what is wrong by the same words, so it is said once, by the log."""
+def proxy_worker(
+    options: ProxyOptions, listening: socket.socket, folder: str, processes: int, said: Connection
+) -> None:
+    """Live as one front of several. Others say what is wrong by the same words, so it is said once, by the log."""
     configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
     parent = parent_process()
     try:
@@ -117,6 +128,7 @@ def proxy_worker(options: ProxyOptions, listening: socket.socket, folder: str, s
             options,
             listening,
             lambda: said.send("ready"),
+            processes,
             metrics_folder=folder,
             leash=parent.sentinel if parent else None,
         )
@@ -130,6 +142,7 @@ def _serve(
     options: ProxyOptions,
     listening: socket.socket,
     ready: Callable[[], None],
+    processes: int,
     *,
     metrics_folder: str | None,
     leash: int | None = None,
@@ -137,13 +150,13 @@ def _serve(
     """Run one server with its own governor until it is stopped."""
     telemetry = start_telemetry(options.otlp_endpoint, "remit-proxy", __version__)
     metrics = Metrics(metrics_folder)
-    service = _service(options, metrics.ledger)
+    service = _service(options, processes, metrics.ledger)
     service.finish_closing()
     watch = Watch(metrics, telemetry)
     verification = Verification(service.governor, options.home, watch)
     verification.start()
     try:
-        watch_ledger(metrics, service.embedded.reader, verification.state)
+        watch_ledger(metrics, service.reader, verification.state)
         limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
         authenticator = Reloading(
             lambda: _doors(options, service.home),
@@ -175,8 +188,17 @@ def _serve(
         close_all(verification, service, telemetry)
 
 
-def _service(options: ProxyOptions, observer: Observer | None = None) -> Service:
-    return build_service(Path(options.home), user_home=options.user_home, policies=options.policies, observer=observer)
+def _service(
+    options: ProxyOptions, processes: int, observer: Observer | None = None, *, name: str = "proxy"
+) -> Service:
+    return build_service(
+        Path(options.home),
+        user_home=options.user_home,
+        policies=options.policies,
+        observer=observer,
+        service=name,
+        processes=processes,
+    )
 
 
 def _doors(options: ProxyOptions, home: Home) -> Doors:

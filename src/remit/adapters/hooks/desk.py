@@ -39,8 +39,8 @@ from remit.errors import (
 from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.conclude import Conclude
 from remit.governor.evaluate import Answer
-from remit.governor.governor import Governor
 from remit.governor.leads import GENERATION, SECRET
+from remit.governor.means import UseCaseRunner
 from remit.governor.outcomes import outcome_of
 from remit.governor.placing import Placement, Placing
 from remit.governor.sources import Reporter
@@ -118,7 +118,7 @@ class HookDesk:
 
     def __init__(
         self,
-        governor: Governor,
+        governor: UseCaseRunner,
         watcher: Watcher,
         protections: Shelf,
         user_home: str | None,

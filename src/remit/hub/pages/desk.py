@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from typing import Any, Final, NamedTuple
 
-from remit.governor.governor import Governor
+from remit.governor.means import UseCaseRunner
 from remit.governor.verification import VerificationState
 from remit.http.routes import Ask, Plain
 from remit.hub.pages.chart import RANGES
@@ -38,7 +38,12 @@ class Pages:
     """What the routes of the dashboard lead to. Without a `zone`, times are those of this machine."""
 
     def __init__(
-        self, governor: Governor, verification: VerificationState, recording: Recording, *, zone: tzinfo | None = None
+        self,
+        governor: UseCaseRunner,
+        verification: VerificationState,
+        recording: Recording,
+        *,
+        zone: tzinfo | None = None,
     ) -> None:
         self._governor = governor
         self._verification = verification

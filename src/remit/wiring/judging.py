@@ -1,0 +1,86 @@
+"""What judges calls, put together: for the ledger process, for a front, and for a rehearsal in memory."""
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from remit.adapters.protection.records import Protections
+from remit.claims.mission import EVERYTHING, Mission
+from remit.governor.clock import Clock, SystemClock
+from remit.governor.handshake import Judging
+from remit.governor.means import Keys, Means
+from remit.ledger.home import Home
+from remit.ledger.port import Reader
+from remit.policy.budget import Budget
+from remit.policy.call import ToolCall
+from remit.policy.cedar import CedarEngine
+from remit.policy.decide import DEADLINE_S, judge
+from remit.policy.engines import Engine, Standing, Watched
+from remit.policy.files import Files, SeenFiles, load_policies
+from remit.policy.guard import GuardEngine, Own
+from remit.policy.native import NativeEngine
+from remit.policy.observation import ObservationEngine
+
+__all__ = ["judging_of", "means_for", "means_with", "own_process"]
+
+
+def own_process() -> Own:
+    """Return this process, which no call may stop."""
+    return Own(frozenset((os.getpid(), os.getppid(), os.getpgrp())) - {0, 1}, " ".join(sys.orig_argv))
+
+
+def judging_of(user_home: str | None, policies: str | None) -> Judging:
+    """Return how this process judges: `policies` is a file or folder of Cedar policies."""
+    numbers, line = own_process()
+    text = None if policies is None else load_policies(policies)
+    if text is not None:
+        CedarEngine(text)  # what is wrong with them is said before anything is opened
+    return Judging(user_home, text, numbers, line)
+
+
+def means_for(
+    judging: Judging, home: Home, keys: Keys, reader: Reader, *, beside: Callable[[], Sequence[Own]] = tuple
+) -> Means:
+    """Return the means that judge in this way; `beside` returns further processes that no call may stop."""
+    further = [] if judging.policies is None else [Watched(CedarEngine(judging.policies), DEADLINE_S)]
+    protections = Protections(home)
+    own = Own(judging.numbers, judging.line)
+    guard = GuardEngine(protections.guarded, (home.path,), lambda: (own, *beside()), protections.with_token)
+    files = SeenFiles(judging.home)
+    return means_with(reader, keys, files, SystemClock(), judging=(guard, *further), observing=further)
+
+
+def means_with(
+    reader: Reader, keys: Keys, files: Files, clock: Clock, *, judging: Sequence[Engine], observing: Sequence[Engine]
+) -> Means:
+    """Return the means with the engines that judge calls, and those that judge what was seen, beside the passport.
+
+    What people do themselves is seen as well: what governs agents is guarded against calls, not against them.
+    """
+    native = NativeEngine()
+    engines = (native, *judging)
+    _warm_up(engines, files)
+    return Means(
+        keys=keys,
+        engines=engines,
+        observers=(ObservationEngine(files.home), native, *observing),
+        files=files,
+        clock=clock,
+        stopwatch=time.perf_counter,
+        entropy=secrets.token_bytes,
+        reader=reader,
+    )
+
+
+_FIRST_CALLS: Final = (ToolCall("Read", {"file_path": "/a"}), ToolCall("Bash", {"command": "cat a | wc -l"}))
+
+
+def _warm_up(engines: Sequence[Engine], files: Files) -> None:
+    """Judge calls that nobody made: the tables of tools and programs are read, so that the first call costs no more."""
+    mission = Mission(agent_id="remit", mission="warm up", allowed_tools=("*",), resource_scope=(EVERYTHING,), cwd="/")
+    standing = Standing("remit", Budget(1, 1))
+    for call in _FIRST_CALLS:
+        judge(call, mission, standing, engines=engines, files=files, clock=time.perf_counter)
