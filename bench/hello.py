@@ -7,11 +7,11 @@ receipt and ledger. So the difference between the two is the price of evidence.
 import argparse
 import json
 import os
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from remit.http.connection import Exchange
 from remit.http.limits import Limits
 from remit.http.server import Server, bind, run_server, url_of
 from remit.ledger.home import open_home
@@ -25,16 +25,10 @@ BODY: Final = b'{"ok":true}'
 HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
 
 
-async def hello(
-    scope: dict[str, Any],  # noqa: ARG001 - whatever is asked, the answer is the same
-    receive: Callable[[], Awaitable[dict[str, Any]]],
-    send: Callable[[dict[str, Any]], Awaitable[None]],
-) -> None:
+async def hello(exchange: Exchange) -> None:
     """Read the request to its end, and answer."""
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-    await send({"type": "http.response.body", "body": BODY})
+    if await exchange.read_body(Limits().body_bytes) is not None:
+        exchange.respond(200, HEADERS, BODY)
 
 
 def credentials(home: Path) -> Credentials:

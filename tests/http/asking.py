@@ -1,4 +1,4 @@
-"""An application with a few routes, and one client that asks it: nothing is sent over a wire."""
+"""An application with a few routes, and one client that asks it: nothing is sent over a socket."""
 
 import asyncio
 import json
@@ -8,17 +8,78 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.http.application import Application
+from remit.http.connection import Connection, Exchange, ServerState
 from remit.http.customs import Customs
+from remit.http.limits import ConnectionLimiter, Limits
 from remit.http.routes import Ask, Plain, Route
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Access, Doorkeeper, Doors
 from tests.http.serving import Heard, Said
 
-__all__ = ["HOST", "JSON", "TOKEN", "Desk", "Witness", "World"]
+__all__ = ["HOST", "JSON", "TOKEN", "Asked", "Desk", "Witness", "World"]
 
 HOST = b"ours:1"
 JSON = {b"content-type": b"application/json"}
 TOKEN = "a-token"
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Nothing comes by itself."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes by itself."""
+
+
+class Asked(Exchange):
+    """A request as values, whose body comes part by part as it is read; without parts, the client goes away."""
+
+    __slots__ = ("parts", "read", "wire")
+
+    def __init__(
+        self,
+        application: Application,
+        method: str,
+        target: str,
+        headers: Mapping[bytes, bytes],
+        parts: tuple[bytes, ...],
+        *,
+        peer: str = "198.51.100.7",
+        holder: str = "thumbprint",
+    ) -> None:
+        state = ServerState(application, Limits(), ConnectionLimiter(1, 1), lambda *_: None)
+        connection, self.wire = Connection(state, peer), Wire()
+        connection.connection_made(self.wire)
+        connection.holder = holder
+        path, _, query = target.partition("?")
+        super().__init__(connection, method, path, query.encode("latin-1"), headers)
+        connection._exchanges.append(self)
+        self.parts = parts
+        self.read = 0
+
+    async def read_body(self, most: int) -> bytes | None:
+        for part in self.parts:
+            if self._size > most:
+                break
+            self.read += 1
+            self.feed(part)
+        if not self.parts:
+            self.give_up()
+        elif self.read == len(self.parts):
+            self.end()
+        return await super().read_body(most)
 
 
 @dataclass
@@ -77,7 +138,8 @@ class World:
     desk: Desk = field(default_factory=Desk)
     witness: Witness = field(default_factory=Witness)
     is_closed: bool = False
-    sent: list[Mapping[str, Any]] = field(default_factory=list)
+    written: bytes = b""
+    # How many parts of bodies were read.
     read: int = 0
     body_bytes: int = 100
     request: type[Said] = Said
@@ -90,25 +152,18 @@ class World:
         self, method: str = "POST", path: str = "/say", parts: tuple[bytes, ...] = (b'{"word":"x"}',), **changes: Any
     ) -> None:
         headers = {b"host": HOST, **JSON, **changes.pop("headers", {})}
-        path, _, query = path.partition("?")
-        scope = {
-            "type": "http", "method": method, "raw_path": path.encode("latin-1"), "client": ("198.51.100.7", 1),
-            "query_string": query.encode("latin-1"), "http_version": "1.1", "state": {"holder": "thumbprint"},
-            "headers": [(name, value) for name, value in headers.items() if value is not None], **changes,
-        }  # fmt: skip
-        messages = [
-            {"type": "http.request", "body": part, "more_body": number < len(parts)}
-            for number, part in enumerate(parts, 1)
-        ]
+        given = {name: value for name, value in headers.items() if value is not None}
 
-        async def receive() -> dict[str, Any]:
-            self.read += 1
-            return messages[self.read - 1] if self.read <= len(messages) else {"type": "http.disconnect"}
+        async def run() -> None:
+            application = self.application()
+            asked = Asked(application, method, path, given, parts, **changes)
+            try:
+                await application(asked)
+            finally:
+                self.read += asked.read
+                self.written = asked.wire.written
 
-        async def send(message: Mapping[str, Any]) -> None:
-            self.sent.append(message)
-
-        asyncio.run(self.application()(scope, receive, send))
+        asyncio.run(run())
 
     def application(self) -> Application:
         routes = [
@@ -133,13 +188,17 @@ class World:
 
     @property
     def status(self) -> int:
-        status: int = self.sent[0]["status"]
-        return status
+        return int(self.written.split(b" ", 2)[1])
 
     @property
     def headers(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
+        lines = self.written.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+        return {name: value for name, _, value in (line.partition(b": ") for line in lines)}
+
+    @property
+    def content(self) -> bytes:
+        return self.written.partition(b"\r\n\r\n")[2]
 
     @property
     def body(self) -> Any:
-        return json.loads(self.sent[1]["body"])
+        return json.loads(self.content)

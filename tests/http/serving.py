@@ -12,9 +12,9 @@ from msgspec import Struct
 from remit.claims.shapes import Claims
 from remit.errors import AccessError
 from remit.http.application import Application
+from remit.http.connection import Connection
 from remit.http.hosts import allowed_hosts
 from remit.http.limits import Limits
-from remit.http.protocol import StrictProtocol
 from remit.http.routes import Ask, Plain, Route, Streamed
 from remit.http.server import Server, bind
 from remit.http.telemetry import Telemetry
@@ -117,15 +117,14 @@ class Service:
         return len(self.server._state.connections) if self.server else 0
 
     @property
-    def connections(self) -> list[StrictProtocol]:
+    def connections(self) -> list[Connection]:
         """Return the connections."""
-        found = self.server._state.connections if self.server else ()
-        return [connection for connection in found if isinstance(connection, StrictProtocol)]
+        return list(self.server._state.connections) if self.server else []
 
     @property
-    def guests(self) -> int:
-        """Return how many connections count, from their first moment on."""
-        return sum(map(len, self.server._shared["admission"]._guests.values())) if self.server else 0
+    def counted(self) -> int:
+        """Return how many connections count, from the moment they are accepted."""
+        return len(self.server._state.limiter) if self.server else 0
 
     def stop(self) -> None:
         """Begin to stop."""

@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from remit.errors import HttpMalformed, PortInUse, ServiceBusy
+from remit.http.connection import Exchange
 from remit.http.limits import Limits
 from remit.http.server import Server, bind, url_of
 from tests.http.serving import QUICK, Client, Service, serving
@@ -166,7 +167,7 @@ def test_a_client_that_does_not_get_on_with_tls_is_let_go(contexts: tuple[ssl.SS
             client = await service.connect()
             client.send(sent)
             assert statuses(await client.rest()) == []
-        await until(lambda: service.guests == 0)
+        await until(lambda: service.counted == 0)
 
     play(scene, tls=contexts[0])
 
@@ -331,7 +332,7 @@ def test_a_stop_does_not_wait_for_what_was_not_asked_in_full(begun: str) -> None
     async def scene(service: Service) -> None:
         client = await service.connect()
         client.send(begun)
-        await until(lambda: any(connection._stage == "body" for connection in service.connections))
+        await until(lambda: any(connection.stage == "body" for connection in service.connections))
         service.stop()
         async with asyncio.timeout(60):
             await client.rest()
@@ -358,10 +359,13 @@ def reloading(renew: Callable[[], None], times: int) -> list[tuple[str, BaseExce
     """Return what is told when a server reads everything again, so many times at once."""
     told = []
 
+    async def handle(exchange: Exchange) -> None:
+        raise AssertionError
+
     async def act() -> None:
         with bind("127.0.0.1", 0) as listening:
             server = Server(
-                print, listening, limits=QUICK, renew=renew, told=lambda event, error: told.append((event, error))
+                handle, listening, limits=QUICK, renew=renew, told=lambda event, error: told.append((event, error))
             )
             await asyncio.gather(*(server.reload() for _ in range(times)))
 

@@ -214,7 +214,7 @@ def test_a_client_that_stops_reading_is_waited_for_and_then_let_go(caplog: pytes
     async def scene(service: Service, client: Client) -> None:
         client.get("/stream")
         await client.head()
-        await until(lambda: any(connection._unsent_since for connection in service.connections))
+        await until(lambda: any(connection.unsent_since for connection in service.connections))
         given = tap.given
         await asyncio.sleep(QUICK.send_s / 2)
         assert tap.given - given <= 2 * PIECE_BYTES / len(PART)
@@ -230,7 +230,7 @@ def test_a_client_that_reads_again_gets_the_rest() -> None:
     async def scene(service: Service, client: Client) -> None:
         client.get("/stream")
         await client.head()
-        await until(lambda: any(connection._unsent_since for connection in service.connections))
+        await until(lambda: any(connection.unsent_since for connection in service.connections))
         assert await client.chunks() == PART * 16 * 1024
 
     play(tap, scene)
@@ -305,7 +305,7 @@ def test_a_stop_lets_a_stream_come_to_its_end() -> None:
     async def scene(service: Service, client: Client) -> None:
         client.get("/stream")
         await client.head()
-        await until(lambda: any(connection._unsent_since for connection in service.connections))
+        await until(lambda: any(connection.unsent_since for connection in service.connections))
         service.stop()
         assert await client.chunks() == PART * 16 * 1024
         assert await client.rest() == b""

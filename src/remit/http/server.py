@@ -1,7 +1,8 @@
-"""Runs an application: listens, watches over connections, takes new certificates, and stops without losing an answer.
+"""Runs an HTTP server: listens, accepts connections, agrees on TLS, closes slow clients, reloads, and stops.
 
-Keeps these invariants: new certificates drop no connection; files that cannot be used leave the old ones in use; and a
-stop lets what was asked come to its end, for so long and no longer. How connections come in is for `entrance.py`.
+Invariants: a connection counts from the moment it is accepted, so one that never agrees on TLS is bounded too; new
+certificates are for the next connection and drop none, and files that cannot be used leave the old ones in use; and a
+stop drains the requests that were read in full, for so long and no longer.
 """
 
 import asyncio
@@ -12,29 +13,30 @@ import ssl
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import uvloop
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from remit.errors import AccessError, PortInUse
-from remit.http.admission import Admission
-from remit.http.entrance import Entrance
+from remit.http.connection import Connection, Handler, ServerState
 from remit.http.hosts import url_host
-from remit.http.limits import Limits, most_connections
+from remit.http.limits import ConnectionLimiter, Limits, most_connections
 from remit.http.log import flush
-from remit.http.protocol import AppState, StrictProtocol
 
 __all__ = ["Server", "bind", "run_server", "url_of"]
 
 _BACKLOG: Final = 1024
+# So many connections are accepted before others have their turn.
+_AT_ONCE: Final = 64
+# Where there are no files left for a connection, it is tried again after this: often enough to get through to clients
+# that are still there, behind many that have gone.
+_PAUSE_S: Final = 0.02
+_TLS_SHUTDOWN_S: Final = 1.0
 # Certificates run out while a service goes on for months; whoever renews them need not tell us.
 _READ_AGAIN_S: Final = 12 * 3600.0
 # New objects before the collector looks at them, and how often it goes on to older ones.
 _COLLECT_AFTER: Final = (100_000, 50, 1000)
 
-_Application: TypeAlias = Callable[..., Any]
 _Context: TypeAlias = Callable[[], ssl.SSLContext]
 
 
@@ -60,12 +62,80 @@ def url_of(listening: socket.socket, *, tls: bool) -> str:
     return f"{'https' if tls else 'http'}://{url_host(host)}:{port}"
 
 
+class Acceptor:
+    """Accepts connections from a listening socket, and agrees on TLS with them."""
+
+    def __init__(self, listening: socket.socket, state: ServerState, context: ssl.SSLContext | None) -> None:
+        """Begin with `context`, which may be replaced for the next connections; without one there is no TLS."""
+        self.context = context
+        self._listening = listening
+        self._state = state
+        self._handshake_s = state.limits.handshake_s if context else None
+        self._shutdown_s = _TLS_SHUTDOWN_S if context else None
+        self._loop = asyncio.get_running_loop()
+        self._connecting: dict[asyncio.Task[None], Connection] = {}
+        self._pause: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Begin to accept connections."""
+        self._pause = None
+        self._listening.setblocking(False)  # noqa: FBT003 - the library's way
+        self._loop.add_reader(self._listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and drop the connections that are not made yet."""
+        self._loop.remove_reader(self._listening)
+        if self._pause is not None:
+            self._pause.cancel()
+        for connecting, connection in self._connecting.items():
+            # From one that is made, a request may have been read already, which is to be answered.
+            if not connection.is_connected:
+                connecting.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(_PAUSE_S, self.open)
+                return
+            connection = Connection(self._state, address[0], accepted)
+            connecting = self._loop.create_task(self._connect(connection, accepted))
+            self._connecting[connecting] = connection
+            connecting.add_done_callback(self._connecting.pop)
+
+    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+        accepted.setblocking(False)  # noqa: FBT003 - the library's way
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not connection.admit() and self.context is not None:
+            accepted.close()  # without TLS there is no way to say why
+            return
+        is_made = False
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self.context,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=self._shutdown_s,
+            )
+            is_made = True
+        except OSError:
+            accepted.close()
+        finally:
+            if not is_made:
+                connection.leave()
+
+
 class Server:
-    """One application on one socket."""
+    """One handler of requests on one socket."""
 
     def __init__(
         self,
-        application: _Application,
+        handler: Handler,
         listening: socket.socket,
         *,
         limits: Limits,
@@ -74,7 +144,7 @@ class Server:
         told: Callable[[str, BaseException | None], None] = lambda *_: None,
         renew: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve `application`; `tls` reads the certificates, `refused` and `told` hear what goes on.
+        """Serve `handler`; `tls` reads the certificates, `refused` and `told` are called with what happens.
 
         `renew` is called with every hang-up signal, for what else is to be read again.
         """
@@ -84,29 +154,9 @@ class Server:
         self._told = told
         self._renew = renew
         self._stopping = asyncio.Event()
-        self._state = ServerState()
-        self._shared = AppState(
-            limits=limits,
-            admission=Admission(most_connections(limits.connections), limits.connections_per_peer),
-            refused=refused,
-            holder="",
-        )
-        self._config = Config(
-            application,
-            http=StrictProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            forwarded_allow_ips="",
-            server_header=False,
-            timeout_keep_alive=int(limits.idle_s) + 1,  # ours is over before
-            workers=1,
-        )
-        self._config.load()
-        self._entrance: Entrance | None = None
+        limiter = ConnectionLimiter(most_connections(limits.connections), limits.connections_per_peer)
+        self._state = ServerState(handler, limits, limiter, refused)
+        self._acceptor: Acceptor | None = None
         # Kept, because the loop keeps no task alive by itself.
         self._reloads: set[asyncio.Task[None]] = set()
         self._one_reload = asyncio.Lock()
@@ -114,14 +164,14 @@ class Server:
     async def run(self, ready: Callable[[], None] = lambda: None, *, leash: int | None = None) -> None:
         """Serve until a signal, `stop`, or the end of what holds the leash (a descriptor) ends it."""
         loop = asyncio.get_running_loop()
-        self._entrance = Entrance(self._listening, self._connection, self._limits, self._tls() if self._tls else None)
+        self._acceptor = Acceptor(self._listening, self._state, self._tls() if self._tls else None)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         if leash is not None:
             loop.add_reader(leash, self.stop)
         self._tick()
-        self._entrance.open()
+        self._acceptor.open()
         ready()
         due = loop.time() + _READ_AGAIN_S
         while not self._stopping.is_set():
@@ -135,7 +185,7 @@ class Server:
                 continue
         if leash is not None:
             loop.remove_reader(leash)
-        await self._finish(self._entrance)
+        await self._finish(self._acceptor)
 
     def stop(self) -> None:
         """Begin to stop."""
@@ -160,25 +210,21 @@ class Server:
     async def _read_again(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._renew)
-        if self._tls is None or self._entrance is None:
+        if self._tls is None or self._acceptor is None:
             return
-        self._entrance.context = await loop.run_in_executor(None, self._tls)
+        self._acceptor.context = await loop.run_in_executor(None, self._tls)
         self._told("certificates_read", None)
 
-    def _connection(self) -> StrictProtocol:
-        return StrictProtocol(self._config, self._state, dict(self._shared), asyncio.get_running_loop())
-
     def _tick(self) -> None:
-        """Set the date of answers, and look after slow clients."""
-        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode("ascii"))]
+        """Set the date of responses, and close the connections of slow clients."""
+        self._state.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
         now = asyncio.get_running_loop().time()
         for connection in list(self._state.connections):
-            if isinstance(connection, StrictProtocol):
-                connection.watch(now)
+            connection.watch(now)
 
-    async def _finish(self, entrance: Entrance) -> None:
-        """Let what was asked come to its end."""
-        entrance.close()
+    async def _finish(self, acceptor: Acceptor) -> None:
+        """Drain the requests that were read in full, and close all connections."""
+        acceptor.close()
         self._listening.close()
         deadline = asyncio.get_running_loop().time() + self._limits.stop_s
         for connection in list(self._state.connections):
@@ -187,7 +233,7 @@ class Server:
             self._tick()
             await asyncio.sleep(0.02)
         for connection in list(self._state.connections):
-            connection.transport.abort()
+            connection.abort()
 
 
 def run_server(build: Callable[[], Server], ready: Callable[[], None], *, leash: int | None = None) -> None:

@@ -41,7 +41,7 @@ from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
 from tests.adapters.hooks.scenes import protection
-from tests.http.asking import HOST, Witness
+from tests.http.asking import HOST, Asked, Witness
 
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 THOROUGH: Final = settings.default is not None and settings.default.max_examples > 1000
@@ -150,22 +150,13 @@ class World:
         return dict(json.loads(self.loop.run_until_complete(self._asked(told.protection, headers, body))))
 
     async def _asked(self, name: str, headers: Mapping[bytes, bytes], body: Mapping[str, Any]) -> bytes:
-        sent = list[Mapping[str, Any]]()
-        scope = {
-            "type": "http", "method": "POST", "raw_path": f"/v1/hooks/claude-code/{name}".encode(), "client": None,
-            "query_string": b"", "http_version": "1.1", "state": {"holder": ""}, "headers": list(headers.items()),
-        }  # fmt: skip
-
-        async def receive() -> dict[str, Any]:
-            # As JSON is sent: a name that is not UTF-8 is half a character in it.
-            return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
-
-        async def send(message: Mapping[str, Any]) -> None:
-            sent.append(message)
-
-        await self.application(scope, receive, send)
-        assert sent[0]["status"] == 200
-        return bytes(sent[1]["body"])
+        # As JSON is sent: a name that is not UTF-8 is half a character in it.
+        parts = (json.dumps(body).encode(),)
+        asked = Asked(self.application, "POST", f"/v1/hooks/claude-code/{name}", headers, parts, peer="", holder="")
+        await self.application(asked)
+        head, _, content = asked.wire.written.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        return content
 
 
 @dataclass
