@@ -140,10 +140,8 @@ class Exchange:
             return
         self._size += len(part)
         self._parts.append(part)
-        if self._most < 0:
-            if self._size > _UNREAD_BYTES:
-                self.connection.pause_reading()
-        elif self._size > self._most:
+        if self._size > (_UNREAD_BYTES if self._most < 0 else self._most):
+            self.connection.pause_reading()
             self._wake()
 
     def end(self) -> None:
