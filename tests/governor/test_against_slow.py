@@ -1,0 +1,571 @@
+"""Whatever is asked, alone, together or by several processes: the governor does what a slow, obvious evaluator does."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.claims.keys import SigningKey
+from remit.claims.mission import Mission
+from remit.claims.passport import Passport
+from remit.errors import RemitError
+from remit.governor.delegate import Delegate, Delegated
+from remit.governor.evaluate import Answer, Evaluate, Seen
+from remit.governor.means import UseCase
+from remit.governor.observe import Observe, parse_digest
+from remit.governor.results import Recorded, RecordResult
+from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
+from remit.governor.sessions import End, Look, Looked, Start, Started
+from remit.ledger.backup import backup
+from remit.ledger.check import check_ledger
+from remit.ledger.home import open_home
+from remit.ledger.records import Session
+from remit.ledger.restore import restore
+from remit.policy.call import ToolCall
+from tests.governor.places import MemoryPlace, Place, SqlitePlace
+from tests.governor.results import digest_of
+from tests.governor.slow import Event, Grant, Moment, Operation, Slow, explain
+from tests.governor.world import ALLOWED, FORBIDDEN, Service, SetClock, mission
+
+# The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
+_THOROUGH = settings.default is not None and settings.default.max_examples > 1000
+# A session that permits nothing any more gets ten decisions a second, which `test_rate.py` is about.
+_MAX_PER_S = 10
+_UNKNOWN = "pass:unknown"
+
+
+class Process(Service):
+    """A process that remembers which random bytes it has drawn."""
+
+    drawn = b""
+
+    def _boot(self) -> None:
+        super()._boot()
+        means = self.governor.means
+        entropy = means.entropy
+
+        def draw(size: int) -> bytes:
+            part = entropy(size)
+            self.drawn += part
+            return part
+
+        means.entropy = draw
+
+
+class World:
+    """Two processes over one place, with one clock. A governor of another kind is a world of another kind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = SetClock()
+        self.copies = 0
+        self.place = self.open_place()
+        self.processes = [Process(self.place, clock=self.clock, name=name) for name in ("one", "two")]
+
+    def open_place(self) -> Place:
+        """Return where evidence is kept."""
+        raise NotImplementedError
+
+    def key(self) -> SigningKey:
+        """Return the key that signs."""
+        one = self.processes[0]
+        return one.governor.means.keys.signing(one.reader.switches().kid)
+
+    def restart(self) -> None:
+        """Stop all processes, and start them again."""
+        one, two = self.processes
+        two.ledger.close()
+        one.restart()
+        two._boot()
+
+    def is_drawn(self, part: bytes) -> bool:
+        """Tell whether a process has drawn these bytes."""
+        return any(part in process.drawn for process in self.processes)
+
+    def back_up(self) -> None:
+        """Copy the ledger."""
+
+    def restore(self) -> bool:
+        """Put the copy in the place of the ledger; tell whether that is possible here."""
+        return False
+
+    def close(self) -> None:
+        """Verify every chain and count every budget again, then let go."""
+        for process in self.processes:
+            process.check_afresh()
+            process.close(with_place=False)
+        self.place.close()
+
+
+class MemoryWorld(World):
+    """In memory."""
+
+    def open_place(self) -> Place:
+        return MemoryPlace()
+
+
+class SqliteWorld(World):
+    """A home with the embedded ledger."""
+
+    def open_place(self) -> Place:
+        return SqlitePlace(self.folder)
+
+    @property
+    def _home(self) -> Path:
+        return self.folder.resolve() / "home"
+
+    def back_up(self) -> None:
+        self.copies += 1
+        with open_home(self._home) as home:
+            backup(home, self.folder / f"copy-{self.copies}.db")
+
+    def restore(self) -> bool:
+        for process in self.processes:
+            process.close(with_place=False)
+        self.place.close()
+        with open_home(self._home) as home:
+            restore(home, self.folder / f"copy-{self.copies}.db", accept_loss=True)
+        self.place.restart()
+        for process in self.processes:
+            process.permits.clear()
+            process._boot()
+        return True
+
+    def close(self) -> None:
+        with open_home(self._home) as home:
+            assert check_ledger(home).findings == ()
+        super().close()
+
+
+WORLDS: dict[str, tuple[Callable[[Path], World], int]] = {
+    # The world, and how many runs it is worth: all of a profile, or a part.
+    "memory": (MemoryWorld, 1),
+    "sqlite": (SqliteWorld, 6),
+}
+
+
+class Ask(NamedTuple):
+    """Something to be asked, in numbers that are taken by what there is then."""
+
+    kind: str
+    who: int = 0
+    what: int = 0
+    key: str = ""
+
+
+class Group(NamedTuple):
+    """What is asked together, and how: `beside` asks two processes in turn, `meanwhile` lets the other one do the last
+    thing after the first has read and before it writes.
+    """
+
+    mode: str
+    asks: tuple[Ask, ...]
+    tick_ms: int = 0
+
+
+class Between(NamedTuple):
+    """What happens while nothing is asked."""
+
+    kind: str
+    seconds: float = 0
+
+
+_PROJECT = "/work/project"
+_CALLS = (
+    ALLOWED,
+    ToolCall("read_file", {"path": "src/main.py"}),
+    FORBIDDEN,
+    ToolCall("Bash", {"command": "ls src | head -1"}),
+    ToolCall("read_file", {"path": "/etc/shadow"}),
+    ToolCall("read_file", {"path": "src/main.py"}, cwd=f"{_PROJECT}/docs"),
+    ToolCall("Bash", {"command": "curl https://example.org/?token=abcdefghijklmnop"}),
+    ToolCall("unheard_of", {"value": "x"}),
+)
+_DIGEST = "sha-256:" + "ab" * 32
+_MISSION = mission(
+    allowed_tools=("Bash", "read_file", "send_email", "browser_observe", "cli_command"),
+    resource_scope=(_PROJECT, "https://example.com"),
+    max_duration_s=100,
+)
+_OBSERVED: tuple[tuple[str, str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("browser", "browser_observe", {"kind": "page_view", "target": "https://example.com/"}, ("page",)),
+    ("browser", "browser_observe", {"kind": "page_view", "target": "https://evil.test/", "content_digest": _DIGEST}, ()),
+    ("cli", "cli_command", {"command": "cat README.md"}, ("command", "page")),
+    ("desktop", "desktop_observe", {"kind": "window", "target": "https://example.com/"}, ("window",)),
+)
+_RESULTS = (digest_of(b"one"), digest_of(b"another"))
+
+
+@dataclass
+class Prepared:
+    """A use case, and what the evaluator does for it."""
+
+    case: UseCase[Any] | None
+    steps: Callable[[Slow], Callable[..., Any]]
+    arguments: dict[str, Any]
+    looks_at: str = ""
+    # Whether the order of submission is the order of decision.
+    is_call: bool = False
+
+
+@dataclass
+class Done:
+    """What was asked, when, and what came of it."""
+
+    prepared: Prepared
+    now: Moment
+    answer: dict[str, Any]
+    turn: str
+
+
+@dataclass
+class Trial:
+    """A world beside its evaluator."""
+
+    world: World
+    slow: Slow = field(init=False)
+    backup: Slow | None = None
+    chains: dict[str, list[str]] = field(default_factory=dict)
+    issued: int = 0
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.slow = Slow(self.world.key())
+
+    # What is kept.
+
+    def tokens(self, session_id: str) -> Sequence[str]:
+        """Return the receipts of a session."""
+        return self.chains.get(session_id, ())
+
+    def is_drawn(self, part: bytes) -> bool:
+        """Tell whether these random bytes were drawn."""
+        return self.world.is_drawn(part)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Read everything that is kept, and return what the rows of sessions say."""
+        one = self.world.processes[0]
+        sessions = one.sessions()
+        self.chains = {session.id: one.tokens(session.id) for session in sessions}
+        names = Slow.row_names
+        return {session.id: {name: getattr(session, name) for name in names} for session in sessions}
+
+    # What is asked.
+
+    def prepare(self, ask: Ask) -> Prepared:
+        """Return what to ask for, as things are now."""
+        return getattr(self, f"_{ask.kind}")(ask)
+
+    def _session(self, ask: Ask) -> str:
+        names = [*self.slow.sessions, _UNKNOWN] if ask.who == 7 else [*self.slow.sessions]
+        return names[-1 - ask.who % len(names)] if ask.who != 7 else _UNKNOWN
+
+    def _grant(self, ask: Ask) -> str:
+        names = list(self.slow.grants)
+        return names[-1 - ask.who % len(names)]
+
+    def _call(self, ask: Ask) -> Prepared:
+        name, call = self._session(ask), _CALLS[ask.what % len(_CALLS)]
+        case = Evaluate(name, call, ask.key)
+        is_light = call.tool_name == "read_file"
+        arguments = {"session_id": name, "call": call, "key": ask.key, "early": not is_light}
+        return Prepared(case, lambda slow: slow.evaluate, arguments, name, is_call=is_light)
+
+    def _observe(self, ask: Ask) -> Prepared:
+        name = self._session(ask)
+        source, tool, event, marks = _OBSERVED[ask.what % len(_OBSERVED)]
+        observed_ms = self.world.clock.wall_ms - 700 if ask.what >= len(_OBSERVED) else None
+        actions = ({"kind": "observed"},)
+        case = Observe(name, source, event, ask.key, Seen(marks, actions), observed_ms=observed_ms)  # type: ignore[arg-type]
+        content = parse_digest(event["content_digest"]) if "content_digest" in event else None
+        arguments = {
+            "session_id": name,
+            "call": ToolCall(tool, event),
+            "key": ask.key,
+            "event": Event(content, marks, actions, observed_ms),
+            "early": True,
+        }
+        return Prepared(case, lambda slow: slow.evaluate, arguments, name)
+
+    def _result(self, ask: Ask) -> Prepared:
+        name = self._session(ask)
+        chain = self.slow.sessions[name].chain if name in self.slow.sessions else []
+        receipt_id = chain[-1 - ask.what % len(chain)]["receipt_id"] if chain else "rcpt:unknown"
+        result = _RESULTS[bool(ask.key)]
+        arguments = {"session_id": name, "receipt_id": receipt_id, "result": result}
+        return Prepared(RecordResult(name, receipt_id, result), lambda slow: slow.result, arguments)
+
+    def _delegate(self, ask: Ask) -> Prepared:
+        name, calls = self._session(ask), 1 + ask.what % 3
+        wanted: dict[str, Any] = {"max_tool_calls": calls, "max_duration_s": (20, 100)[ask.what % 2]}
+        if ask.what == 7:
+            wanted["allowed_tools"] = ("*",)
+        asked = mission(**wanted)
+        request = ask.key or "request"
+        arguments = {"session_id": name, "mission": asked, "request": request}
+        return Prepared(Delegate(name, asked, request), lambda slow: slow.delegate, arguments)
+
+    def _start(self, ask: Ask) -> Prepared:
+        name = self._grant(ask)
+        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name})
+
+    def _begin(self, ask: Ask) -> Prepared:
+        name = self.issue(_with_calls(1 + ask.what))
+        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name})
+
+    def _look(self, ask: Ask) -> Prepared:
+        name = self._session(ask)
+        return Prepared(Look(name), lambda slow: slow.look, {"session_id": name})
+
+    def _end(self, ask: Ask) -> Prepared:
+        name = self._session(ask)
+        return Prepared(End(name), lambda slow: slow.end, {"session_id": name})
+
+    def _revoke_passport(self, ask: Ask) -> Prepared:
+        name = self._grant(ask)
+        return Prepared(RevokePassport(name), lambda slow: slow.revoke_passport, {"passport_id": name})
+
+    def _revoke_session(self, ask: Ask) -> Prepared:
+        name, lineage = self._session(ask), bool(ask.what % 2)
+        arguments = {"session_id": name, "lineage": lineage}
+        return Prepared(RevokeSession(name, lineage=lineage), lambda slow: slow.revoke_session, arguments)
+
+    def _kill_switch(self, ask: Ask) -> Prepared:
+        on = bool(ask.what % 2)
+        return Prepared(KillSwitch(on=on), lambda slow: slow.turn_kill_switch, {"on": on})
+
+    def _rotate(self, ask: Ask) -> Prepared:
+        return Prepared(None, lambda slow: slow.rotate, {})
+
+    def issue(self, wanted: Mission) -> str:
+        """Issue a passport, and return its id."""
+        passport = self.world.processes[0].issue(wanted)
+        self.slow.issue(_grant_of(passport))
+        return passport.jti
+
+    # How it is asked.
+
+    def begin(self) -> None:
+        """Start two sessions, one of them with a delegate."""
+        for calls in (6, 3):
+            self.issue(_with_calls(calls))
+            self.do(Group("alone", (Ask("start"),)))
+        self.do(Group("alone", (Ask("delegate", 0, 1, "first"), Ask("start", 0))))
+
+    def go_through(self, script: Sequence[Group | Between]) -> None:
+        """Do everything in the script."""
+        self.begin()
+        for part in script:
+            if isinstance(part, Group):
+                self.do(part)
+            else:
+                getattr(self, f"_do_{part.kind}")(part.seconds)
+
+    def _do_pass(self, seconds: float) -> None:
+        self.world.clock.pass_s(seconds)
+        self.calls = 0 if seconds >= 1 else self.calls
+
+    def _do_jump(self, seconds: float) -> None:
+        self.world.clock.jump_s(seconds)
+
+    def _do_restart(self, _seconds: float) -> None:
+        self.world.restart()
+
+    def _do_reboot(self, seconds: float) -> None:
+        self.world.clock.reboot(after_s=seconds)
+        self.world.restart()
+
+    def _do_backup(self, _seconds: float) -> None:
+        self.world.back_up()
+        self.backup = self.slow.copy()
+
+    def _do_restore(self, _seconds: float) -> None:
+        if self.backup is None:
+            return
+        self.issue(_with_calls(1))  # so that the copy is an older one in any case
+        if self.world.restore():
+            self.slow = self.slow.restored(self.backup)
+            self.backup = None
+        self.check([])
+
+    def do(self, group: Group) -> None:
+        """Ask for a group of things, and explain what came of it."""
+        self.calls += len(group.asks)
+        if self.calls > _MAX_PER_S:
+            self.world.clock.pass_s(1)
+            self.calls = len(group.asks)
+        if group.mode == "alone":
+            for ask in group.asks:
+                prepared = self.prepare(ask)
+                prepared.arguments.pop("early", None)
+                self.check([self._done(self.world.processes[0], prepared)])
+                self.world.clock.pass_s(group.tick_ms / 1000)
+            return
+        asked = [self.prepare(ask) for ask in group.asks]
+        done: list[Done] = []
+        if group.mode == "meanwhile":
+            *asked, last = asked
+
+            def meanwhile() -> None:
+                done.append(self._done(self.world.processes[1], last))
+
+            weather = self.world.processes[0].weather
+            weather.meanwhile = meanwhile
+            together = asyncio.run(self._together(asked, group, 1))
+            if weather.meanwhile is not None:
+                weather.meanwhile = None
+                meanwhile()
+        else:
+            together = asyncio.run(self._together(asked, group, 2 if group.mode == "beside" else 1))
+        self.check([*done, *together])
+
+    def check(self, done: Sequence[Done]) -> None:
+        """Explain everything that was answered and is kept."""
+        rows = self.rows()
+        operations = [Operation(it.prepared.steps, it.prepared.arguments, it.now, it.answer, it.turn, it.prepared.looks_at) for it in done]
+        self.slow = explain(self.slow, operations, self, rows)
+
+    def _now(self) -> Moment:
+        return Moment(*self.world.clock.now())
+
+    def _done(self, process: Process, prepared: Prepared) -> Done:
+        now = self._now()
+        try:
+            if prepared.case is None:
+                process.rotate()
+                answer = {"key": self.world.key()}
+            else:
+                answer = answer_of(process.run(prepared.case))
+        except RemitError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        return Done(prepared, now, answer, "")
+
+    async def _together(self, prepared: Sequence[Prepared], group: Group, count: int) -> list[Done]:
+        """Ask for all of it at once, of so many processes in turn."""
+
+        async def ask(number: int, each: Prepared) -> Done:
+            process = self.world.processes[number % count]
+            self.world.clock.pass_s(group.tick_ms / 1000)
+            now = self._now()
+            turn = process._name if each.is_call else ""
+            try:
+                if each.case is None:
+                    await asyncio.to_thread(process.rotate)
+                    answer = {"key": self.world.key()}
+                else:
+                    answer = answer_of(await process.governor.arun(each.case))
+            except RemitError as error:
+                answer = {"error": type(error).__name__, "message": str(error)}
+            return Done(each, now, answer, turn)
+
+        return await asyncio.gather(*(ask(number, each) for number, each in enumerate(prepared)))
+
+
+def answer_of(answer: Any) -> dict[str, Any]:
+    """Return an answer in the form in which the evaluator gives it."""
+    match answer:
+        case Answer():
+            assert answer.permits == (answer.receipt.claims.verdict == "compliant" and not answer.refusal)
+            session = answer.session
+            return {
+                "token": answer.receipt.token,
+                "repeated": answer.repeated,
+                "refusal": answer.refusal,
+                "remedy": answer.remedy.sentence if answer.remedy else None,
+                "note": [answer.note.observed, json.loads(answer.note.text)] if answer.note else None,
+                "stands": [session.state, session.used, session.reserved, session.length],
+            }
+        case Started(session=session, existing=existing):
+            new = {} if existing else {"trace_id": session.trace_id, "run_nonce": session.run_nonce}
+            return {"existing": existing, "session": session.id, **new}
+        case Delegated():
+            names = ("passport", "child_id", "repeated", "refusal")
+            return {"token": answer.receipt.token, **{name: getattr(answer, name) for name in names}}
+        case Recorded():
+            return {"token": answer.receipt.token, "repeated": answer.repeated}
+        case Session():
+            return {"state": answer.state, "cause": answer.cause}
+        case int():
+            return {"revoked": answer}
+        case Looked():
+            return {}
+        case _:
+            assert answer is None
+            return {"state": None}
+
+
+def _with_calls(calls: int) -> Mission:
+    return mission(
+        allowed_tools=_MISSION.allowed_tools,
+        resource_scope=_MISSION.resource_scope,
+        max_duration_s=_MISSION.max_duration_s,
+        max_tool_calls=calls,
+    )
+
+
+def _grant_of(passport: Passport) -> Grant:
+    return Grant(passport.jti, passport.token, passport.mission, passport.not_before, passport.expires_at)
+
+
+_KINDS = (
+    *("call",) * 8,
+    *("observe",) * 2,
+    *("delegate",) * 4,
+    *("start",) * 3,
+    "begin",
+    "result",
+    "result",
+    "look",
+    "end",
+    "revoke_passport",
+    "revoke_session",
+    "kill_switch",
+    "rotate",
+)
+_ASKS = st.builds(
+    Ask, st.sampled_from(_KINDS), st.integers(0, 7), st.integers(0, 7), st.sampled_from(["", "", "a", "b"])
+)
+_GROUPS = st.builds(
+    Group,
+    st.sampled_from(["together", "together", "alone", "beside", "meanwhile"]),
+    st.lists(_ASKS, min_size=1, max_size=5).map(tuple),
+    st.sampled_from([0, 0, 1, 499, 1000]),
+)
+_BETWEEN = st.one_of(
+    st.builds(Between, st.just("pass"), st.sampled_from([0.5, 1, 19, 30, 60])),
+    st.builds(Between, st.just("jump"), st.sampled_from([-3600, -1, 50, 86400])),
+    st.builds(Between, st.just("reboot"), st.sampled_from([0, 5, 40])),
+    st.builds(Between, st.sampled_from(["restart", "backup", "restore"])),
+)
+_SCRIPTS = st.lists(st.one_of(_GROUPS, _GROUPS, _GROUPS, _BETWEEN), min_size=1, max_size=12)
+
+
+def run(kind: str, script: Sequence[Group | Between]) -> None:
+    """Go through a script in a new world, and remove it afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="remit-slow-"))
+    try:
+        world = WORLDS[kind][0](folder)
+        Trial(world).go_through(script)
+        world.close()
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_everything_is_as_a_slow_evaluator_expects(kind: str) -> None:
+    examples = (1500 if _THOROUGH else 60) // WORLDS[kind][1]
+
+    @settings(max_examples=examples)
+    @given(script=_SCRIPTS)
+    def check(script: list[Group | Between]) -> None:
+        run(kind, script)
+
+    check()
