@@ -970,7 +970,8 @@ def _claims_of(token: str) -> Claims:
 class Operation:
     """An operation that was done: what this evaluator does for it, and what was answered.
 
-    Operations with the same `turn` were handed over in this order to one process, and are decided in this order.
+    Operations with the same `turn` were handed over together to one process: their first steps are taken in this order.
+    Those of an earlier `phase` were over before those of a later one were decided.
     """
 
     steps: Callable[[Slow], Callable[..., Steps]]
@@ -978,6 +979,7 @@ class Operation:
     now: Moment
     answer: Claims
     turn: str = ""
+    phase: int = 0
     # The session that a process looks at first if it sees it for the first time.
     looks_at: str = ""
 
@@ -1051,7 +1053,10 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
 def _next(runs: Sequence[_Run]) -> list[int]:
     """Return which operations may take a step, the best guess first; negative where they look at their session."""
     numbers = []
+    phase = min((run.operation.phase for run in runs if not run.done), default=0)
     for number, run in enumerate(runs):
+        if run.operation.phase != phase:
+            continue
         turn = run.operation.turn
         follows = turn and any(it.operation.turn == turn and not it.taken for it in runs[:number])
         if not run.done and not (follows and not run.taken):

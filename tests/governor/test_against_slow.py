@@ -212,8 +212,10 @@ class Prepared:
     steps: Callable[[Slow], Callable[..., Any]]
     arguments: dict[str, Any]
     looks_at: str = ""
-    # Whether the order of submission is the order of decision.
-    is_call: bool = False
+    # Whether it begins with work for the ledger, so that the order of submission is the order of decision.
+    in_turn: bool = True
+    # Whether that is all the work it has.
+    is_simple: bool = False
 
 
 @dataclass
@@ -223,7 +225,15 @@ class Done:
     prepared: Prepared
     now: Moment
     answer: dict[str, Any]
-    turn: str
+    turn: str = ""
+    phase: int = 0
+
+    def as_operation(self) -> Operation:
+        """Return it for the evaluator."""
+        prepared = self.prepared
+        return Operation(
+            prepared.steps, prepared.arguments, self.now, self.answer, self.turn, self.phase, prepared.looks_at
+        )
 
 
 @dataclass
@@ -234,7 +244,8 @@ class Trial:
     slow: Slow = field(init=False)
     backup: Slow | None = None
     chains: dict[str, list[str]] = field(default_factory=dict)
-    issued: int = 0
+    # Sessions that a process has looked at: it does not look at them again before it decides on a call.
+    known: set[tuple[str, str]] = field(default_factory=set)
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -277,7 +288,7 @@ class Trial:
         case = Evaluate(name, call, ask.key)
         is_light = call.tool_name == "read_file"
         arguments = {"session_id": name, "call": call, "key": ask.key, "early": not is_light}
-        return Prepared(case, lambda slow: slow.evaluate, arguments, name, is_call=is_light)
+        return Prepared(case, lambda slow: slow.evaluate, arguments, name, in_turn=is_light, is_simple=is_light)
 
     def _observe(self, ask: Ask) -> Prepared:
         name = self._session(ask)
@@ -293,7 +304,7 @@ class Trial:
             "event": Event(content, marks, actions, observed_ms),
             "early": True,
         }
-        return Prepared(case, lambda slow: slow.evaluate, arguments, name)
+        return Prepared(case, lambda slow: slow.evaluate, arguments, name, in_turn=False)
 
     def _result(self, ask: Ask) -> Prepared:
         name = self._session(ask)
@@ -301,7 +312,7 @@ class Trial:
         receipt_id = chain[-1 - ask.what % len(chain)]["receipt_id"] if chain else "rcpt:unknown"
         result = _RESULTS[bool(ask.key)]
         arguments = {"session_id": name, "receipt_id": receipt_id, "result": result}
-        return Prepared(RecordResult(name, receipt_id, result), lambda slow: slow.result, arguments)
+        return Prepared(RecordResult(name, receipt_id, result), lambda slow: slow.result, arguments, is_simple=True)
 
     def _delegate(self, ask: Ask) -> Prepared:
         name, calls = self._session(ask), 1 + ask.what % 3
@@ -315,11 +326,11 @@ class Trial:
 
     def _start(self, ask: Ask) -> Prepared:
         name = self._grant(ask)
-        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name})
+        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False)
 
     def _begin(self, ask: Ask) -> Prepared:
         name = self.issue(_with_calls(1 + ask.what))
-        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name})
+        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False)
 
     def _look(self, ask: Ask) -> Prepared:
         name = self._session(ask)
@@ -343,7 +354,7 @@ class Trial:
         return Prepared(KillSwitch(on=on), lambda slow: slow.turn_kill_switch, {"on": on})
 
     def _rotate(self, ask: Ask) -> Prepared:
-        return Prepared(None, lambda slow: slow.rotate, {})
+        return Prepared(None, lambda slow: slow.rotate, {}, in_turn=False)
 
     def issue(self, wanted: Mission) -> str:
         """Issue a passport, and return its id."""
@@ -378,10 +389,11 @@ class Trial:
 
     def _do_restart(self, _seconds: float) -> None:
         self.world.restart()
+        self.known.clear()
 
     def _do_reboot(self, seconds: float) -> None:
         self.world.clock.reboot(after_s=seconds)
-        self.world.restart()
+        self._do_restart(0)
 
     def _do_backup(self, _seconds: float) -> None:
         self.world.back_up()
@@ -394,6 +406,7 @@ class Trial:
         if self.world.restore():
             self.slow = self.slow.restored(self.backup)
             self.backup = None
+            self.known.clear()
         self.check([])
 
     def do(self, group: Group) -> None:
@@ -410,28 +423,35 @@ class Trial:
                 self.world.clock.pass_s(group.tick_ms / 1000)
             return
         asked = [self.prepare(ask) for ask in group.asks]
-        done: list[Done] = []
+        for prepared in asked:
+            # Work that another process has disturbed is done again, and keeps what it knows of the call.
+            if "early" in prepared.arguments and group.mode != "together":
+                prepared.arguments["early"] = True
         if group.mode == "meanwhile":
-            *asked, last = asked
-
-            def meanwhile() -> None:
-                done.append(self._done(self.world.processes[1], last))
-
-            weather = self.world.processes[0].weather
-            weather.meanwhile = meanwhile
-            together = asyncio.run(self._together(asked, group, 1))
-            if weather.meanwhile is not None:
-                weather.meanwhile = None
-                meanwhile()
+            self.check(self._meanwhile(asked, group))
         else:
-            together = asyncio.run(self._together(asked, group, 2 if group.mode == "beside" else 1))
-        self.check([*done, *together])
+            self.check(asyncio.run(self._together(asked, group, 2 if group.mode == "beside" else 1)))
+
+    def _meanwhile(self, asked: Sequence[Prepared], group: Group) -> list[Done]:
+        """Ask one process for all but the last, which the other one does before the first can write."""
+        one, two = self.world.processes
+        *asked, last = asked
+        late: list[Done] = []
+        one.weather.meanwhile = lambda: late.append(self._done(two, last))
+        is_simple = all(it.is_simple and (one._name, it.looks_at) in self.known for it in asked)
+        together = asyncio.run(self._together(asked, group, 1))
+        if one.weather.meanwhile is not None:  # nothing was written
+            one.weather.meanwhile = None
+            late.append(self._done(two, last))
+            late[0].phase = 1
+        elif is_simple:
+            late[0].phase = -1
+        return [*late, *together]
 
     def check(self, done: Sequence[Done]) -> None:
         """Explain everything that was answered and is kept."""
         rows = self.rows()
-        operations = [Operation(it.prepared.steps, it.prepared.arguments, it.now, it.answer, it.turn, it.prepared.looks_at) for it in done]
-        self.slow = explain(self.slow, operations, self, rows)
+        self.slow = explain(self.slow, [it.as_operation() for it in done], self, rows)
 
     def _now(self) -> Moment:
         return Moment(*self.world.clock.now())
@@ -446,7 +466,9 @@ class Trial:
                 answer = answer_of(process.run(prepared.case))
         except RemitError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
-        return Done(prepared, now, answer, "")
+        else:
+            self.known.add((process._name, prepared.looks_at))
+        return Done(prepared, now, answer)
 
     async def _together(self, prepared: Sequence[Prepared], group: Group, count: int) -> list[Done]:
         """Ask for all of it at once, of so many processes in turn."""
@@ -455,7 +477,8 @@ class Trial:
             process = self.world.processes[number % count]
             self.world.clock.pass_s(group.tick_ms / 1000)
             now = self._now()
-            turn = process._name if each.is_call else ""
+            is_known = not each.looks_at or (process._name, each.looks_at) in self.known
+            turn = process._name if each.in_turn and is_known else ""
             try:
                 if each.case is None:
                     await asyncio.to_thread(process.rotate)
@@ -466,7 +489,11 @@ class Trial:
                 answer = {"error": type(error).__name__, "message": str(error)}
             return Done(each, now, answer, turn)
 
-        return await asyncio.gather(*(ask(number, each) for number, each in enumerate(prepared)))
+        names = [(self.world.processes[number % count]._name, each.looks_at) for number, each in enumerate(prepared)]
+
+        done = await asyncio.gather(*(ask(number, each) for number, each in enumerate(prepared)))
+        self.known |= {name for name, it in zip(names, done, strict=True) if "error" not in it.answer}
+        return done
 
 
 def answer_of(answer: Any) -> dict[str, Any]:
@@ -543,9 +570,102 @@ _BETWEEN = st.one_of(
     st.builds(Between, st.just("pass"), st.sampled_from([0.5, 1, 19, 30, 60])),
     st.builds(Between, st.just("jump"), st.sampled_from([-3600, -1, 50, 86400])),
     st.builds(Between, st.just("reboot"), st.sampled_from([0, 5, 40])),
-    st.builds(Between, st.sampled_from(["restart", "backup", "restore"])),
+    st.builds(Between, st.sampled_from(["restart", "backup", "restore"]), st.just(0)),
 )
 _SCRIPTS = st.lists(st.one_of(_GROUPS, _GROUPS, _GROUPS, _BETWEEN), min_size=1, max_size=12)
+
+
+def _asked(mode: str, *asks: tuple[Any, ...], tick_ms: int = 0) -> Group:
+    return Group(mode, tuple(Ask(*ask) for ask in asks), tick_ms)
+
+
+def _together(*asks: tuple[Any, ...], tick_ms: int = 0) -> Group:
+    return _asked("together", *asks, tick_ms=tick_ms)
+
+
+def _meanwhile(*asks: tuple[Any, ...]) -> Group:
+    return _asked("meanwhile", *asks)
+
+
+# Every kind of call, for certain. The session that was started last is 0: here the delegate C of B with 2 calls, then B
+# with 3, and A with 6. Each is known to the process, once it has made a call in it.
+_KNOWN = _asked("alone", ("call", 0, 2), ("call", 1, 2), ("call", 2, 2))
+_PASS_1, _PASS_30, _PASS_100 = Between("pass", 1), Between("pass", 30), Between("pass", 100)
+KINDS: dict[str, list[Group | Between]] = {
+    "denials": [_KNOWN, _together(("call", 2, 4), ("call", 2, 0), ("call", 2, 2), ("call", 7, 0)),
+                _together(("call", 2, 3), ("call", 2, 6), ("call", 2, 7), ("call", 2, 5))],
+    "an exhausted budget": [_KNOWN, _together(*[("call", 0, 0)] * 5), _together(*[("call", 0, 1)] * 2)],
+    "calls that a delegate holds": [_KNOWN, _together(*[("call", 1, 0)] * 3), _together(("call", 1, 3), ("call", 0, 0))],
+    "calls that overdue delegates give back": [
+        _KNOWN, _together(("delegate", 2, 2, "a"), ("delegate", 2, 2, "b"), ("delegate", 2, 2, "c")), _PASS_30,
+        _together(*[("call", 2, 0)] * 3)],
+    "calls that an overdue delegate with a delegate gives back": [
+        _asked("alone", ("delegate", 2, 2, "a"), ("start", 0), ("delegate", 0, 0, "b"), ("start", 0)),
+        _asked("alone", ("call", 0, 0), ("call", 1, 0), ("delegate", 4, 2, "b")), _PASS_30,
+        _together(*[("call", 4, 0)] * 3), _together(("delegate", 4, 0, "d"), ("call", 4, 0))],
+    "the end of a delegate": [_KNOWN, _together(("call", 0, 0), ("end", 0), ("call", 0, 0), ("call", 1, 0)),
+                              _together(("call", 1, 0), ("delegate", 1, 1, "first"), ("start", 0))],
+    "the end of a parent": [_KNOWN, _together(("call", 0, 0), ("end", 1), ("call", 0, 0), ("call", 1, 0))],
+    "the time of a parent": [_KNOWN, _PASS_100, _together(("call", 1, 0), ("call", 0, 0), ("call", 1, 0)),
+                             _together(("start", 0), ("start", 1), ("start", 2))],
+    "a time that comes in the middle of a group": [
+        _KNOWN, Between("pass", 97), _together(*[("call", 2, 0)] * 5, tick_ms=1000)],
+    "a revoked passport": [_KNOWN, _together(("call", 0, 0), ("revoke_passport", 0), ("call", 0, 0), ("start", 0)),
+                           _together(("call", 1, 0), ("revoke_passport", 1), ("call", 1, 0), ("call", 1, 3))],
+    "the revoked passport of a parent": [
+        _KNOWN, _together(("call", 0, 0), ("revoke_passport", 1), ("call", 0, 0), ("call", 1, 0))],
+    "a passport that is revoked before it is used": [
+        _asked("alone", ("delegate", 2, 1, "a"), ("revoke_passport", 0), ("start", 0), ("delegate", 2, 1, "a"))],
+    "a revoked session": [_KNOWN, _together(("call", 1, 0), ("revoke_session", 1), ("call", 1, 0), ("call", 0, 0))],
+    "a revoked lineage": [_KNOWN, _together(("call", 0, 0), ("revoke_session", 0, 1), ("call", 0, 0), ("call", 1, 0))],
+    "the kill switch": [
+        _KNOWN, _together(("call", 2, 0), ("kill_switch", 0, 1), ("call", 2, 0), ("call", 0, 0)),
+        _together(("begin", 0, 1), ("start", 0), ("call", 1, 0)), _PASS_1,
+        _together(("kill_switch", 0, 0), ("call", 2, 0), ("call", 0, 0)), _asked("alone", ("start", 0), ("call", 0, 0))],
+    "a change of key": [
+        _KNOWN, _together(("call", 2, 0), ("rotate",), ("call", 2, 1)), _asked("alone", ("rotate",), ("call", 2, 0)),
+        _asked("beside", ("call", 0, 0), ("call", 2, 0), ("rotate",), ("call", 2, 0)), Between("restart"),
+        _asked("alone", ("call", 0, 2), ("delegate", 2, 0, "a"), ("start", 0))],
+    "a change of key in the middle of a group": [
+        _KNOWN, _meanwhile(("call", 2, 0), ("call", 0, 0), ("call", 2, 1), ("rotate",)),
+        _together(("call", 2, 0), ("call", 0, 0))],
+    "what another process does in the middle of a group": [
+        _KNOWN, _meanwhile(("call", 0, 0), ("call", 0, 0), ("call", 0, 0)), _PASS_1,
+        _meanwhile(("call", 2, 0, "a"), ("call", 2, 0, "a")), _meanwhile(("call", 2, 0, "b"), ("call", 2, 1, "b")),
+        _meanwhile(("call", 2, 0), ("result", 2, 0), ("result", 2, 0)), _PASS_1,
+        _meanwhile(("call", 2, 0), ("call", 2, 1), ("revoke_passport", 2))],
+    "the end that another process makes in the middle of a group": [
+        _KNOWN, _meanwhile(("call", 0, 0), ("call", 1, 0), ("end", 1)), _PASS_1,
+        _meanwhile(("call", 2, 0), ("kill_switch", 0, 1))],
+    "repeated keys": [
+        _KNOWN, _together(("call", 2, 0, "a"), ("call", 2, 0, "a"), ("call", 2, 1, "a"), ("call", 0, 0, "a")),
+        _together(("call", 2, 1, "b"), ("call", 2, 5, "b"), ("call", 2, 1, "b")), _PASS_1,
+        _asked("alone", ("call", 2, 0, "a"), ("call", 2, 3, "a"), ("end", 2), ("call", 2, 0, "a")),
+        _together(("observe", 1, 0, "c"), ("observe", 1, 0, "c"), ("observe", 1, 1, "c"))],
+    "events": [_together(("observe", 2, 0), ("observe", 2, 1), ("observe", 2, 2)), _PASS_1,
+               _asked("alone", ("observe", 2, 4), ("observe", 2, 5), ("observe", 2, 3), ("observe", 1, 0)), _PASS_1,
+               _asked("alone", ("call", 2, 0), ("observe", 2, 4), ("end", 2), ("observe", 2, 0))],
+    "outcomes": [_KNOWN, _asked("alone", ("call", 2, 0), ("result", 2, 0), ("result", 2, 1), ("result", 2, 1, "a")),
+                 _together(("result", 2, 2), ("result", 2, 2), ("result", 7, 0), ("result", 1, 0))],
+    "delegations": [
+        _together(("delegate", 2, 0, "a"), ("delegate", 2, 0, "a"), ("delegate", 2, 1, "a"), ("delegate", 2, 7, "b")),
+        _asked("alone", ("start", 0), ("delegate", 0, 1, "b"), ("end", 0), ("delegate", 3, 0, "a")), _PASS_1,
+        _asked("alone", ("delegate", 0, 0, "c"), ("delegate", 2, 2, "c"))],
+    "a lineage that is too long": [
+        *[_asked("alone", ("delegate", 0, 3, "a"), ("start", 0)) for _ in range(8)], _PASS_1,
+        _asked("alone", ("call", 0, 0), ("delegate", 0, 3, "b"), ("call", 1, 0), ("end", 8))],
+    "clocks that are set": [
+        _KNOWN, Between("jump", -3600), _together(("call", 2, 0), ("call", 2, 0), tick_ms=499), Between("reboot", 5),
+        _asked("alone", ("call", 2, 0), ("observe", 2, 4), ("delegate", 2, 0, "a")), Between("jump", 3650),
+        _together(("call", 2, 0), ("call", 1, 0), ("start", 0)), Between("jump", 86400),
+        _together(("call", 2, 0), ("call", 1, 0), ("start", 1))],
+    "a restore": [
+        _asked("alone", ("delegate", 2, 0, "a")), Between("backup"), _KNOWN,
+        _together(("begin", 0, 1), ("rotate",), ("revoke_passport", 3)), _PASS_1, Between("restore"),
+        _together(("call", 0, 0), ("call", 2, 0), ("start", 0), ("start", 1), ("start", 2)),
+        _together(("revoke_passport", 3), ("revoke_session", 0, 1), ("end", 0), ("look", 1)), _PASS_1,
+        _together(("begin", 0, 1), ("begin", 0, 2)), _together(("call", 0, 0), ("call", 1, 0))],
+}  # fmt: skip
 
 
 def run(kind: str, script: Sequence[Group | Between]) -> None:
@@ -557,6 +677,20 @@ def run(kind: str, script: Sequence[Group | Between]) -> None:
         world.close()
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_of_call_is_as_a_slow_evaluator_expects(kind: str, name: str) -> None:
+    run(kind, KINDS[name])
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_what_is_asked_together_shares_a_commit(kind: str, tmp_path: Path) -> None:
+    world = WORLDS[kind][0](tmp_path)
+    Trial(world).go_through([_KNOWN, _together(("call", 2, 0), ("call", 0, 0), ("revoke_passport", 0), ("call", 0, 0))])
+    assert (4, 3) in world.processes[0].weather.written or world.processes[0].weather.written == []
+    world.close()
 
 
 @pytest.mark.parametrize("kind", WORLDS)
