@@ -253,6 +253,16 @@ class Slow:
         other.revoked, other.killed, other.ids = set(self.revoked), set(self.killed), set(self.ids)
         return other
 
+    def fingerprint(self) -> object:
+        """Return what tells two states apart that the same operations have led to."""
+        sessions = (
+            (name, it.state, it.cause, it.used, it.reserved, it.seen, it.marks, tuple(_names(it.chain)))
+            for name, it in self.sessions.items()
+        )
+        settled = tuple(it.settled for it in self.delegations)
+        switches = self.key.kid, self.kill_switch, frozenset(self.killed), frozenset(self.revoked)
+        return tuple(sessions), settled, switches
+
     def restored(self, backup: "Slow") -> "Slow":
         """Return what is known after a copy was put in the place of all this."""
         after = backup.copy()
@@ -948,6 +958,10 @@ def _failed(name: str, message: str) -> Claims:
     return {"error": name, "message": message}
 
 
+def _names(chain: Iterable[Claims]) -> Iterable[str]:
+    return (claims["receipt_id"] for claims in chain)
+
+
 def _stopwatch() -> float:
     return 0.0
 
@@ -1031,6 +1045,7 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
     """
     waiting: list[tuple[int, ...]] = [()]
     failures: list[tuple[int, Mismatch]] = []
+    visited: set[object] = set()
     while waiting and len(failures) < MAX_EXPLORED:
         order = waiting.pop()
         slow = before.copy()
@@ -1039,14 +1054,18 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
             for number in order:
                 _take(slow, runs, number, kept)
             while numbers := _next(runs):
+                reached = slow.fingerprint(), *((run.taken, run.has_looked) for run in runs)
+                if reached in visited:
+                    break  # another order led here, and nowhere
+                visited.add(reached)
                 waiting += [(*order, number) for number in reversed(numbers[1:])]
                 order = (*order, numbers[0])
                 _take(slow, runs, numbers[0], kept)
-            _check_rows(slow, rows, kept)
+            else:
+                _check_rows(slow, rows, kept)
+                return slow
         except Mismatch as mismatch:
             failures.append((len(order), mismatch))
-        else:
-            return slow
     raise max(failures, key=lambda it: it[0])[1]
 
 
