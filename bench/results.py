@@ -36,7 +36,7 @@ __all__ = [
     "versions",
 ]
 
-PACKAGES: Final = ("uvicorn", "uvloop", "httptools", "cryptography", "apsw")
+PACKAGES: Final = ("uvloop", "httptools", "cryptography", "apsw")
 MIB: Final = 2**20
 
 

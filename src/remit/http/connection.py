@@ -18,10 +18,12 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import inf
+from types import coroutine
 from typing import Any, Final, Literal, TypeAlias, final
 
 import httptools
@@ -470,17 +472,32 @@ class Connection(asyncio.Protocol):
 
     def _start_next(self) -> None:
         """Run the next request, unless one is running or the client does not read the responses before it."""
-        if self._running is None and self._exchanges and not self.unsent_since and not self.transport.is_closing():
+        while self._running is None and self._exchanges and not self.unsent_since and not self.transport.is_closing():
             self._running = self._exchanges[0]
-            task = self._loop.create_task(self._state.handler(self._running))
-            self._state.tasks.add(task)
-            task.add_done_callback(self._handled)
+            self._run(self._state.handler(self._running))
+
+    def _run(self, handling: Coroutine[Any, Any, None]) -> None:
+        """Run a handler; it has a task only from where it waits for something, which many never do."""
+        context = copy_context()
+        try:
+            waits_for = context.run(handling.send, None)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - the edge of the server: the others go on
+            self._fail(error)
+            return
+        task = self._loop.create_task(_continue(handling, waits_for), context=context)
+        self._state.tasks.add(task)
+        task.add_done_callback(self._handled)
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._state.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "a request was not answered", "exception": error})
-            self.abort()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._loop.call_exception_handler({"message": "a request was not answered", "exception": error})
+        self.abort()
 
     def head(self, status: int, headers: HeaderList, *, close: bool) -> bytes:
         """Return the status line and the headers of a response, to the empty line after them."""
@@ -600,6 +617,24 @@ class Connection(asyncio.Protocol):
     def _has_expired(self) -> bool:
         """Tell whether the client's certificate is over, which by now would not let it in."""
         return self._valid_until < inf and time.time() > self._valid_until
+
+
+@coroutine
+def _continue(handling: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, None, None]:
+    """Go on with a coroutine that has begun to wait for something, as a coroutine that a task can begin."""
+    failure: BaseException | None = None
+    try:
+        while True:
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001 - what the coroutine waited for has failed: that is for it
+                failure = error
+            waits_for = handling.send(None) if failure is None else handling.throw(failure)
+            failure = None
+    except StopIteration:
+        return
+    finally:
+        failure = None  # it holds this frame for as long as this frame holds it
 
 
 def _check_form(version: str, target: bytes, fields: HeaderList, headers: Sent) -> None:

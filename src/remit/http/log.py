@@ -289,27 +289,14 @@ class _Forward(logging.Handler):
             getattr(_LOGGER, level)(said, logger=record.name, exc_info=record.exc_info)
 
 
-# These come with handlers of their own, and the second would write down what every request asks for.
-_UVICORN: Final = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
-_ACCESS: Final = "uvicorn.access"
-
-
 def configure(level: str, *, as_json: bool, stream: TextIO) -> None:
-    """Send lines of `level` and above to `stream`, ours and those of libraries; may be called again.
-
-    uvicorn must be started with `log_config=None`, or it takes its own lines back.
-    """
+    """Send lines of `level` and above to `stream`, ours and those of libraries; may be called again."""
     if level not in LEVELS:
         raise FieldInvalid(f"must be one of {', '.join(LEVELS)}, not {quote(level)}", place="$.level")
     _OUTPUT.point(LEVELS[level], _as_json if as_json else _for_people, stream)
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]
     root.setLevel(LEVELS[level])
-    for name in (*_UVICORN, _ACCESS):
-        library = logging.getLogger(name)
-        library.handlers.clear()
-        library.propagate = name != _ACCESS
-        library.setLevel(logging.NOTSET)
 
 
 def flush(timeout_s: float = _FLUSH_S) -> None:
