@@ -160,11 +160,11 @@ def test_killing_the_ledger_process_loses_no_answer_and_forks_nothing(
                 until(lambda: len(set(ledger_processes_of(home)) - set(before)) == 1)  # noqa: B023
                 load.wait_for_acks(CLIENTS)
             assert load.unanswered == []
+            check_answers(home, audit, load)
             check_again(proxy.running, audit.session, load)
         use_up(proxy.running, audit.session)
         assert proxy.stop()[0] == 0
         assert ledger_processes_of(home) == []
-    check_answers(home, audit, load)
     check_end(home, audit, limit)
 
 

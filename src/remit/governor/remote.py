@@ -202,6 +202,13 @@ class RemoteGovernor:
             link.forget()
         self._pools.close()
 
+    async def disconnect(self) -> None:
+        """Close the connection of the running loop, before the loop ends."""
+        link = self._links.pop(id(asyncio.get_running_loop()), None)
+        if link is not None:
+            link.forget()
+            await asyncio.sleep(0)
+
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
         return _finished(self._run(case, self.means.at_one_moment(self._blocking)))
@@ -499,17 +506,23 @@ class Keeper:
         self._closing.set()
         connection = self._connection
         if connection is not None:
-            with suppress(OSError):
-                connection.sendall(frame_of([encode_message(0, BYE, None)]))
-        self._thread.join(_GOODBYE_S)
-        if connection is not None:
+            _say_goodbye(connection)
+            self._thread.join(_GOODBYE_S)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+            return
+        # It was being started again: without a word from us, it would wait for a service for a while.
+        self._thread.join(_GOODBYE_S)
+        with suppress(RemitError), self._connect() as late:
+            late.settimeout(_GOODBYE_S)
+            _say_goodbye(late)
+            self._listen(late)
 
     def _keep(self) -> None:
         while True:
             connection = self._connection
             if connection is not None:
+                connection.settimeout(None)
                 self._listen(connection)
                 self._connection = None
                 connection.close()
@@ -542,7 +555,6 @@ class Keeper:
 
     def _listen(self, connection: socket.socket) -> None:
         """Take what the ledger process tells, until it has ended."""
-        connection.settimeout(None)
         frames = Frames()
         try:
             while True:
@@ -562,6 +574,11 @@ class Keeper:
                     self._observer.turned()
                 else:
                     self._observer.failed(LedgerUnavailable(why))
+
+
+def _say_goodbye(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.sendall(frame_of([encode_message(0, BYE, None)]))
 
 
 _events: Final = msgpack.Decoder(list[tuple[str, int, float, str]]).decode

@@ -61,7 +61,7 @@ _MAX_JUDGINGS: Final = 32
 class Lifetime(NamedTuple):
     """How long a ledger process waits for services, in seconds: for the first one, and after one was lost."""
 
-    first_s: float = 60.0
+    first_s: float = 30.0
     lost_s: float = 10.0
 
 
