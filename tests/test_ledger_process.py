@@ -7,7 +7,7 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -343,7 +343,7 @@ def test_a_process_that_hangs_is_given_up_in_time(home: Path, front: Service) ->
     session = begun(front.governor)
     [pid] = ledger_processes_of(home)
 
-    async def ask() -> tuple[float, list[BaseException | object]]:
+    async def ask() -> tuple[float, Sequence[object]]:
         assert (await front.governor.arun(Evaluate(session, ALLOWED))).permits
         os.kill(pid, signal.SIGSTOP)
         begun_at = time.monotonic()

@@ -507,22 +507,18 @@ class Keeper:
         connection = self._connection
         if connection is not None:
             _say_goodbye(connection)
-            self._thread.join(_GOODBYE_S)
+        self._thread.join(_GOODBYE_S)
+        if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            return
-        # It was being started again: without a word from us, it would wait for a service for a while.
-        self._thread.join(_GOODBYE_S)
-        with suppress(RemitError), self._connect() as late:
-            late.settimeout(_GOODBYE_S)
-            _say_goodbye(late)
-            self._listen(late)
 
     def _keep(self) -> None:
         while True:
             connection = self._connection
             if connection is not None:
-                connection.settimeout(None)
+                if self._closing.is_set():  # it was started again meanwhile, and would wait for a service
+                    _say_goodbye(connection)
+                connection.settimeout(_GOODBYE_S if self._closing.is_set() else None)
                 self._listen(connection)
                 self._connection = None
                 connection.close()
@@ -536,7 +532,7 @@ class Keeper:
     def _bring_back(self) -> None:
         """Start the process again, or find that someone else has, until there is one."""
         delay = _RETRY_S
-        while not self._closing.is_set():
+        while True:
             try:
                 self._connection = self._connect()
             except LedgerNotServed:
@@ -546,12 +542,14 @@ class Keeper:
             else:
                 self._told("ledger_process_found", "")
                 return
+            if self._closing.is_set():
+                return
             try:
                 self._restart()
             except RemitError as error:
                 self._told("ledger_process_not_started", str(error))
-            self._closing.wait(delay)
-            delay = min(2 * delay, 2.0)
+                self._closing.wait(delay)
+                delay = min(2 * delay, 2.0)
 
     def _listen(self, connection: socket.socket) -> None:
         """Take what the ledger process tells, until it has ended."""
