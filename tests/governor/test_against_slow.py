@@ -227,12 +227,13 @@ class Done:
     answer: dict[str, Any]
     turn: str = ""
     phase: int = 0
+    looks_at: str = ""
 
     def as_operation(self) -> Operation:
         """Return it for the evaluator."""
         prepared = self.prepared
         return Operation(
-            prepared.steps, prepared.arguments, self.now, self.answer, self.turn, self.phase, prepared.looks_at
+            prepared.steps, prepared.arguments, self.now, self.answer, self.turn, self.phase, self.looks_at
         )
 
 
@@ -438,7 +439,7 @@ class Trial:
         *asked, last = asked
         late: list[Done] = []
         one.weather.meanwhile = lambda: late.append(self._done(two, last))
-        is_simple = all(it.is_simple and (one._name, it.looks_at) in self.known for it in asked)
+        is_simple = all(it.is_simple and not self._looks_at(one, it) for it in asked)
         together = asyncio.run(self._together(asked, group, 1))
         if one.weather.meanwhile is not None:  # nothing was written
             one.weather.meanwhile = None
@@ -457,7 +458,7 @@ class Trial:
         return Moment(*self.world.clock.now())
 
     def _done(self, process: Process, prepared: Prepared) -> Done:
-        now = self._now()
+        now, looks_at = self._now(), self._looks_at(process, prepared)
         try:
             if prepared.case is None:
                 process.rotate()
@@ -468,7 +469,11 @@ class Trial:
             answer = {"error": type(error).__name__, "message": str(error)}
         else:
             self.known.add((process._name, prepared.looks_at))
-        return Done(prepared, now, answer)
+        return Done(prepared, now, answer, looks_at=looks_at)
+
+    def _looks_at(self, process: Process, prepared: Prepared) -> str:
+        """Return the session that a process may look at before it decides, because it sees it for the first time."""
+        return "" if (process._name, prepared.looks_at) in self.known else prepared.looks_at
 
     async def _together(self, prepared: Sequence[Prepared], group: Group, count: int) -> list[Done]:
         """Ask for all of it at once, of so many processes in turn."""
@@ -477,8 +482,8 @@ class Trial:
             process = self.world.processes[number % count]
             self.world.clock.pass_s(group.tick_ms / 1000)
             now = self._now()
-            is_known = not each.looks_at or (process._name, each.looks_at) in self.known
-            turn = process._name if each.in_turn and is_known else ""
+            looks_at = self._looks_at(process, each)
+            turn = process._name if each.in_turn and not looks_at else ""
             try:
                 if each.case is None:
                     await asyncio.to_thread(process.rotate)
@@ -487,7 +492,7 @@ class Trial:
                     answer = answer_of(await process.governor.arun(each.case))
             except RemitError as error:
                 answer = {"error": type(error).__name__, "message": str(error)}
-            return Done(each, now, answer, turn)
+            return Done(each, now, answer, turn, looks_at=looks_at)
 
         names = [(self.world.processes[number % count]._name, each.looks_at) for number, each in enumerate(prepared)]
 
@@ -616,12 +621,20 @@ KINDS: dict[str, list[Group | Between]] = {
         _KNOWN, _together(("call", 0, 0), ("revoke_passport", 1), ("call", 0, 0), ("call", 1, 0))],
     "a passport that is revoked before it is used": [
         _asked("alone", ("delegate", 2, 1, "a"), ("revoke_passport", 0), ("start", 0), ("delegate", 2, 1, "a"))],
+    "a passport that is revoked after the time of a delegate": [
+        _asked("alone", ("delegate", 2, 2, "a"), ("start", 0), ("call", 0, 0)), _PASS_30,
+        _together(("revoke_passport", 3), ("call", 0, 0))],
+    "a passport that is revoked before the kill switch": [
+        _asked("alone", ("delegate", 2, 2, "a"), ("start", 0), ("call", 0, 0)),
+        _together(("revoke_passport", 3), ("kill_switch", 0, 1), ("call", 0, 0))],
     "a revoked session": [_KNOWN, _together(("call", 1, 0), ("revoke_session", 1), ("call", 1, 0), ("call", 0, 0))],
     "a revoked lineage": [_KNOWN, _together(("call", 0, 0), ("revoke_session", 0, 1), ("call", 0, 0), ("call", 1, 0))],
     "the kill switch": [
         _KNOWN, _together(("call", 2, 0), ("kill_switch", 0, 1), ("call", 2, 0), ("call", 0, 0)),
         _together(("begin", 0, 1), ("start", 0), ("call", 1, 0)), _PASS_1,
         _together(("kill_switch", 0, 0), ("call", 2, 0), ("call", 0, 0)), _asked("alone", ("start", 0), ("call", 0, 0))],
+    "the kill switch, after the end of a session": [
+        _KNOWN, _together(("end", 2), ("kill_switch", 0, 1), ("call", 2, 0), ("end", 1), ("call", 0, 0))],
     "a change of key": [
         _KNOWN, _together(("call", 2, 0), ("rotate",), ("call", 2, 1)), _asked("alone", ("rotate",), ("call", 2, 0)),
         _asked("beside", ("call", 0, 0), ("call", 2, 0), ("rotate",), ("call", 2, 0)), Between("restart"),
@@ -642,6 +655,9 @@ KINDS: dict[str, list[Group | Between]] = {
         _together(("call", 2, 1, "b"), ("call", 2, 5, "b"), ("call", 2, 1, "b")), _PASS_1,
         _asked("alone", ("call", 2, 0, "a"), ("call", 2, 3, "a"), ("end", 2), ("call", 2, 0, "a")),
         _together(("observe", 1, 0, "c"), ("observe", 1, 0, "c"), ("observe", 1, 1, "c"))],
+    "a key that is repeated after the time of its session": [
+        _KNOWN, _asked("alone", ("call", 2, 0, "a")), _PASS_100,
+        _asked("alone", ("call", 2, 1, "a"), ("start", 0), ("call", 2, 0, "a"), ("call", 2, 1, "a"))],
     "events": [_together(("observe", 2, 0), ("observe", 2, 1), ("observe", 2, 2)), _PASS_1,
                _asked("alone", ("observe", 2, 4), ("observe", 2, 5), ("observe", 2, 3), ("observe", 1, 0)), _PASS_1,
                _asked("alone", ("call", 2, 0), ("observe", 2, 4), ("end", 2), ("observe", 2, 0))],
@@ -659,6 +675,10 @@ KINDS: dict[str, list[Group | Between]] = {
         _asked("alone", ("call", 2, 0), ("observe", 2, 4), ("delegate", 2, 0, "a")), Between("jump", 3650),
         _together(("call", 2, 0), ("call", 1, 0), ("start", 0)), Between("jump", 86400),
         _together(("call", 2, 0), ("call", 1, 0), ("start", 1))],
+    "a wall clock that is set back while time goes on": [
+        _KNOWN, Between("pass", 50), Between("jump", -50),
+        _asked("alone", ("delegate", 2, 1, "a"), ("start", 0), ("call", 0, 0)), Between("pass", 49),
+        _together(("call", 3, 0), ("call", 0, 0), tick_ms=499), _PASS_1, _together(("call", 0, 0), ("call", 3, 0))],
     "a restore": [
         _asked("alone", ("delegate", 2, 0, "a")), Between("backup"), _KNOWN,
         _together(("begin", 0, 1), ("rotate",), ("revoke_passport", 3)), _PASS_1, Between("restore"),
