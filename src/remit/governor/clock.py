@@ -7,7 +7,7 @@ on the wall, which never runs backwards within a chain.
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -64,12 +64,9 @@ class SystemClock:
         return Moment(time.time_ns() // 1_000_000, _monotonic_ns() // 1_000_000, self._boot)
 
 
-def _monotonic_ns() -> int:
-    """Return the clock that nobody can set; where there is a choice, the one that goes on while the machine sleeps."""
-    return time.clock_gettime_ns(_CLOCK) if _CLOCK is not None else time.monotonic_ns()
-
-
+# The clock that nobody can set; where there is a choice, the one that goes on while the machine sleeps.
 _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+_monotonic_ns: Final = time.monotonic_ns if _CLOCK is None else partial(time.clock_gettime_ns, _CLOCK)
 
 
 def elapsed_between(boot: str, mono_ms: int, wall_ms: int, now: Moment) -> int:

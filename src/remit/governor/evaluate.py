@@ -321,8 +321,12 @@ class _Case:
         return True
 
     def _judge_whole(self, standing: Standing) -> Decision:
+        means, request = self._means, self._request
+        engines = means.engines if request.evidence is None else means.observers
         self._standing = standing
-        self._decision = judged(self._means, self._request, self._passport.mission, standing)
+        self._decision = judge(
+            request.call, self._passport.mission, standing, engines=engines, files=means.files, clock=means.stopwatch
+        )
         return self._decision
 
     def _judge(self, standing: Standing) -> Decision | None:

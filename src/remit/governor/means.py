@@ -93,6 +93,11 @@ class Means:
     refused: RefusedSessions = field(default_factory=RefusedSessions)
     # Of one request: see `at_one_moment`.
     waiting: Waiting = field(init=False, repr=False)
+    # Whether an engine beside the passport's own rules is shown how much is left.
+    sees_budgets: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sees_budgets = any(getattr(engine, "sees_budgets", True) for engine in self.engines[1:])
 
     def at_one_moment(self, waiting: Waiting) -> "Means":
         """Return these means for one request: its clock shows the moment of this call, however often it is read.
@@ -129,11 +134,6 @@ class Means:
             return verify_receipt(token, self.keys.keyring())
         except KeyUnknown:
             return verify_receipt(token, self.keys.refresh())
-
-    @property
-    def sees_budgets(self) -> bool:
-        """Tell whether an engine beside the passport's own rules is shown how much is left."""
-        return any(getattr(engine, "sees_budgets", True) for engine in self.engines[1:])
 
     def passport_of(self, session: Session) -> Passport:
         """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""

@@ -34,6 +34,11 @@ class Ration:
         self._count += 1
         return self._count <= self._most
 
+    @property
+    def is_used(self) -> bool:
+        """Tell whether there was one since the count began."""
+        return self._count > 0
+
     def left_out(self) -> int:
         """Return how many were too many in the second before, once it is over; 0 until then, and after that."""
         if self._clock() - self._begun < 1.0:
@@ -69,7 +74,8 @@ class Watch:
         the client's own words.
         """
         self._metrics.answered(route, status)
-        self._tell_left_out()
+        if self._ration.is_used:
+            self._tell_left_out()
         if error is None:
             self._log.debug("answered", route=route, status=status, request_id=request_id)
         elif status == INTERNAL.status:

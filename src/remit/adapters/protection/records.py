@@ -168,18 +168,19 @@ class Protections:
 
         Every call asks for them, and few things change as seldom.
         """
-        return self._looked_now()[1]
+        if time.monotonic() >= self._look_at:
+            self._look_again()
+        return self._guards[1]
 
     def with_token(self) -> tuple[str, ...]:
         """Return the files that the first release has written a token into, outside of the home."""
-        return self._looked_now()[2]
+        if time.monotonic() >= self._look_at:
+            self._look_again()
+        return self._guards[2]
 
-    def _looked_now(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._guards = self._looked(self._guards)
-            self._look_at = now + _MOMENT_S
-        return self._guards
+    def _look_again(self) -> None:
+        self._guards = self._looked(self._guards)
+        self._look_at = time.monotonic() + _MOMENT_S
 
     def _looked(
         self, before: tuple[int, tuple[str, ...], tuple[str, ...]]
