@@ -23,6 +23,7 @@ FULL: Final = {
     "bench.governor": ("--receipts", "100000", "--soak", "20000"),
     "bench.hooks": (),
     "bench.verifier": (),
+    "bench.path": (),
     "bench.proxy": (),
     "bench.hub": (),
 }
@@ -32,6 +33,7 @@ QUICK: Final = {
     "bench.governor": ("--receipts", "2000", "--soak", "2000"),
     "bench.hooks": ("--quick",),
     "bench.verifier": ("--quick",),
+    "bench.path": (),
     "bench.proxy": ("--quick",),
     "bench.hub": ("--quick",),
 }

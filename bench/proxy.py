@@ -17,7 +17,7 @@ import msgspec
 from bench import servers
 from bench.history import histories, limits_of_history
 from bench.homes import SESSIONS, new_home
-from bench.results import MIB, Memory, ProxyRun, spread
+from bench.results import MIB, Limit, Memory, ProxyRun, spread
 from bench.servers import WARM_UP, launch, resident
 from bench.tables import proxy_tables
 from bench.turns import (
@@ -41,14 +41,14 @@ CONNECTIONS: Final = (1, 8, 32, 128)
 
 EVALUATE: Final = "evaluate"
 HELLO: Final = "hello"
-TWO_WORKERS: Final = "evaluate, two workers"
+ONE_PROCESS: Final = "evaluate, one process"
 PLAIN: Final = "evaluate, plain HTTP"
 PLAIN_HELLO: Final = "hello, plain HTTP"
 
 KINDS: Final = {
     EVALUATE: servers.PROXY,
     HELLO: servers.HELLO,
-    TWO_WORKERS: servers.PROXY.with_options("--processes", "3"),
+    ONE_PROCESS: servers.PROXY.with_options("--processes", "1"),
     PLAIN: servers.PROXY.with_options("--insecure-http"),
     PLAIN_HELLO: servers.HELLO.with_options("--insecure-http"),
 }
@@ -56,7 +56,7 @@ KINDS: Final = {
 CASES: Final = (
     *(Case(EVALUATE, connections, sessions) for sessions in (1, SESSIONS) for connections in CONNECTIONS),
     *(Case(HELLO, connections) for connections in CONNECTIONS),
-    *(Case(TWO_WORKERS, 32, sessions) for sessions in (1, SESSIONS)),
+    *(Case(ONE_PROCESS, connections) for connections in (1, 32)),
     Case(PLAIN, 32),
     Case(PLAIN_HELLO, 32),
 )
@@ -73,7 +73,7 @@ def in_turns(settings: Settings, root: Path) -> tuple[Turns, list[Memory]]:
                 evaluations=_made(turns.samples, name),
                 mebibytes=resident(targets[name].server.pid) / MIB,
             )
-            for name in (EVALUATE, TWO_WORKERS)
+            for name in (EVALUATE, ONE_PROCESS)
         ]
     return turns, memory
 
@@ -87,30 +87,42 @@ def _to_raw(one: Sample, other: Sample) -> float:  # noqa: ARG001 - the unit was
     return one.measured.per_second / one.raw
 
 
-def _in_signatures(one: Sample, other: Sample) -> float:  # noqa: ARG001 - the unit was measured right before
+def _p50_in_signatures(one: Sample, other: Sample) -> float:  # noqa: ARG001 - the unit was measured right before
+    return one.measured.p50_ms / 1e3 * one.raw
+
+
+def _p99_in_signatures(one: Sample, other: Sample) -> float:  # noqa: ARG001 - the unit was measured right before
     return one.measured.p99_ms / 1e3 * one.raw
 
 
+def _cost_in_signatures(one: Sample, other: Sample) -> float:  # noqa: ARG001 - the unit was measured right before
+    return one.server_us / 1e6 * one.raw
+
+
 _ONE, _MANY, _HELLO = Case(EVALUATE, 32, 1), Case(EVALUATE, 32, SESSIONS), Case(HELLO, 32)
+_ALONE: Final = Case(ONE_PROCESS, 1)
+MOST_MIB: Final = 220.0
 HELD: Final = (
-    Held("evaluate / hello, 32 connections, 1 session", _ONE, _HELLO, to_each_other, 0.40),
-    Held("evaluate / hello, 32 connections, 32 sessions", _MANY, _HELLO, to_each_other, 0.40),
-    Held("evaluate / raw signatures, 32 connections, 1 session", _ONE, _ONE, _to_raw, 0.18),
-    Held("evaluate / raw signatures, 32 connections, 32 sessions", _MANY, _MANY, _to_raw, 0.18),
+    Held("evaluate / hello, 32 connections, 1 session", _ONE, _HELLO, to_each_other, 0.30),
+    Held("evaluate / hello, 32 connections, 32 sessions", _MANY, _HELLO, to_each_other, 0.30),
+    Held("evaluate / raw signatures, 32 connections, 1 session", _ONE, _ONE, _to_raw, 0.20),
+    Held("evaluate / raw signatures, 32 connections, 32 sessions", _MANY, _MANY, _to_raw, 0.20),
+    Held("processor time of a call, in raw signatures", _ONE, _ONE, _cost_in_signatures, 7.5, at_least=False),
     Held(
-        "p99 at one connection, in raw signatures",
-        Case(EVALUATE, 1),
-        Case(EVALUATE, 1),
-        _in_signatures,
-        20.0,
+        "p50 at one connection, one process, in raw signatures",
+        _ALONE,
+        _ALONE,
+        _p50_in_signatures,
+        16.0,
         at_least=False,
     ),
     Held(
-        "two workers / one worker, 32 connections, 32 sessions",
-        Case(TWO_WORKERS, 32, SESSIONS),
-        _MANY,
-        to_each_other,
-        1.35,
+        "p99 at one connection, one process, in raw signatures",
+        _ALONE,
+        _ALONE,
+        _p99_in_signatures,
+        25.0,
+        at_least=False,
     ),
 )
 
@@ -129,7 +141,16 @@ def measure(settings: Settings) -> ProxyRun:
         rows=rows_of(samples),
         history=history,
         memory=memory,
-        limits=[*limits_of(HELD, samples), *limits_of_history(history)],
+        limits=[*limits_of(HELD, samples), *limits_of_history(history), *map(_limit_of_memory, memory)],
+    )
+
+
+def _limit_of_memory(memory: Memory) -> Limit:
+    return Limit(
+        name=f"MiB of all processes at the end, {memory.server}",
+        figure=spread([memory.mebibytes]),
+        limit=MOST_MIB,
+        at_least=False,
     )
 
 

@@ -6,6 +6,7 @@ It names the machine by what it can do, never by its name or its folders.
 import os
 import platform
 import statistics
+import sysconfig
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,6 +30,7 @@ __all__ = [
     "Row",
     "Run",
     "Spread",
+    "build",
     "machine",
     "number_of",
     "spread",
@@ -76,6 +78,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: Spread
     max_ms: float
     load_cpu_share: float
+    # Processor time of one request, over all processes of the server.
+    server_us: Spread | None = None
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,10 +228,16 @@ def machine() -> Machine:
 def versions() -> dict[str, str]:
     """Return the versions that the figures depend on."""
     return {
-        "Python": platform.python_version(),
+        "Python": f"{platform.python_version()} ({build()})",
         **{package: version(package) for package in PACKAGES},
         "SQLite": apsw.sqlite_lib_version(),
     }
+
+
+def build() -> str:
+    """Return how this interpreter was built: without optimisation, everything takes longer by an eighth."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return "built with optimisation" if "--enable-optimizations" in options else "built without optimisation"
 
 
 def today() -> str:

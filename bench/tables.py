@@ -1,9 +1,10 @@
 """Figures as Markdown tables: good to read on a terminal, and on a page."""
 
+import platform
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from bench.results import Export, History, HubRun, Limit, Memory, Page, ProxyRun, Row, Spread
+from bench.results import Export, History, HubRun, Limit, Memory, Page, ProxyRun, Row, Spread, build
 
 __all__ = [
     "exports_table",
@@ -30,6 +31,7 @@ ROWS: Final[Columns[Row]] = (
     ("p95 ms", lambda row: f"{row.p95_ms.median:.2f}"),
     ("p99 ms", lambda row: f"{row.p99_ms.median:.2f}"),
     ("max ms", lambda row: f"{row.max_ms:.1f}"),
+    ("server us", lambda row: f"{row.server_us.median:.0f}" if row.server_us else ""),
     ("load", lambda row: f"{row.load_cpu_share:.0%}"),
 )
 HISTORY: Final[Columns[History]] = (
@@ -138,6 +140,7 @@ def hub_tables(run: HubRun) -> str:
 def _units(raw: Spread, sync_us: Spread) -> str:
     noise = (raw.high - raw.low) / raw.median
     return (
+        f"Python {platform.python_version()}, {build()}\n"
         f"raw ES256 signatures of one core: {raw.show()} per second; this machine's noise: {noise:.0%}\n"
         f"one disk sync: {sync_us.show()} us"
     )

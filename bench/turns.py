@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from bench.governor import raw_rate
 from bench.load import Measured
 from bench.results import Limit, Row, Spread, spread
-from bench.servers import Target
+from bench.servers import Target, processor_s
 
 __all__ = [
     "Case",
@@ -71,10 +71,16 @@ class Case(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One turn of a case, and the raw signatures per second right before it."""
+    """One turn of a case, the raw signatures per second right before it, and the processor time of the server."""
 
     raw: float
     measured: Measured
+    server_s: float = 0.0
+
+    @property
+    def server_us(self) -> float:
+        """Return the processor time of one request, over all processes of the server, in microseconds."""
+        return self.server_s / self.measured.count * 1e6
 
 
 Samples: TypeAlias = Mapping[Case, list[Sample]]
@@ -98,8 +104,9 @@ def take_turns(targets: Mapping[str, Target], cases: Sequence[Case], settings: S
             time.sleep(SETTLE_S)
             raw = raw_rate()
             target = targets[case.server]
+            before = processor_s(target.server.pid)
             measured = target.measure(case.connections, sessions=case.sessions, seconds=settings.seconds)
-            turns.samples[case].append(Sample(raw, measured))
+            turns.samples[case].append(Sample(raw, measured, processor_s(target.server.pid) - before))
     return turns
 
 
@@ -137,6 +144,7 @@ def _row(case: Case, samples: Sequence[Sample]) -> Row:
         p95_ms=spread(each.p95_ms for each in seen),
         p99_ms=spread(each.p99_ms for each in seen),
         max_ms=max(each.max_ms for each in seen),
+        server_us=spread(sample.server_us for sample in samples),
         load_cpu_share=spread(each.cpu_seconds / each.seconds for each in seen).median,
     )
 
