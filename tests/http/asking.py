@@ -64,7 +64,9 @@ class Asked(Exchange):
         connection.connection_made(self.wire)
         connection.holder = holder
         path, _, query = target.partition("?")
-        super().__init__(connection, method, path, query.encode("latin-1"), headers)
+        length = int(headers.get(b"content-length", 0))
+        rest = {name: value for name, value in headers.items() if name != b"content-length"}
+        super().__init__(connection, method, path, query.encode("latin-1"), rest, content_length=length)
         connection._exchanges.append(self)
         self.parts = parts
         self.read = 0

@@ -37,7 +37,7 @@ from remit.http.routes import Ask, Found, Plain, Route, Router, Streamed
 from remit.http.statuses import error_body, headers_for, status_of
 from remit.http.streaming import Stream
 from remit.http.telemetry import Span, Telemetry
-from remit.http.tokens import Access, Doorkeeper
+from remit.http.tokens import Access, Doorkeeper, Shown
 
 __all__ = ["Application", "Witness"]
 
@@ -73,6 +73,33 @@ class _Reply(NamedTuple):
     status: int
     headers: HeaderList
     content: bytes | Stream
+
+
+class _Examined(NamedTuple):
+    """What the target and the headers of a request say. Whether its client is authorized is not part of it.
+
+    A connection keeps it for as long as requests come with the same target and headers, but for their length.
+    """
+
+    method: str
+    path: str
+    query_text: bytes
+    headers: Sent
+    sought: Found | None
+    # Why nothing is there, or the query cannot be read: that is told to those who are authorized.
+    error: AccessError | InputError | None
+    query: Mapping[str, str]
+    shown: Shown
+    is_preflight: bool
+
+    def is_of(self, exchange: Exchange) -> bool:
+        """Tell whether a request says the same."""
+        return (
+            self.headers == exchange.headers
+            and self.path == exchange.path
+            and self.method == exchange.method
+            and self.query_text == exchange.query
+        )
 
 
 class Application:
@@ -122,17 +149,21 @@ class Application:
     async def _reply(self, exchange: Exchange, request_id: str, span: Span) -> _Reply | None:
         """Return what a client is told, whatever happens; None if it has gone."""
         failure: Exception | None = None
+        known: _Examined | None = exchange.connection.kept
         sought: Found | None = None
         query, data, body = _NO_QUERY, b"", None
         route, headers = _NOWHERE, exchange.headers
         try:
-            self._check_host(headers)
-            if self._customs.is_preflight(exchange.method, headers):
+            if known is None or not known.is_of(exchange):
+                known = self._examine(exchange)
+                # An error is made anew each time: it holds the frames that it has passed through.
+                exchange.connection.kept = known if known.error is None else None
+            sought = known.sought
+            if known.is_preflight:
                 reply = _Reply(route, _NO_CONTENT, self._customs.preflight(), b"")
             else:
-                sought, missing = self._find(exchange)
-                found, query = self._authorize(exchange, sought, missing)
-                route = found.route.path
+                found = self._authorize(exchange, known)
+                route, query = found.route.path, known.query
                 if found.route.request is not None:
                     read = await self._read(found.route, exchange)
                     if read is None:
@@ -150,44 +181,55 @@ class Application:
             reply = _failed(sought.route if sought else None, ask, error)
         span.answered(route, reply.status, request_id)
         self._witness.answered(route, reply.status, request_id, failure)
-        failure = None  # it holds this frame, and all that was read, for as long as this frame holds it
+        failure = known = None  # an error holds this frame, and all that was read, for as long as this frame holds it
         return reply
 
-    def _check_host(self, headers: Sent) -> None:
+    def _examine(self, exchange: Exchange) -> _Examined:
+        """Return what the target and the headers of a request say, or raise if its host is not served here."""
+        headers = exchange.headers
         host = headers.get(b"host", b"").lower()
         if host not in self._hosts and not is_loopback_host(host):
             raise HostRefused("this Host is not served here")
-
-    def _find(self, exchange: Exchange) -> tuple[Found | None, AccessError | None]:
-        """Return the route of a request; where there is none, what to say to those who may know."""
+        sought, query = None, _NO_QUERY
+        error: AccessError | InputError | None = None
         try:
-            return self._router.find(exchange.method, exchange.path), None
-        except (RouteNotFound, MethodRefused) as error:
-            return None, error
-
-    def _authorize(
-        self, exchange: Exchange, sought: Found | None, missing: AccessError | None
-    ) -> tuple[Found, Mapping[str, str]]:
-        """Return the route and the query of a request, once it is clear that its client may know of them."""
-        query, unread = _read_query(exchange.query)
-        access: Access = sought.route.access if sought else "token"
-        shown = self._customs.shown(exchange.headers, query)
+            query = parse_query(exchange.query)
+        except InputError as unreadable:
+            error = unreadable.with_traceback(None)  # which holds this frame, and this frame holds it
+        try:
+            sought = self._router.find(exchange.method, exchange.path)
+        except (RouteNotFound, MethodRefused) as missing:
+            error = missing.with_traceback(None)
+        shown = self._customs.shown(headers, query)
         if sought and sought.route.subject:
             shown = shown._replace(subject=sought.parameters.get(sought.route.subject, ""))
-        self._doors.check(access, shown, exchange.connection.peer)
+        return _Examined(
+            exchange.method,
+            exchange.path,
+            exchange.query,
+            headers,
+            sought,
+            error,
+            query,
+            shown,
+            self._customs.is_preflight(exchange.method, headers),
+        )
+
+    def _authorize(self, exchange: Exchange, known: _Examined) -> Found:
+        """Return the route of a request, once it is clear that its client may know of it."""
+        access: Access = known.sought.route.access if known.sought else "token"
+        self._doors.check(access, known.shown, exchange.connection.peer)
         if access != "open":
             exchange.connection.is_authenticated = True
         self._customs.check_origin(exchange.method, exchange.headers)
-        if sought is None:
-            raise missing or RouteNotFound("nothing is at this path")
-        if unread is not None:
-            raise unread
-        return sought, query
+        if known.sought is None or known.error is not None:
+            raise known.error or RouteNotFound("nothing is at this path")
+        return known.sought
 
     async def _read(self, route: Route, exchange: Exchange) -> bytes | None:
         """Return the body of a request, or None if the client went away."""
         most, headers = self._body_bytes, exchange.headers
-        if int(headers.get(b"content-length", 0)) > most:  # it has few digits, and nothing else
+        if exchange.content_length > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
         data = await exchange.read_body(most)
         if data is None:
@@ -199,16 +241,12 @@ class Application:
 
     async def _decode(self, request: type[Claims] | type[dict[str, Any]], data: bytes) -> Claims | dict[str, JSON]:
         """Return what a body says."""
-
-        def decode() -> Claims | dict[str, JSON]:
-            members = parse_object(data, max_bytes=self._body_bytes, exact_integers=True)
-            return shape(request, members) if issubclass(request, Claims) else members
-
         begun = time.perf_counter()
         if len(data) <= _LARGE_BODY:
-            body = decode()
+            body = _parse(request, data, self._body_bytes)
         else:
-            body = await asyncio.get_running_loop().run_in_executor(self._beside, decode)
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._beside, _parse, request, data, self._body_bytes)
         self._witness.stage("decode", time.perf_counter() - begun)
         return body
 
@@ -273,12 +311,9 @@ class Application:
                 exchange.connection.abort()
 
 
-def _read_query(data: bytes) -> tuple[Mapping[str, str], InputError | None]:
-    """Return the query, and what is wrong with it: that is told to those who may come in."""
-    try:
-        return parse_query(data), None
-    except InputError as error:
-        return _NO_QUERY, error
+def _parse(request: type[Claims] | type[dict[str, Any]], data: bytes, most: int) -> Claims | dict[str, JSON]:
+    members = parse_object(data, max_bytes=most, exact_integers=True)
+    return shape(request, members) if issubclass(request, Claims) else members
 
 
 def _check_chunks(exchange: Exchange) -> None:

@@ -73,6 +73,7 @@ class Exchange:
         "_size",
         "_waiter",
         "connection",
+        "content_length",
         "headers",
         "is_gone",
         "is_read",
@@ -92,15 +93,18 @@ class Exchange:
         query: bytes,
         headers: Sent,
         *,
+        content_length: int = 0,
         version: str = "1.1",
         keep_alive: bool = True,
     ) -> None:
+        """Take what was read; `headers` are those without the length, which is 0 for a body in chunks."""
         self.connection = connection
         self.method = method
         # As it was sent: not decoded.
         self.path = path
         self.query = query
         self.headers = headers
+        self.content_length = content_length
         self.version = version
         self.keep_alive = keep_alive
         # Whether the request was read to its end, its response has begun, and nobody waits for it any more.
@@ -149,7 +153,8 @@ class Exchange:
     def end(self) -> None:
         """Note that the request was read to its end."""
         self.is_read = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def give_up(self) -> None:
         """Note that nobody waits for the response: what is written to it from now on is dropped."""
@@ -160,7 +165,9 @@ class Exchange:
         """Send a response, in one piece."""
         if self.is_gone:
             return
-        head = self._start(status, headers)
+        head = self.connection.head(status, headers, close=not self.keep_alive)
+        self.is_started = True
+        self._parts = []
         self.connection.transport.write(head if self.method == "HEAD" else head + content)
         self.connection.finish(self)
 
@@ -168,7 +175,9 @@ class Exchange:
         """Begin a response whose length is not known; its head is sent with the first piece."""
         if self.method != "HEAD":
             headers = [*headers, (b"transfer-encoding", b"chunked")]
-        self._head = self._start(status, headers)
+        self._head = self.connection.head(status, headers, close=not self.keep_alive)
+        self.is_started = True
+        self._parts = []
 
     async def send(self, piece: bytes, *, is_last: bool) -> None:
         """Send a piece of the response that was begun, once the client has read most of what was sent before."""
@@ -185,11 +194,6 @@ class Exchange:
         self.connection.transport.write(b"".join(data))
         if is_last:
             self.connection.finish(self)
-
-    def _start(self, status: int, headers: HeaderList) -> bytes:
-        self.is_started = True
-        self._parts = []
-        return self.connection.head(status, headers, close=not self.keep_alive)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -228,6 +232,8 @@ class Connection(asyncio.Protocol):
         self.holder = ""
         # Whether a request was authorized by a token.
         self.is_authenticated = False
+        # What the handler keeps from one request to the next.
+        self.kept: Any = None
         self.stage: _Stage = "headers"
         self._loop = asyncio.get_running_loop()
         # Since when the client has time for the stage it is in, and does not read what was sent to it.
@@ -376,7 +382,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-            self._check_stage_bytes()
+            if self._stage_bytes > self._limits.header_bytes:
+                self._check_stage_bytes()
         except httptools.HttpParserUpgrade:
             self._refuse(HttpMalformed("nothing here is upgraded to another protocol"))
         except httptools.HttpParserError as error:
@@ -384,7 +391,8 @@ class Connection(asyncio.Protocol):
             self._refuse(ours if isinstance(ours, AccessError) else HttpMalformed("this is not HTTP as it must be"))
         except AccessError as error:
             self._refuse(error)
-        self._start_next()
+        if self._running is None:
+            self._start_next()
 
     def _check_stage_bytes(self) -> None:
         """Raise if more comes than can be meant: the parser keeps a field until it ends, and drops chunk extensions."""
@@ -430,6 +438,7 @@ class Connection(asyncio.Protocol):
         headers = gather(self._headers)
         _check_form(version, self._target, self._headers, headers)
         path, query = _split(self._target)
+        length = int(headers.pop(b"content-length", b"0"))  # the parser has checked that it is a number
         self._enter("body")
         self._current = Exchange(
             self,
@@ -437,6 +446,7 @@ class Connection(asyncio.Protocol):
             path,
             query,
             headers,
+            content_length=length,
             version=version,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
         )
@@ -538,9 +548,10 @@ class Connection(asyncio.Protocol):
         if not exchange.keep_alive or (self._is_over and not self._owes):
             self._hang_up()
             return
-        if len(self._exchanges) < 2:  # noqa: PLR2004 - what is being read is the next one
+        if not self._is_reading and len(self._exchanges) < 2:  # noqa: PLR2004 - what is being read is the next one
             self.resume_reading()
-        self._start_next()
+        if self._exchanges:
+            self._start_next()
 
     # Closing.
 

@@ -36,7 +36,7 @@ _GZIP: Final = (b"gzip", b"x-gzip")
 _QUALITY: Final = re.compile(rb"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
-def gather(headers: HeaderList) -> Sent:
+def gather(headers: HeaderList) -> dict[bytes, bytes]:
     """Return the headers by name; those that stand twice are joined, as lists are."""
     sent = dict(headers)
     if len(sent) == len(headers):
