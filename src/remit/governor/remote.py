@@ -68,6 +68,7 @@ _T = TypeVar("_T")
 # What one event loop may have asked for and not been answered.
 _MAX_OUTSTANDING: Final = 4096
 _BATCH: Final = 4 * 1024 * 1024
+_MAX_UNSENT: Final = 4 * MAX_FRAME
 _RETRY_S: Final = 0.05
 _LOOK_S: Final = 0.25
 _MAX_IDLE: Final = 4
@@ -394,7 +395,10 @@ class _Link(asyncio.Protocol):
 
     def ask(self, case: UseCase[_T]) -> "asyncio.Future[_T]":
         """Send a use case; the future holds its answer."""
-        if len(self._pending) >= _MAX_OUTSTANDING:
+        transport = self._transport
+        if transport is None:
+            raise LedgerUnavailable(_ABSENT)
+        if len(self._pending) >= _MAX_OUTSTANDING or transport.get_write_buffer_size() > _MAX_UNSENT:
             raise LedgerUnavailable("too much is asked of the ledger at once")
         number = next(self._numbers)
         message = encode_case(number, case)

@@ -72,10 +72,10 @@ class Forwarding(Observer):
         """Tell `then`, too, of everything."""
         self._then = then or Observer()
         self._told: list[tuple[str, int, float, str]] = []
-        self._wake: Callable[[], object] = lambda: None
+        self._wake: Callable[[], object] | None = None
 
-    def start(self, wake: Callable[[], object]) -> None:
-        """Call `wake` when there is something to pass on."""
+    def start(self, wake: Callable[[], object] | None) -> None:
+        """Call `wake` when there is something to pass on; None if nobody is there to be told."""
         self._wake = wake
 
     def take(self) -> list[tuple[str, int, float, str]]:
@@ -103,10 +103,11 @@ class Forwarding(Observer):
         self._then.stopping(store)
 
     def _tell(self, event: tuple[str, int, float, str]) -> None:
-        if len(self._told) < MAX_OUTSTANDING:
+        wake = self._wake
+        if wake is not None and len(self._told) < MAX_OUTSTANDING:
             self._told.append(event)
             if len(self._told) == 1:
-                self._wake()
+                wake()
 
 
 class LedgerServer:
@@ -139,8 +140,6 @@ class LedgerServer:
 
     async def serve(self) -> None:
         """Serve until it is over; then nobody new is let in, and what was asked is answered."""
-        if self._forwarding is not None:
-            self._forwarding.start(lambda: self._loop.call_soon_threadsafe(self._forward))
         self._accepting = await self._loop.create_unix_server(lambda: _Connection(self), sock=self._listening)
         ticking = self._loop.create_task(self._tick())
         await self._over.wait()
@@ -175,6 +174,7 @@ class LedgerServer:
     def lose(self, connection: "_Connection", *, said_bye: bool) -> None:
         """Forget a connection; a service that was lost may come back, one that has said goodbye does not."""
         self._connections.discard(connection)
+        self.introduced()
         if connection.service and self._lifetime is not None:
             self._deadline = time.monotonic() + (0.0 if said_bye else self._lifetime.lost_s)
             self._look()
@@ -186,6 +186,12 @@ class LedgerServer:
             self._deadline = time.monotonic()
             self._look()
         return self._over.is_set()
+
+    def introduced(self) -> None:
+        """Pass on what the writer does while there is a service to be told."""
+        if self._forwarding is not None:
+            told = any(one.service for one in self._connections)
+            self._forwarding.start((lambda: self._loop.call_soon_threadsafe(self._forward)) if told else None)
 
     def governor_of(self, judging: Judging) -> UseCaseRunner:
         """Return the governor that judges as a front does."""
@@ -345,6 +351,7 @@ class _Connection(asyncio.Protocol):
             self.hang_up()
             return
         self.service = introduced.service
+        self._server.introduced()
         self._next = self._take_asks
         self.send(encode_message(0, ANSWER, None))
 
