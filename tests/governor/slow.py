@@ -111,6 +111,14 @@ class Event(NamedTuple):
     observed_ms: int | None
 
 
+class At(NamedTuple):
+    """When an operation is asked for, what is kept in the end, and what was answered."""
+
+    now: Moment
+    kept: Kept
+    answer: Any
+
+
 @dataclass
 class Grant:
     """A passport."""
@@ -334,67 +342,67 @@ class Slow:
             return "kill_switch"
         return "duration_exceeded" if self._left_s(session, now) <= 0 else ""
 
-    def _look(self, session: Session, now: Moment, kept: Kept) -> None:
+    def _look(self, session: Session, at: At) -> None:
         """Close a session that is over."""
         if session.state != "active":
             return
         ended = self._ended_above(session)
         if ended is None and session.id in self.killed:
             ended = "revoked", "kill_switch"
-        if ended is None and self._left_s(session, now) <= 0:
+        if ended is None and self._left_s(session, at.now) <= 0:
             ended = "expired", "duration_exceeded"
         if ended is not None:
-            self._close(session, *ended, now, kept)
+            self._close(session, *ended, at)
 
-    def _close(self, session: Session, state: str, cause: str, now: Moment, kept: Kept) -> None:
+    def _close(self, session: Session, state: str, cause: str, at: At) -> None:
         if session.state != "active":
             return
-        session.seen = self._seen(session, now)
+        session.seen = self._seen(session, at.now)
         session.state, session.cause = state, cause
         if not session.reserved:
-            self._settle_given(session, now, kept)
+            self._settle_given(session, at)
 
-    def _settle_given(self, session: Session, now: Moment, kept: Kept) -> None:
+    def _settle_given(self, session: Session, at: At) -> None:
         for delegation in self.delegations:
             if delegation.child == session.id and not delegation.settled:
-                self._settle(delegation, now, kept)
+                self._settle(delegation, at)
 
-    def _open(self, parent: str, kept: Kept) -> list[Delegation]:
+    def _open(self, parent: str, at: At) -> list[Delegation]:
         """Return the open delegations of a session, in the order in which they were given back.
 
         Nothing says which of several comes first, so this follows what was kept.
         """
-        order = [_claims_of(token)["target"] for token in kept.tokens(parent)]
+        order = [_claims_of(token)["target"] for token in at.kept.tokens(parent)]
         found = [it for it in self.delegations if it.parent == parent and not it.settled]
         last = {child: place for place, child in enumerate(order)}
         return sorted(found, key=lambda it: last.get(it.child, len(order)))
 
-    def _close_delegates(self, session: Session, now: Moment, kept: Kept) -> None:
+    def _close_delegates(self, session: Session, at: At) -> None:
         """Close the delegates of a session that is over, and theirs."""
         if not session.is_open:
             return
-        for delegation in self._open(session.id, kept):
+        for delegation in self._open(session.id, at):
             child = self.sessions.get(delegation.child)
             if child is None:
-                self._settle(delegation, now, kept)
+                self._settle(delegation, at)
                 continue
-            self._close(child, session.state, session.cause, now, kept)
-            self._close_delegates(child, now, kept)
+            self._close(child, session.state, session.cause, at)
+            self._close_delegates(child, at)
 
-    def _settle_overdue(self, session: Session, now: Moment, kept: Kept) -> list[str]:
+    def _settle_overdue(self, session: Session, at: At) -> list[str]:
         """Take back what delegates hold whose time is over; return those that have delegates of their own."""
         unfinished = []
-        for delegation in self._open(session.id, kept):
+        for delegation in self._open(session.id, at):
             child = self.sessions.get(delegation.child)
             if child is not None:
-                self._look(child, now, kept)
+                self._look(child, at)
                 if child.is_open:
                     unfinished.append(child.id)
-            elif now.wall_ms >= self.grants[delegation.child].expires_at * 1000:
-                self._settle(delegation, now, kept)
+            elif at.now.wall_ms >= self.grants[delegation.child].expires_at * 1000:
+                self._settle(delegation, at)
         return unfinished
 
-    def _settle(self, delegation: Delegation, now: Moment, kept: Kept) -> None:
+    def _settle(self, delegation: Delegation, at: At) -> None:
         parent = self.sessions[delegation.parent]
         if parent.cause == "restored":
             return
@@ -424,23 +432,21 @@ class Slow:
                 "delegation_request_id": delegation.request,
             },
         }
-        self._append(parent, step, {"request": delegation.request, "used": used}, now, kept)
+        self._append(parent, step, {"request": delegation.request, "used": used}, at)
         if parent.state != "active" and not parent.reserved:
-            self._settle_given(parent, now, kept)
+            self._settle_given(parent, at)
 
     # Receipts.
 
-    def _append(
-        self, session: Session, step: Claims, arguments: object, now: Moment, kept: Kept, at_ms: int | None = None
-    ) -> int:
+    def _append(self, session: Session, step: Claims, arguments: object, at: At, at_ms: int | None = None) -> int:
         """Append a receipt to a chain, and return its place. It must be the one that is kept there."""
         place = len(session.chain)
-        tokens = kept.tokens(session.id)
+        tokens = at.kept.tokens(session.id)
         if place >= len(tokens):
             raise Mismatch(f"receipt {place + 1} of {session.id} is missing: {step}")
         form = canonicalize_arguments(arguments)
-        issued_at = max(now.wall_s, session.iat)
-        moment = self._latest_ms(session, now) if at_ms is None else at_ms
+        issued_at = max(at.now.wall_s, session.iat)
+        moment = self._latest_ms(session, at.now) if at_ms is None else at_ms
         step_id = f"step:{place + 1:06d}"
         envelope = {
             "tool": step["tool"],
@@ -449,7 +455,7 @@ class Slow:
             "step_id": step_id,
         }
         receipt_id = _claims_of(tokens[place])["receipt_id"]
-        self._draw(receipt_id, f"rcpt:{now.wall_ms:012x}", 10, kept)
+        self._draw(receipt_id, f"rcpt:{at.now.wall_ms:012x}", 10, at)
         claims = {
             "receipt_id": receipt_id,
             "grant_id": session.id,
@@ -474,15 +480,15 @@ class Slow:
             "evidence_level": "self_signed",
             "budget_remaining": {
                 "tool_calls": session.left,
-                "duration_s": self._left_s(session, now) if session.state == "active" else 0,
+                "duration_s": self._left_s(session, at.now) if session.state == "active" else 0,
             },
             "timestamp": _timestamp(moment),
             **step,
         }
         self._check_token(f"receipt {place + 1} of {session.id}", RECEIPT, tokens[place], claims)
         session.chain.append(claims)
-        session.seen = self._seen(session, now)
-        session.seen = session.seen._replace(wall_ms=max(session.seen.wall_ms, now.wall_ms))
+        session.seen = self._seen(session, at.now)
+        session.seen = session.seen._replace(wall_ms=max(session.seen.wall_ms, at.now.wall_ms))
         return place
 
     def _check_token(self, what: str, kind: Kind, token: str, claims: Claims) -> None:
@@ -491,19 +497,21 @@ class Slow:
         actual = parse_object(payload)
         if canonicalize(actual) != canonicalize(claims):
             names = sorted(actual.keys() | claims.keys())
-            differ = {name: (claims.get(name), actual.get(name)) for name in names if claims.get(name) != actual.get(name)}
+            differ = {
+                name: (claims.get(name), actual.get(name)) for name in names if claims.get(name) != actual.get(name)
+            }
             raise Mismatch(f"{what}: expected and kept differ in {differ}")
         if sign_token(kind, payload, self.key) != token:
             raise Mismatch(f"{what}: the header or the signature is not that of the key that signs")
 
-    def _draw(self, text: str, prefix: str, size: int, kept: Kept) -> None:
+    def _draw(self, text: str, prefix: str, size: int, at: At) -> None:
         """Raise unless an id is a prefix and so many random bytes that nothing else has."""
         if not re.fullmatch(re.escape(prefix) + f"[0-9a-f]{{{2 * size}}}", text):
             raise Mismatch(f"{text} is not {prefix} and {size} bytes")
-        self._draw_bytes(bytes.fromhex(text[-2 * size :]), kept)
+        self._draw_bytes(bytes.fromhex(text[-2 * size :]), at)
 
-    def _draw_bytes(self, part: bytes, kept: Kept) -> None:
-        if part.hex() in self.ids or not kept.is_drawn(part):
+    def _draw_bytes(self, part: bytes, at: At) -> None:
+        if part.hex() in self.ids or not at.kept.is_drawn(part):
             raise Mismatch(f"{part.hex()} is used twice, or was not drawn")
         self.ids.add(part.hex())
 
@@ -514,26 +522,42 @@ class Slow:
         self.grants[grant.id] = grant
         self.registered[grant.id] = grant.token
 
-    def start(self, now: Moment, kept: Kept, answer: Any, passport_id: str) -> Steps:
+    def start(self, at: At, passport_id: str) -> Steps:
         """Start a session from a passport, or find the one that is there."""
         grant = self.grants[passport_id]
-        if now.wall_s < grant.not_before - SKEW_S:
-            raise Refused("PassportNotYetValid", f"good from {grant.not_before}, it is {now.wall_s}")
-        if now.wall_s >= grant.expires_at + SKEW_S:
-            raise Refused("PassportExpired", f"good until {grant.expires_at}, it is {now.wall_s}")
+        if at.now.wall_s < grant.not_before - SKEW_S:
+            raise Refused("PassportNotYetValid", f"good from {grant.not_before}, it is {at.now.wall_s}")
+        if at.now.wall_s >= grant.expires_at + SKEW_S:
+            raise Refused("PassportExpired", f"good until {grant.expires_at}, it is {at.now.wall_s}")
         if grant.id in self.sessions:
-            self._look(self._found(grant.id), now, kept)
-            if self.sessions[grant.id].is_open:
-                yield
-                self._close_delegates(self.sessions[grant.id], now, kept)
-            session = self.sessions[grant.id]
-            if session.state == "revoked" or session.id in self.revoked:
-                cause = (session.cause or "passport_revoked").replace("_", " ")
-                return _failed("PassportRevoked", f"the passport was revoked ({cause})")
-            if session.state == "expired":
-                message = "the time of the session that the passport has started is over"
-                return _failed("PassportExpired", message)
-            return {"existing": True, "session": grant.id}
+            return (yield from self._start_again(at, grant.id))
+        lifetime_ms = self._lifetime_ms(grant, at.now)
+        if grant.parent is not None:
+            parent = self._delegating(grant, at.now)
+            lifetime_ms = min(lifetime_ms, self._left_ms(parent, at.now))
+            parent.seen = self._seen(parent, at.now)
+        if "trace_id" not in at.answer:
+            raise Mismatch(f"a session was to be started: {at.answer}")
+        trace_id, run_nonce = at.answer["trace_id"], at.answer["run_nonce"]
+        self._draw(trace_id, "trace:", 16, at)
+        self._draw_bytes(decode_base64url(run_nonce), at)
+        seen = Seen(0, at.now.boot, at.now.mono_ms, at.now.wall_ms)
+        self.sessions[grant.id] = Session(grant, trace_id, run_nonce, lifetime_ms, seen)
+        return {"existing": False, "session": grant.id, "trace_id": trace_id, "run_nonce": run_nonce}
+
+    def _start_again(self, at: At, session_id: str) -> Steps:
+        """Find the session that a passport has started."""
+        yield from self.look(at, session_id)
+        session = self.sessions[session_id]
+        if session.state == "revoked" or session.id in self.revoked:
+            cause = (session.cause or "passport_revoked").replace("_", " ")
+            return _failed("PassportRevoked", f"the passport was revoked ({cause})")
+        if session.state == "expired":
+            return _failed("PassportExpired", "the time of the session that the passport has started is over")
+        return {"existing": True, "session": session_id}
+
+    def _lifetime_ms(self, grant: Grant, now: Moment) -> int:
+        """Return how long a session of a passport may last, if one may be started."""
         if self.kill_switch:
             raise Refused("KillSwitchOn")
         if grant.id in self.revoked:
@@ -543,18 +567,7 @@ class Slow:
         lifetime_ms = min(grant.mission.max_duration_s * 1000, grant.expires_at * 1000 - now.wall_ms)
         if lifetime_ms <= 0:
             raise Refused("PassportExpired", f"good until {grant.expires_at}, it is {now.wall_s}")
-        if grant.parent is not None:
-            parent = self._delegating(grant, now)
-            lifetime_ms = min(lifetime_ms, self._left_ms(parent, now))
-            parent.seen = self._seen(parent, now)
-        if "trace_id" not in answer:
-            raise Mismatch(f"a session was to be started: {answer}")
-        trace_id, run_nonce = answer["trace_id"], answer["run_nonce"]
-        self._draw(trace_id, "trace:", 16, kept)
-        self._draw_bytes(decode_base64url(run_nonce), kept)
-        seen = Seen(0, now.boot, now.mono_ms, now.wall_ms)
-        self.sessions[grant.id] = Session(grant, trace_id, run_nonce, lifetime_ms, seen)
-        return {"existing": False, "session": grant.id, "trace_id": trace_id, "run_nonce": run_nonce}
+        return lifetime_ms
 
     def _delegating(self, grant: Grant, now: Moment) -> Session:
         """Return the session that a delegate's passport comes from, if it may still act."""
@@ -569,20 +582,17 @@ class Slow:
             raise Refused("PassportRevoked", message)
         return parent
 
-    def look(self, now: Moment, kept: Kept, answer: Any, session_id: str) -> Steps:
+    def look(self, at: At, session_id: str) -> Steps:
         """Look at a session; one that is over is closed, with its delegates."""
-        del answer
-        self._look(self._found(session_id), now, kept)
+        self._look(self._found(session_id), at)
         if self.sessions[session_id].is_open:
             yield
-            self._close_delegates(self.sessions[session_id], now, kept)
+            self._close_delegates(self.sessions[session_id], at)
         return {}
 
     def evaluate(
         self,
-        now: Moment,
-        kept: Kept,
-        answer: Any,
+        at: At,
         session_id: str,
         call: ToolCall,
         key: str = "",
@@ -595,49 +605,46 @@ class Slow:
         A call that takes long to judge may have been looked into before its turn (`early`), when its session still
         permitted something. Its receipt then says what the call would have done.
         """
-        del answer
         while True:
             session = self._found(session_id)
-            self._look(session, now, kept)
+            self._look(session, at)
             asked = call, event and event[:3]
             if key in session.repeats:
                 before = session.repeats[key]
                 if before.asked != asked:
                     raise Refused("RequestConflict", "the idempotency key was used for another call")
-                outcome = self._answered(session, before.receipt, kept)
-                outcome |= {"repeated": True, "refusal": self._refusal(session, now)}
+                outcome = self._answered(session, before.receipt, at)
+                outcome |= {"repeated": True, "refusal": self._refusal(session, at.now)}
                 break
             if session.reserved and session.used + session.reserved >= session.limit:
-                unfinished = self._settle_overdue(session, now, kept)
+                unfinished = self._settle_overdue(session, at)
                 if unfinished and session.used + session.reserved >= session.limit:
                     for name in unfinished:
                         yield
-                        self._close_delegates(self.sessions[name], now, kept)
+                        self._close_delegates(self.sessions[name], at)
                     yield
                     continue
-            outcome = self._decided(session, now, kept, call, event, early=early)
+            outcome = self._decided(session, at, call, event, early=early)
             if key:
                 session.repeats[key] = Repeat(asked, len(session.chain) - 1)
             break
         if session.is_open:
             yield
-            self._close_delegates(self.sessions[session_id], now, kept)
+            self._close_delegates(self.sessions[session_id], at)
         return outcome
 
-    def _answered(self, session: Session, place: int, kept: Kept) -> Claims:
-        token = kept.tokens(session.id)[place]
+    def _answered(self, session: Session, place: int, at: At) -> Claims:
+        token = at.kept.tokens(session.id)[place]
         stands = [session.state, session.used, session.reserved, len(session.chain)]
         return {"token": token, "repeated": False, "refusal": "", "remedy": None, "note": None, "stands": stands}
 
-    def _decided(
-        self, session: Session, now: Moment, kept: Kept, call: ToolCall, event: Event | None, *, early: bool
-    ) -> Claims:
-        budget = Budget(session.left, self._left_s(session, now), own_calls=session.used >= session.limit)
+    def _decided(self, session: Session, at: At, call: ToolCall, event: Event | None, *, early: bool) -> Claims:
+        budget = Budget(session.left, self._left_s(session, at.now), own_calls=session.used >= session.limit)
         engines: list[Engine] = [NativeEngine()] if event is None else [ObservationEngine(), NativeEngine()]
-        standing = Standing(session.id, budget, self._refusal(session, now))
+        standing = Standing(session.id, budget, self._refusal(session, at.now))
         mission = session.grant.mission
         decision = judge(call, mission, standing, engines=engines, files=TextFiles(), clock=_stopwatch)
-        if early and standing.refusal and self._was_looked_into(session, kept, decision):
+        if early and standing.refusal and self._was_looked_into(session, at, decision):
             before = judge(
                 call, mission, standing._replace(refusal=""), engines=engines, files=TextFiles(), clock=_stopwatch
             )
@@ -675,9 +682,9 @@ class Slow:
             session.marks |= {*event.marks, *([decision.code] if decision.code else [])}
             if event.content is not None:
                 step["result_hash"] = to_builtins(event.content)
-            at_ms = self._reported_ms(session, now, event.observed_ms)
-        place = self._append(session, step, dict(call.arguments), now, kept, at_ms)
-        outcome = self._answered(session, place, kept)
+            at_ms = self._reported_ms(session, at.now, event.observed_ms)
+        place = self._append(session, step, dict(call.arguments), at, at_ms)
+        outcome = self._answered(session, place, at)
         outcome["remedy"] = decision.remedy.sentence if decision.remedy else None
         if event is not None:
             claims = session.chain[place]
@@ -686,9 +693,12 @@ class Slow:
             outcome["note"] = [session.observed, noted]
         return outcome
 
-    def _was_looked_into(self, session: Session, kept: Kept, decision: Decision) -> bool:
-        tokens, place = kept.tokens(session.id), len(session.chain)
-        return place < len(tokens) and _claims_of(tokens[place])["resource_family"] != decision.action.resource_family
+    def _was_looked_into(self, session: Session, at: At, decision: Decision) -> bool:
+        tokens, place = at.kept.tokens(session.id), len(session.chain)
+        names = "action_class", "resource_family", "side_effect_class", "target"
+        return place < len(tokens) and any(
+            _claims_of(tokens[place])[name] != getattr(decision.action, name) for name in names
+        )
 
     def _reported_ms(self, session: Session, now: Moment, observed_ms: int | None) -> int:
         """Return when an event is said to have been observed: not before the last receipt, and not after now."""
@@ -697,11 +707,9 @@ class Slow:
             return latest
         return max(observed_ms, _parse_timestamp(session.chain[-1]["timestamp"]) if session.chain else 0)
 
-    def result(
-        self, now: Moment, kept: Kept, answer: Any, session_id: str, receipt_id: str, result: Digest
-    ) -> Steps:
+    def result(self, at: At, session_id: str, receipt_id: str, result: Digest) -> Steps:
         """Record the outcome of a call."""
-        del answer
+        yield from ()
         session = self._found(session_id)
         decision = next((it for it in session.chain if it["receipt_id"] == receipt_id), None)
         if decision is None:
@@ -710,18 +718,19 @@ class Slow:
         if not repeated:
             if decision["policy_decisions"][0]["backend"] == "governor":
                 raise Refused("ReceiptNotFound", "the receipt of this id is not a decision on a call")
-            self._look(session, now, kept)
-            session.results[receipt_id] = self._record(session, now, kept, decision, result)
+            self._look(session, at)
+            session.results[receipt_id] = self._record(session, at, decision, result)
         place = session.results[receipt_id]
         if session.chain[place]["result_hash"] != to_builtins(result):
             return _failed("RequestConflict", "another outcome was recorded for this call")
-        return {"token": kept.tokens(session_id)[place], "repeated": repeated}
-        yield
+        return {"token": at.kept.tokens(session_id)[place], "repeated": repeated}
 
-    def _record(self, session: Session, now: Moment, kept: Kept, decision: Claims, result: Digest) -> int:
+    def _record(self, session: Session, at: At, decision: Claims, result: Digest) -> int:
         permitted = decision["verdict"] == "compliant"
-        reason = "the outcome of a call that was permitted" if permitted else "the call was denied, and made all the same"
-        token = kept.tokens(session.id)[session.chain.index(decision)]
+        reason = (
+            "the outcome of a call that was permitted" if permitted else "the call was denied, and made all the same"
+        )
+        token = at.kept.tokens(session.id)[session.chain.index(decision)]
         step: Claims = {
             "tool": "remit.result",
             "action_class": "observe",
@@ -742,13 +751,11 @@ class Slow:
         }
         if not permitted:
             step |= {"public_denial_reason": "policy_denied", "internal_denial_code": "denied_but_run"}
-        return self._append(session, step, {"receipt_id": decision["receipt_id"], "result": result.value}, now, kept)
+        return self._append(session, step, {"receipt_id": decision["receipt_id"], "result": result.value}, at)
 
-    def delegate(
-        self, now: Moment, kept: Kept, answer: Any, session_id: str, mission: Mission, request: str
-    ) -> Steps:
+    def delegate(self, at: At, session_id: str, mission: Mission, request: str) -> Steps:
         """Make a passport for a delegate, and set its calls aside."""
-        yield from self.look(now, kept, None, session_id)
+        yield from self.look(at, session_id)
         parent = self.sessions[session_id].grant
         try:
             narrow(parent.mission, mission)
@@ -756,46 +763,46 @@ class Slow:
             return _failed(type(error).__name__, str(error))
         yield
         session = self._found(session_id)
-        self._look(session, now, kept)
+        self._look(session, at)
         known = next((it for it in self.delegations if (it.parent, it.request) == (session_id, request)), None)
         if known is not None:
-            return self._delegated_before(session, known, mission, now, kept)
+            return self._delegated_before(session, known, mission, at)
         calls = mission.max_tool_calls
         if session.reserved and session.left < calls:
-            unfinished = self._settle_overdue(session, now, kept)
+            unfinished = self._settle_overdue(session, at)
             if unfinished and session.left < calls:
                 for name in unfinished:
                     yield
-                    self._close_delegates(self.sessions[name], now, kept)
+                    self._close_delegates(self.sessions[name], at)
                 yield
                 session = self._found(session_id)
-                self._look(session, now, kept)
-                self._settle_overdue(session, now, kept)
-        refusal = self._refusal(session, now)
-        is_full = session.left < calls or len(self._open(session_id, kept)) >= MAX_OPEN
+                self._look(session, at)
+                self._settle_overdue(session, at)
+        refusal = self._refusal(session, at.now)
+        is_full = session.left < calls or len(self._open(session_id, at)) >= MAX_OPEN
         if refusal or is_full:
             code = refusal or "lineage_budget_exhausted"
-            place = self._append_delegation(session, mission, request, "reject", session_id, code, now, kept)
-            token = kept.tokens(session_id)[place]
+            place = self._append_delegation(session, mission, request, session_id, at, code=code)
+            token = at.kept.tokens(session_id)[place]
             return {"passport": None, "child_id": None, "token": token, "repeated": False, "refusal": ""}
-        child = self._child(session, mission, now, kept, answer)
+        child = self._child(session, mission, at)
         session.reserved += calls
-        place = self._append_delegation(session, mission, request, "reserve", child.id, "", now, kept)
+        place = self._append_delegation(session, mission, request, child.id, at)
         self.grants[child.id] = child
         self.delegations.append(Delegation(session_id, request, mission, child.id, place))
-        token = kept.tokens(session_id)[place]
+        token = at.kept.tokens(session_id)[place]
         return {"passport": child.token, "child_id": child.id, "token": token, "repeated": False, "refusal": ""}
 
-    def _child(self, session: Session, mission: Mission, now: Moment, kept: Kept, answer: Any) -> Grant:
+    def _child(self, session: Session, mission: Mission, at: At) -> Grant:
         """Return the passport of a delegate, which must say what it has to."""
         parent = session.grant
-        issued_at = max(now.wall_s, session.iat, parent.not_before)
+        issued_at = max(at.now.wall_s, session.iat, parent.not_before)
         if parent.depth >= MAX_DEPTH:
             raise Refused("DelegationTooDeep")
         if issued_at >= parent.expires_at:
             raise Refused("PassportExpired", "the parent passport has expired")
-        if not answer.get("passport"):
-            raise Mismatch(f"a delegate was to get a passport: {answer}")
+        if not at.answer.get("passport"):
+            raise Mismatch(f"a delegate was to get a passport: {at.answer}")
         narrowed = narrow(parent.mission, mission)
         expires_at = min(issued_at + mission.max_duration_s, parent.expires_at)
         claims = {
@@ -805,27 +812,21 @@ class Slow:
             "iat": issued_at,
             "nbf": issued_at,
             "exp": expires_at,
-            "jti": answer["child_id"],
-            **{name: value for name, value in to_builtins(narrowed).items() if name != "agent_id" and value is not None},
+            "jti": at.answer["child_id"],
+            **{
+                name: value for name, value in to_builtins(narrowed).items() if name != "agent_id" and value is not None
+            },
             "parent_jti": parent.id,
             "delegation_depth": parent.depth + 1,
         }
-        self._draw(answer["child_id"], "pass:", 16, kept)
-        self._check_token("the passport of a delegate", PASSPORT, answer["passport"], claims)
+        self._draw(at.answer["child_id"], "pass:", 16, at)
+        self._check_token("the passport of a delegate", PASSPORT, at.answer["passport"], claims)
         return Grant(
-            answer["child_id"], answer["passport"], narrowed, issued_at, expires_at, parent.id, parent.depth + 1
+            at.answer["child_id"], at.answer["passport"], narrowed, issued_at, expires_at, parent.id, parent.depth + 1
         )
 
     def _append_delegation(
-        self,
-        session: Session,
-        mission: Mission,
-        request: str,
-        operation: str,
-        target: str,
-        code: str,
-        now: Moment,
-        kept: Kept,
+        self, session: Session, mission: Mission, request: str, target: str, at: At, *, code: str = ""
     ) -> int:
         reasons = {
             "": "the delegate's mission is within the parent's, and its calls are set aside",
@@ -844,7 +845,7 @@ class Slow:
             "reason": f"{reason}: {mission.agent_id}",
             "policy_decisions": [{"backend": "governor", "decision": "deny" if code else "permit"}],
             "budget_delta": {
-                "operation": operation,
+                "operation": "reject" if code else "reserve",
                 "resource": "tool_calls",
                 "amount": mission.max_tool_calls,
                 "unit": "invocations",
@@ -857,15 +858,13 @@ class Slow:
         if code:
             step |= {"public_denial_reason": DENIALS[code][0], "internal_denial_code": code}
         arguments = {"request": request, "mission": to_builtins(mission)}
-        return self._append(session, step, arguments, now, kept)
+        return self._append(session, step, arguments, at)
 
-    def _delegated_before(
-        self, session: Session, known: Delegation, mission: Mission, now: Moment, kept: Kept
-    ) -> Claims:
+    def _delegated_before(self, session: Session, known: Delegation, mission: Mission, at: At) -> Claims:
         if known.mission != mission:
             raise Refused("RequestConflict", "the delegation request was made before, for another mission")
         child = self.sessions.get(known.child)
-        refusal = self._refusal(session, now)
+        refusal = self._refusal(session, at.now)
         if not refusal and child is not None and child.state == "revoked":
             refusal = child.cause
         if not refusal and known.child in self.revoked:
@@ -875,63 +874,59 @@ class Slow:
         return {
             "passport": self.grants[known.child].token,
             "child_id": known.child,
-            "token": kept.tokens(session.id)[known.receipt],
+            "token": at.kept.tokens(session.id)[known.receipt],
             "repeated": True,
             "refusal": refusal,
         }
 
-    def end(self, now: Moment, kept: Kept, answer: Any, session_id: str) -> Steps:
+    def end(self, at: At, session_id: str) -> Steps:
         """End a session, and then its delegates."""
-        del answer
         session = self._found(session_id)
-        self._look(session, now, kept)
-        self._close(session, "ended", "session_ended", now, kept)
+        self._look(session, at)
+        self._close(session, "ended", "session_ended", at)
         if session.is_open:
             yield
-            self._close_delegates(self.sessions[session_id], now, kept)
+            self._close_delegates(self.sessions[session_id], at)
         return self._over(session_id)
 
     def _over(self, session_id: str) -> Claims:
         session = self.sessions[session_id]
         return {"state": session.state, "cause": session.cause}
 
-    def revoke_passport(self, now: Moment, kept: Kept, answer: Any, passport_id: str) -> Steps:
+    def revoke_passport(self, at: At, passport_id: str) -> Steps:
         """Revoke a passport, then close what runs under it."""
-        del answer
         self.revoked.add(passport_id)
         yield
         session = self.sessions.get(passport_id)
         if session is None:
             for delegation in self.delegations:
                 if delegation.child == passport_id and not delegation.settled:
-                    self._settle(delegation, now, kept)
+                    self._settle(delegation, at)
             return {"state": None}
-        self._close(session, "revoked", "passport_revoked", now, kept)
+        self._close(session, "revoked", "passport_revoked", at)
         if session.is_open:
             yield
-            self._close_delegates(self.sessions[passport_id], now, kept)
+            self._close_delegates(self.sessions[passport_id], at)
         return self._over(passport_id)
 
-    def revoke_session(self, now: Moment, kept: Kept, answer: Any, session_id: str, *, lineage: bool) -> Steps:
+    def revoke_session(self, at: At, session_id: str, *, lineage: bool) -> Steps:
         """Revoke a session, or its whole lineage."""
-        del answer
         first = self.sessions.get(session_id)
         if first is None:
             raise Refused("SessionNotFound")
         while lineage and first.grant.parent is not None:
             first = self.sessions[first.grant.parent]
         name = first.id
-        self._look(first, now, kept)
-        self._close(first, "revoked", "session_revoked", now, kept)
+        self._look(first, at)
+        self._close(first, "revoked", "session_revoked", at)
         self.revoked.add(name)
         if first.is_open:
             yield
-            self._close_delegates(self.sessions[name], now, kept)
+            self._close_delegates(self.sessions[name], at)
         return self._over(session_id)
 
-    def turn_kill_switch(self, now: Moment, kept: Kept, answer: Any, *, on: bool) -> Steps:
+    def turn_kill_switch(self, at: At, *, on: bool) -> Steps:
         """Turn the kill switch, then close every session."""
-        del answer
         self.kill_switch = on
         active = [name for name, it in self.sessions.items() if it.state == "active"] if on else []
         if on:
@@ -941,16 +936,15 @@ class Slow:
             for name in list(self.sessions):
                 session = self.sessions[name]
                 if session.state == "active":
-                    self._close(session, "revoked", "kill_switch", now, kept)
-                    self._close_delegates(session, now, kept)
+                    self._close(session, "revoked", "kill_switch", at)
+                    self._close_delegates(session, at)
         return {"revoked": len(active)}
 
-    def rotate(self, now: Moment, kept: Kept, answer: Any) -> Steps:
+    def rotate(self, at: At) -> Steps:
         """Go on with the next key."""
-        del now, kept
-        self.key = answer["key"]
+        yield from ()
+        self.key = at.answer["key"]
         return {"key": self.key}
-        yield
 
 
 def _failed(name: str, message: str) -> Claims:
@@ -1003,18 +997,18 @@ class _Run:
 
     def __init__(self, slow: Slow, operation: Operation, kept: Kept) -> None:
         self.operation = operation
-        asked = {"now": operation.now, "kept": kept, "answer": operation.answer, **operation.arguments}
-        self.steps = operation.steps(slow)(**asked)
+        self.at = At(operation.now, kept, operation.answer)
+        self.steps = operation.steps(slow)(self.at, **operation.arguments)
         self.has_looked = not operation.looks_at
         self.taken = 0
         self.done = False
 
-    def look(self, slow: Slow, kept: Kept) -> None:
+    def look(self, slow: Slow) -> None:
         """Look at the session before the first step."""
         self.has_looked = True
         before = slow.copy()
         try:
-            for _ in slow.look(self.operation.now, kept, None, self.operation.looks_at):
+            for _ in slow.look(self.at, self.operation.looks_at):
                 pass
         except Refused:
             slow.__dict__.update(before.__dict__)
@@ -1052,7 +1046,7 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
         runs = [_Run(slow, operation, kept) for operation in operations]
         try:
             for number in order:
-                _take(slow, runs, number, kept)
+                _take(slow, runs, number)
             while numbers := _next(runs):
                 reached = slow.fingerprint(), *((run.taken, run.has_looked) for run in runs)
                 if reached in visited:
@@ -1060,7 +1054,7 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
                 visited.add(reached)
                 waiting += [(*order, number) for number in reversed(numbers[1:])]
                 order = (*order, numbers[0])
-                _take(slow, runs, numbers[0], kept)
+                _take(slow, runs, numbers[0])
             else:
                 _check_rows(slow, rows, kept)
                 return slow
@@ -1084,9 +1078,9 @@ def _next(runs: Sequence[_Run]) -> list[int]:
     return numbers + [~number for number in numbers if not runs[number].has_looked and not runs[number].taken]
 
 
-def _take(slow: Slow, runs: Sequence[_Run], number: int, kept: Kept) -> None:
+def _take(slow: Slow, runs: Sequence[_Run], number: int) -> None:
     if number < 0:
-        runs[~number].look(slow, kept)
+        runs[~number].look(slow)
     else:
         runs[number].advance(slow)
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,7 +197,12 @@ _MISSION = mission(
 )
 _OBSERVED: tuple[tuple[str, str, dict[str, Any], tuple[str, ...]], ...] = (
     ("browser", "browser_observe", {"kind": "page_view", "target": "https://example.com/"}, ("page",)),
-    ("browser", "browser_observe", {"kind": "page_view", "target": "https://evil.test/", "content_digest": _DIGEST}, ()),
+    (
+        "browser",
+        "browser_observe",
+        {"kind": "page_view", "target": "https://evil.test/", "content_digest": _DIGEST},
+        (),
+    ),
     ("cli", "cli_command", {"command": "cat README.md"}, ("command", "page")),
     ("desktop", "desktop_observe", {"kind": "window", "target": "https://example.com/"}, ("window",)),
 )
@@ -274,7 +279,8 @@ class Trial:
 
     def prepare(self, ask: Ask) -> Prepared:
         """Return what to ask for, as things are now."""
-        return getattr(self, f"_{ask.kind}")(ask)
+        prepare: Callable[[Ask], Prepared] = getattr(self, f"_{ask.kind}")
+        return prepare(ask)
 
     def _session(self, ask: Ask) -> str:
         names = [*self.slow.sessions, _UNKNOWN] if ask.who == 7 else [*self.slow.sessions]
@@ -327,11 +333,15 @@ class Trial:
 
     def _start(self, ask: Ask) -> Prepared:
         name = self._grant(ask)
-        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False)
+        return Prepared(
+            Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
+        )
 
     def _begin(self, ask: Ask) -> Prepared:
         name = self.issue(_with_calls(1 + ask.what))
-        return Prepared(Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False)
+        return Prepared(
+            Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
+        )
 
     def _look(self, ask: Ask) -> Prepared:
         name = self._session(ask)
@@ -354,7 +364,7 @@ class Trial:
         on = bool(ask.what % 2)
         return Prepared(KillSwitch(on=on), lambda slow: slow.turn_kill_switch, {"on": on})
 
-    def _rotate(self, ask: Ask) -> Prepared:
+    def _rotate(self, _ask: Ask) -> Prepared:
         return Prepared(None, lambda slow: slow.rotate, {}, in_turn=False)
 
     def issue(self, wanted: Mission) -> str:
@@ -441,7 +451,7 @@ class Trial:
         one.weather.meanwhile = lambda: late.append(self._done(two, last))
         is_simple = all(it.is_simple and not self._looks_at(one, it) for it in asked)
         together = asyncio.run(self._together(asked, group, 1))
-        if one.weather.meanwhile is not None:  # nothing was written
+        if not late:  # nothing was written
             one.weather.meanwhile = None
             late.append(self._done(two, last))
             late[0].phase = 1
@@ -462,7 +472,7 @@ class Trial:
         try:
             if prepared.case is None:
                 process.rotate()
-                answer = {"key": self.world.key()}
+                answer: dict[str, Any] = {"key": self.world.key()}
             else:
                 answer = answer_of(process.run(prepared.case))
         except RemitError as error:
@@ -487,7 +497,7 @@ class Trial:
             try:
                 if each.case is None:
                     await asyncio.to_thread(process.rotate)
-                    answer = {"key": self.world.key()}
+                    answer: dict[str, Any] = {"key": self.world.key()}
                 else:
                     answer = answer_of(await process.governor.arun(each.case))
             except RemitError as error:
@@ -501,7 +511,7 @@ class Trial:
         return done
 
 
-def answer_of(answer: Any) -> dict[str, Any]:
+def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of answer
     """Return an answer in the form in which the evaluator gives it."""
     match answer:
         case Answer():
@@ -600,7 +610,8 @@ KINDS: dict[str, list[Group | Between]] = {
     "denials": [_KNOWN, _together(("call", 2, 4), ("call", 2, 0), ("call", 2, 2), ("call", 7, 0)),
                 _together(("call", 2, 3), ("call", 2, 6), ("call", 2, 7), ("call", 2, 5))],
     "an exhausted budget": [_KNOWN, _together(*[("call", 0, 0)] * 5), _together(*[("call", 0, 1)] * 2)],
-    "calls that a delegate holds": [_KNOWN, _together(*[("call", 1, 0)] * 3), _together(("call", 1, 3), ("call", 0, 0))],
+    "calls that a delegate holds": [
+        _KNOWN, _together(*[("call", 1, 0)] * 3), _together(("call", 1, 3), ("call", 0, 0))],
     "calls that overdue delegates give back": [
         _KNOWN, _together(("delegate", 2, 2, "a"), ("delegate", 2, 2, "b"), ("delegate", 2, 2, "c")), _PASS_30,
         _together(*[("call", 2, 0)] * 3)],
@@ -632,7 +643,8 @@ KINDS: dict[str, list[Group | Between]] = {
     "the kill switch": [
         _KNOWN, _together(("call", 2, 0), ("kill_switch", 0, 1), ("call", 2, 0), ("call", 0, 0)),
         _together(("begin", 0, 1), ("start", 0), ("call", 1, 0)), _PASS_1,
-        _together(("kill_switch", 0, 0), ("call", 2, 0), ("call", 0, 0)), _asked("alone", ("start", 0), ("call", 0, 0))],
+        _together(("kill_switch", 0, 0), ("call", 2, 0), ("call", 0, 0)),
+        _asked("alone", ("start", 0), ("call", 0, 0))],
     "the kill switch, after the end of a session": [
         _KNOWN, _together(("end", 2), ("kill_switch", 0, 1), ("call", 2, 0), ("end", 1), ("call", 0, 0))],
     "a change of key": [
