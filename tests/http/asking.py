@@ -58,9 +58,13 @@ class Asked(Exchange):
         *,
         peer: str = "198.51.100.7",
         holder: str = "thumbprint",
+        after: "Asked | None" = None,
     ) -> None:
+        """Ask on a connection of its own, or on that of a request before."""
         state = ServerState(application, Limits(), ConnectionLimiter(1, 1), lambda *_: None)
         connection, self.wire = Connection(state, peer), Wire()
+        if after is not None:
+            connection, self.wire = after.connection, after.wire
         connection.connection_made(self.wire)
         connection.holder = holder
         path, _, query = target.partition("?")

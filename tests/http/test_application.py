@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.errors import FieldInvalid, RemitError, SessionNotFound
-from tests.http.asking import Desk, World
+from remit.errors import FieldInvalid, RemitError, SessionNotFound, TokenRequired
+from remit.http.tokens import Access, Shown
+from tests.http.asking import HOST, JSON, Asked, Desk, World
 from tests.http.serving import Said
 
 
@@ -202,6 +203,63 @@ def test_whatever_goes_wrong_has_an_answer_and_is_told(failure: Exception, statu
     assert (world.status, world.body["error_code"], world.body["ok"]) == (status, code, False)
     assert "secret" not in world.body["error"]
     assert world.witness.errors == [failure]
+
+
+class Doors:
+    """Opens for one token, which may be replaced."""
+
+    token = "first"
+
+    def check(self, access: Access, shown: Shown, peer: str) -> None:  # noqa: ARG002 - as the application calls it
+        if shown.token != self.token:
+            raise TokenRequired("no")
+
+
+def test_a_token_is_checked_with_every_request_of_a_connection_however_alike_they_are() -> None:
+    doors = Doors()
+    world = World(doors=doors)
+
+    async def act() -> list[int]:
+        application, asked, statuses = world.application(), None, []
+        headers = {b"host": HOST, **JSON, b"authorization": b"Bearer first"}
+        for token, target in (("first", "/say"), ("first", "/say"), ("other", "/say"), ("first", "/say?x=%FF")):
+            doors.token = token
+            asked = Asked(application, "GET", target, headers, (), after=asked)
+            asked.wire.written = b""
+            await application(asked)
+            statuses.append(int(asked.wire.written.split()[1]))
+        return statuses
+
+    assert asyncio.run(act()) == [200, 200, 401, 400]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "changes", "status"),
+    [
+        ("GET", "/say", {}, 200), ("GET", "/page", {}, 200), ("GET", "/say?x=1", {}, 200), ("PUT", "/say", {}, 405),
+        ("GET", "/nowhere", {}, 404), ("GET", "/say", {b"host": b"evil"}, 403), ("GET", "/say", {b"x": b"1"}, 200),
+        ("GET", "/say", {b"authorization": b"Bearer x"}, 401),
+    ],
+)  # fmt: skip
+def test_a_request_is_judged_by_its_own_target_and_headers_whatever_came_before(
+    method: str, target: str, changes: dict[bytes, bytes], status: int
+) -> None:
+    world = World(doors=Doors())
+
+    async def act() -> None:
+        application = world.application()
+        headers = {b"host": HOST, **JSON, b"authorization": b"Bearer first"}
+        first = Asked(application, "GET", "/say", headers, ())
+        await application(first)
+        second = Asked(application, method, target, headers | changes, (), after=first)
+        second.wire.written = b""
+        await application(second)
+        assert int(second.wire.written.split()[1]) == status
+        if status == 200:
+            asked = world.desk.asked[-1]
+            assert (dict(asked.query), asked.headers) == ({"x": "1"} if "?" in target else {}, headers | changes)
+
+    asyncio.run(act())
 
 
 def test_a_request_that_is_called_off_is_called_off() -> None:
