@@ -78,8 +78,8 @@ _BROKEN: Final = "the ledger process has ended, and it is not known whether this
 _ABSENT: Final = "the ledger process is not running; it is being started again"
 
 
-class LedgerNotServed(LedgerUnavailable):
-    """No process serves the ledger of the home just now."""
+class LedgerNotServed(Exception):
+    """No process serves the ledger of the home just now: the caller waits, starts one, or raises an error of ours."""
 
 
 class PublicKeys:
@@ -501,7 +501,9 @@ class Keeper:
         self._observer = observer
         self._told = told
         self._closing = threading.Event()
-        self._connection: socket.socket | None = connect()
+        self._connection: socket.socket | None = None
+        with suppress(LedgerNotServed):  # it has ended a moment ago
+            self._connection = connect()
         self._thread = threading.Thread(target=self._keep, name="ledger-keeper", daemon=True)
         self._thread.start()
 

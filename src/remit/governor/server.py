@@ -62,7 +62,7 @@ class Lifetime(NamedTuple):
     """How long a ledger process waits for services, in seconds: for the first one, and after one was lost."""
 
     first_s: float = 30.0
-    lost_s: float = 10.0
+    lost_s: float = 1.0
 
 
 class Forwarding(Observer):
