@@ -11,7 +11,7 @@ import json
 import math
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -40,11 +40,9 @@ __all__ = [
     "parse_object",
 ]
 
-if TYPE_CHECKING:
-    JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
-else:
-    # Libraries that build decoders from annotations cannot read a type that is defined by itself.
-    JSON = Any
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+# Libraries that build decoders from annotations cannot read a type that is defined by itself.
+JSON = Any  # type: ignore[assignment, misc]
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 64

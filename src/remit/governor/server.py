@@ -49,7 +49,7 @@ from remit.ledger.transaction import Store
 __all__ = ["Forwarding", "LedgerServer", "Lifetime"]
 
 # What one connection may have asked for and not been answered.
-MAX_OUTSTANDING: Final = 4096
+_MAX_OUTSTANDING: Final = 4096
 _MAX_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 5.0
 _TICK_S: Final = 0.5
@@ -104,7 +104,7 @@ class Forwarding(Observer):
 
     def _tell(self, event: tuple[str, int, float, str]) -> None:
         wake = self._wake
-        if wake is not None and len(self._told) < MAX_OUTSTANDING:
+        if wake is not None and len(self._told) < _MAX_OUTSTANDING:
             self._told.append(event)
             if len(self._told) == 1:
                 wake()
@@ -361,7 +361,7 @@ class _Connection(asyncio.Protocol):
                 self._part()
                 return
             try:
-                if self.outstanding >= MAX_OUTSTANDING:
+                if self.outstanding >= _MAX_OUTSTANDING:
                     raise LedgerUnavailable("too much is asked of the ledger at once")
                 case = decode_case(name, content)
             except RemitError as error:
