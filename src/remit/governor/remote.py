@@ -70,6 +70,7 @@ _MAX_OUTSTANDING: Final = 4096
 _BATCH: Final = 4 * 1024 * 1024
 _MAX_UNSENT: Final = 4 * MAX_FRAME
 _RETRY_S: Final = 0.05
+_MAX_DELAY_S: Final = 5.0
 _LOOK_S: Final = 0.25
 _MAX_IDLE: Final = 4
 _GOODBYE_S: Final = 1.2
@@ -537,8 +538,7 @@ class Keeper:
 
     def _bring_back(self) -> None:
         """Start the process again, or find that someone else has, until there is one."""
-        delay = _RETRY_S
-        while True:
+        for attempt in itertools.count():
             try:
                 self._connection = self._connect()
             except LedgerNotServed:
@@ -548,14 +548,14 @@ class Keeper:
             else:
                 self._told("ledger_process_found", "")
                 return
+            if attempt:
+                self._closing.wait(min(_RETRY_S * 2**attempt, _MAX_DELAY_S))
             if self._closing.is_set():
                 return
             try:
                 self._restart()
             except RemitError as error:
                 self._told("ledger_process_not_started", str(error))
-                self._closing.wait(delay)
-                delay = min(2 * delay, 2.0)
 
     def _listen(self, connection: socket.socket) -> None:
         """Take what the ledger process tells, until it has ended."""

@@ -20,8 +20,8 @@ from typing import Final
 
 import uvloop
 
-from remit.config import service_environment
-from remit.errors import LedgerInUse, LedgerUnavailable, RemitError
+from remit.config import METRICS_VARIABLE, service_environment
+from remit.errors import LedgerInUse, LedgerUnavailable, RemitError, StateMissing
 from remit.governor.governor import Governor
 from remit.governor.handshake import SOCKET, Judging, make_secret
 from remit.governor.means import Means
@@ -29,7 +29,7 @@ from remit.governor.server import Forwarding, LedgerServer, Lifetime
 from remit.governor.wire import Frames, decode_failure, decode_messages, encode_failure, frame_of
 from remit.http.log import configure, flush, logger
 from remit.ledger.commit import Observer
-from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.embedded import FILE, Embedded, open_embedded
 from remit.ledger.home import Home, open_home
 from remit.wiring.judging import means_for, own_process
 from remit.wiring.serving import end_now
@@ -136,14 +136,18 @@ def hold_ledger(
     *,
     observer: Observer | None = None,
     lifetime: Lifetime | None = None,
+    create: bool = True,
 ) -> LedgerHolder | None:
     """Return the ledger of the home at `path`, made first where there is none, once this process holds its lock.
 
-    None if another process holds it. With a `lifetime` it serves until no service is left.
+    None if another process holds it. With a `lifetime` it serves until no service is left. With `create` off, a ledger
+    that is not there is `StateMissing`: it was there a moment ago.
     """
     with ExitStack() as held:
-        home = held.enter_context(open_home(path))
+        home = held.enter_context(open_home(path, create=create))
         folder = held.enter_context(home.folder(FOLDER))
+        if not create and not home.exists(FILE):
+            raise StateMissing(f"{FILE} is gone")
         try:
             held.enter_context(folder.locked(_LOCK, wait=False))
         except LedgerInUse:
@@ -188,7 +192,7 @@ def start_ledger_process(path: Path) -> None:
 
     If another process has the lock by then, this is no error: there is one. What is wrong with the home is raised.
     """
-    with open_home(path) as home, home.folder("log") as folder:
+    with open_home(path, create=False) as home, home.folder("log") as folder:
         if not folder.check_file(_LOG):
             with suppress(FileExistsError):
                 folder.create(_LOG, b"")
@@ -201,7 +205,8 @@ def start_ledger_process(path: Path) -> None:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=service_environment(),
+                cwd="/",
+                env={name: value for name, value in service_environment().items() if name != METRICS_VARIABLE},
             )
     _children[:] = [one for one in _children if one.poll() is None]
     _children.append(child)
@@ -220,7 +225,7 @@ def main(path: str) -> None:
     """Live as the ledger process of a home, until no service is left."""
     configure("info", as_json=True, stream=sys.stderr)
     try:
-        holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime())
+        holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime(), create=False)
     except RemitError as error:
         logger().error("ledger_process_failed", code=error.code, why=str(error))
         return _say(frame_of([encode_failure(0, error)]))
