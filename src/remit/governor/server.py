@@ -278,6 +278,9 @@ class _Connection(asyncio.Protocol):
         except RemitError as error:
             self._server.note("connection_refused", str(error))
             self.hang_up()
+        except Exception as error:  # noqa: BLE001 - the edge: one connection must not harm the others
+            self._server.note("connection_failed", type(error).__name__)
+            self.hang_up()
 
     def tick(self) -> None:
         """Tell that answers are still to come, and cut off who does not get on with the handshake or does not read."""

@@ -101,7 +101,10 @@ class LedgerHolder:
             server.hang_up()
             await asyncio.sleep(0)
 
-        uvloop.run(serve())
+        try:
+            uvloop.run(serve())
+        finally:  # whatever happens: who does not serve must not keep the lock
+            self.over.set()
 
     def keep(self, held: ExitStack) -> None:
         """Hold the home and the lock until the end."""
