@@ -23,7 +23,7 @@ from remit.http.hosts import url_host
 from remit.http.limits import ConnectionLimiter, Limits, most_connections
 from remit.http.log import flush
 
-__all__ = ["Server", "bind", "run_server", "url_of"]
+__all__ = ["Acceptor", "Server", "bind", "run_server", "url_of"]
 
 _BACKLOG: Final = 1024
 # So many connections are accepted before others have their turn.
