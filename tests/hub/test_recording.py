@@ -11,6 +11,7 @@ from remit.hub.recording import Failing, Recording
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.memory import MemoryStore
 from remit.ledger.transaction import Store
+from tests.faults.proxy_driver import ledger_processes_of, until
 from tests.governor.places import DEADLINE_S, MemoryPlace, Weather
 from tests.hub.service import error_of, event, running
 from tests.ledger.contract import FIRST, SECOND, new_session, put
@@ -112,16 +113,17 @@ def test_whoever_else_observes_is_told_everything(
     assert {"committed 1 in time", "turned", "stopping"} <= set(told.told)
 
 
-def test_a_hub_says_that_its_ledger_takes_nothing_until_it_does(tmp_path: Path) -> None:
-    with running(tmp_path / "home") as hub:
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_hub_says_that_its_ledger_takes_nothing_until_it_does(tmp_path: Path, processes: str) -> None:
+    with running(tmp_path / "home", "--processes", processes) as hub:
         hub.observe("Chat")
-        allowed = resource.prlimit(hub.pid, resource.RLIMIT_FSIZE)
+        [writer] = ledger_processes_of(tmp_path / "home") or [hub.pid]
+        assert (writer == hub.pid) == (processes == "1")
+        allowed = resource.prlimit(writer, resource.RLIMIT_FSIZE)
         # No file may grow, as on a disk that is full.
-        resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, (0, allowed[1]))
+        resource.prlimit(writer, resource.RLIMIT_FSIZE, (0, allowed[1]))
         assert error_of(hub.post("/v1/events/observe", event("Chat"))) == "503 ledger_unavailable"
-        assert b"Nothing can be recorded since" in hub.get("/dashboard").body
-        resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, allowed)
-        # The writer tells of a group after its answer, and before the next.
-        for _ in range(2):
-            hub.observe("Chat")
-        assert b"Nothing can be recorded" not in hub.get("/dashboard").body
+        until(lambda: b"Nothing can be recorded since" in hub.get("/dashboard").body)
+        resource.prlimit(writer, resource.RLIMIT_FSIZE, allowed)
+        hub.observe("Chat")
+        until(lambda: b"Nothing can be recorded" not in hub.get("/dashboard").body)
