@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import msgpack
@@ -161,7 +161,6 @@ def _receive(connection: socket.socket, frames: Frames) -> bytes:
             raise ConnectionResetError("the connection has ended")
 
 
-@runtime_checkable
 class _Prejudging(Protocol):
     """A use case that can be judged before it is sent."""
 
@@ -169,12 +168,29 @@ class _Prejudging(Protocol):
         """Return the case with how it is judged here."""
 
 
-@runtime_checkable
 class _Learning(Protocol):
     """A use case whose answer tells something that the next one needs."""
 
     def learn(self, means: Means, answer: Any) -> None:  # noqa: ANN401 - its answer
         """Remember it."""
+
+
+# By type, because looking for the method on each value takes longer than sending it.
+_PREJUDGING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "prejudge"))
+_LEARNING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "learn"))
+
+
+async def _prejudged(case: UseCase[_T], means: Means) -> UseCase[_T]:
+    """Return a use case as it is sent: with how it is judged here, if it can be."""
+    if type(case) not in _PREJUDGING:
+        return case
+    judged: UseCase[_T] = await cast("_Prejudging", case).prejudge(means)
+    return judged
+
+
+def _learn(case: UseCase[_T], means: Means, answer: _T) -> None:
+    if type(case) in _LEARNING:
+        cast("_Learning", case).learn(means, answer)
 
 
 class RemoteGovernor:
@@ -218,10 +234,8 @@ class RemoteGovernor:
     async def _run(self, case: UseCase[_T], means: Means) -> _T:
         if not _is_remote(case):
             return await case.run(means)
-        sent: UseCase[_T] = await case.prejudge(means) if isinstance(case, _Prejudging) else case
-        answer = self.ask(sent)
-        if isinstance(case, _Learning):
-            case.learn(means, answer)
+        answer = self.ask(await _prejudged(case, means))
+        _learn(case, means, answer)
         return answer
 
     async def arun(self, case: UseCase[_T]) -> _T:
@@ -232,11 +246,10 @@ class RemoteGovernor:
         """Return the answer of a use case that is, or is a part of, one request."""
         if not _is_remote(case):
             return await case.run(means)
-        sent: UseCase[_T] = await case.prejudge(means) if isinstance(case, _Prejudging) else case
+        sent = await _prejudged(case, means)
         link = await self._link()
         answer: _T = await link.ask(sent)
-        if isinstance(case, _Learning):
-            case.learn(means, answer)
+        _learn(case, means, answer)
         return answer
 
     def ask(self, case: UseCase[_T]) -> _T:
