@@ -129,4 +129,6 @@ class Action(NamedTuple):
     @property
     def side_effect_class(self) -> SideEffectClass:
         """Return the gravest side effect, which is the one a receipt names."""
+        if len(self.side_effects) == 1:
+            return next(iter(self.side_effects))
         return max(self.side_effects, key=SIDE_EFFECT_ORDER.index)
