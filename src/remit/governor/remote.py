@@ -283,9 +283,9 @@ class RemoteGovernor:
                 if not self._idle:
                     break
                 connection, frames = self._idle.pop()
-            if not select.select([connection], [], [], 0)[0]:
+            if not _has_something_to_say(connection):
                 return connection, frames
-            connection.close()  # whatever it has to say: it has ended
+            connection.close()  # nothing was asked: it has ended
         connection = self._connected()
         connection.settimeout(self._deadline_s)
         return connection, Frames()
@@ -317,6 +317,12 @@ class RemoteGovernor:
             link = self._links[id(loop)] = _Link(loop, self._connected, self._deadline_s)
         await link.ready()
         return link
+
+
+def _has_something_to_say(connection: socket.socket) -> bool:
+    watched = select.poll()  # `select` takes no descriptor above 1023, and a service may have more
+    watched.register(connection, select.POLLIN)
+    return bool(watched.poll(0))
 
 
 def _is_remote(case: UseCase[Any]) -> bool:

@@ -7,6 +7,7 @@ what the others do.
 import os
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,13 +36,14 @@ from remit.ledger.rows import SqliteReader
 from remit.policy.files import TextFiles
 from remit.policy.guard import Own
 from remit.wiring.judging import judging_of, means_for, means_with
-from remit.wiring.ledger_process import LedgerHolder, hold_ledger, start_ledger_process
+from remit.wiring.ledger_process import LedgerHolder, hold_ledger, ledger_command, start_ledger_process
 
 __all__ = ["Service", "build_rehearsal", "build_service", "default_processes"]
 
 # How long to wait for another process that has the ledger's lock and does not serve yet, or not any more.
 _PATIENCE_S: Final = 20.0
 _LOOK_S: Final = 0.02
+_NUMBER: Final = struct.Struct("i")
 
 
 def default_processes() -> int:
@@ -123,15 +125,15 @@ def _client(home: Path, judging: Judging, observer: Observer, service: str) -> S
     """Return the service of a process that is a client of the one that holds the ledger."""
     opened, reading = open_home(home), open_reading(home)
     keys = PublicKeys(reading.reader)
-    writers = set[int]()
+    writer = Own(frozenset(), " ".join(ledger_command(opened.path)))
 
     def connected(name: str) -> socket.socket:
+        nonlocal writer
         connection = connect(opened, Introduction(name, judging))
-        writers.clear()
-        writers.add(_peer_of(connection))
+        writer = writer._replace(numbers=_peer_of(connection))
         return connection
 
-    means = means_for(judging, opened, keys, reading.reader, beside=lambda: (Own(frozenset(writers), ""),))
+    means = means_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
     governor = RemoteGovernor(means, partial(connected, ""))
     ending: tuple[Callable[[], None], ...] = (governor.close, reading.close)
     if service:
@@ -140,11 +142,11 @@ def _client(home: Path, judging: Judging, observer: Observer, service: str) -> S
     return Service(governor, reading.reader, keys, Protections(opened), opened, ending)
 
 
-def _peer_of(connection: socket.socket) -> int:
+def _peer_of(connection: socket.socket) -> frozenset[int]:
     """Return the number of the process at the other end, which no call may stop."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), "little")
+        return frozenset()
+    return frozenset(_NUMBER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _NUMBER.size)))
 
 
 def _told(event: str, why: str) -> None:

@@ -34,10 +34,12 @@ from remit.ledger.home import Home, open_home
 from remit.wiring.judging import means_for, own_process
 from remit.wiring.serving import end_now
 
-__all__ = ["FOLDER", "LedgerHolder", "hold_ledger", "main", "start_ledger_process"]
+__all__ = ["FOLDER", "LedgerHolder", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
 
 FOLDER: Final = "run"
 _LOCK: Final = "ledger.lock"
+# Held by whoever starts the ledger process, until that serves.
+_STARTING: Final = "ledger.starting"
 _MODULE: Final = "remit.wiring.run_ledger_process"
 _LOG: Final = "ledger.log"
 _MODE: Final = 0o600
@@ -190,38 +192,57 @@ def _told(event: str, why: str) -> None:
 _children: Final = list["subprocess.Popen[bytes]"]()
 
 
+def ledger_command(home: str) -> list[str]:
+    """Return the command line of the ledger process of a home."""
+    # -P: what lies in the current folder, which an agent may write to, is none of our modules.
+    return [sys.executable, "-P", "-m", _MODULE, home]
+
+
 def start_ledger_process(path: Path) -> None:
     """Start the ledger process of a home, which goes on when this one ends, and return when it serves.
 
-    If another process has the lock by then, this is no error: there is one. What is wrong with the home is raised.
+    If another process has the lock by then, this is no error: there is one. What is wrong with the home is raised. Of
+    several services that start it at the same moment one does, and the others wait for it.
     """
-    with open_home(path, create=False) as home, home.folder("log") as folder:
-        if not folder.check_file(_LOG):
-            with suppress(FileExistsError):
-                folder.create(_LOG, b"")
-        log_path = folder.path_of(_LOG)
-        with open(log_path, "ab") as log:  # noqa: PTH123 - a path that the home has checked
-            # -P: what lies in the current folder, which an agent may write to, is none of our modules.
-            child = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-P", "-m", _MODULE, home.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                cwd="/",
-                env={name: value for name, value in service_environment().items() if name != METRICS_VARIABLE},
-            )
-    _children[:] = [one for one in _children if one.poll() is None]
-    _children.append(child)
-    assert child.stdout is not None  # noqa: S101 - a pipe, by the call that made it
-    with child.stdout as output:
-        said = output.read(_MAX_LINE) if select.select([output], [], [], _START_S)[0] else b""
+    with open_home(path, create=False) as home, home.folder(FOLDER) as folder, folder.locked(_STARTING):
+        try:
+            with folder.locked(_LOCK, wait=False):
+                pass
+        except LedgerInUse:
+            return
+        child = _started(home)
+        output = child.stdout
+        assert output is not None  # noqa: S101 - a pipe, by the call that made it
+        with output:
+            waiting = select.poll()  # `select` takes no descriptor above 1023, and a service may have more
+            waiting.register(output, select.POLLIN)
+            said = output.read(_MAX_LINE) if waiting.poll(_START_S * 1000) else b""
     if said in (_READY, _TAKEN):
         return
     for body in Frames().feed(said):
         for _, _, content in decode_messages(body):
             raise decode_failure(content)
     raise LedgerUnavailable("the ledger process did not start: log/ledger.log in the home says why")
+
+
+def _started(home: Home) -> "subprocess.Popen[bytes]":
+    with home.folder("log") as folder:
+        if not folder.check_file(_LOG):
+            folder.create(_LOG, b"")
+        log_path = folder.path_of(_LOG)
+    with open(log_path, "ab") as log:  # noqa: PTH123 - a path that the home has checked
+        child = subprocess.Popen(  # noqa: S603 - ourselves
+            ledger_command(home.path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env={name: value for name, value in service_environment().items() if name != METRICS_VARIABLE},
+        )
+    _children[:] = [one for one in _children if one.poll() is None]
+    _children.append(child)
+    return child
 
 
 def main(path: str) -> None:
