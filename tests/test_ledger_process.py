@@ -22,6 +22,7 @@ from remit.errors import (
     PolicyInvalid,
     RemitError,
     SessionNotFound,
+    StateMissing,
 )
 from remit.governor import handshake
 from remit.governor.evaluate import Evaluate
@@ -399,6 +400,33 @@ def quietly(service: Service) -> bool:
         return works(service)
     except LedgerUnavailable:
         return False
+
+
+def test_what_is_wrong_with_the_home_is_said_as_in_one_process(home: Path) -> None:
+    with closing(build_service(home)) as service:
+        assert works(service)
+    (home / "ledger.db").unlink()
+    said = list[str]()
+    for processes in (1, 2):
+        with pytest.raises(StateMissing) as refused:
+            build_service(home, service="test", processes=processes)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    assert "remit ledger restore" in said[0]
+    assert not (home / "ledger.db").exists()
+
+
+def test_a_ledger_that_is_gone_is_not_made_again_when_its_process_was_killed(home: Path, front: Service) -> None:
+    session = begun(front.governor)
+    [pid] = ledger_processes_of(home)
+    kept = {path.name for path in home.iterdir()}
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.id", "ledger.anchor"):
+        (home / name).unlink(missing_ok=True)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: "state_missing" in (home / "log/ledger.log").read_text(encoding="utf-8"))
+    with pytest.raises(LedgerUnavailable):
+        front.governor.run(Evaluate(session, ALLOWED))
+    assert {path.name for path in home.iterdir()} < kept
 
 
 def test_messages_are_plain_data() -> None:

@@ -347,7 +347,15 @@ def _awaited(connection: socket.socket, frames: Frames, kind: type[UseCase[_T]])
             if what == FAILURE:
                 raise decode_failure(content)
             if what == ANSWER:
-                return decode_answer(kind, content)
+                return _readable(kind, content)
+
+
+def _readable(kind: type[UseCase[_T]], content: msgspec.Raw) -> _T:
+    """Return an answer; one that cannot be read is a fault of ours, and nothing that the caller has done."""
+    try:
+        return decode_answer(kind, content)
+    except FieldInvalid as error:
+        raise LedgerUnavailable(f"the answer of the ledger process cannot be read: {error}") from None
 
 
 class _Blocking:
@@ -466,9 +474,9 @@ class _Link(asyncio.Protocol):
             future.set_exception(decode_failure(content))
             return
         try:
-            future.set_result(decode_answer(case, content))
-        except FieldInvalid as error:  # the answer is there, and cannot be read: a bug, and not a denial
-            future.set_exception(LedgerUnavailable(f"the answer of the ledger process cannot be read: {error}"))
+            future.set_result(_readable(case, content))
+        except LedgerUnavailable as error:
+            future.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
         """Tell everyone who waits that nobody knows."""

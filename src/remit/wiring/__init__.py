@@ -103,16 +103,14 @@ def build_service(
         with open_home(home) as opened, suppress(LedgerNotServed):
             connect(opened, Introduction("", judging)).close()
             return _client(home, judging, observer or Observer(), service)
-        holder = hold_ledger(home, judging, observer=observer)
-        if holder is None:
-            if time.monotonic() > deadline:
-                raise LedgerInUse("another process has the lock of the ledger (run/ledger.lock) and does not answer")
-            time.sleep(_LOOK_S)
-        elif processes <= 1:
+        if time.monotonic() > deadline:
+            raise LedgerInUse("another process has the lock of the ledger (run/ledger.lock) and does not answer")
+        if processes > 1:
+            start_ledger_process(home, create=True)
+        elif holder := hold_ledger(home, judging, observer=observer):
             return _holding(home, holder)
         else:
-            holder.close()
-            start_ledger_process(home)
+            time.sleep(_LOOK_S)
 
 
 def _holding(home: Path, holder: LedgerHolder) -> Service:

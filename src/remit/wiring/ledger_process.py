@@ -47,6 +47,7 @@ _BACKLOG: Final = 128
 _START_S: Final = 60.0
 _CLOSING_S: Final = 4.0
 _MAX_LINE: Final = 64 * 1024
+_CREATE: Final = "--create"
 _READY: Final = b"ready\n"
 _TAKEN: Final = b"taken\n"
 
@@ -192,25 +193,25 @@ def _told(event: str, why: str) -> None:
 _children: Final = list["subprocess.Popen[bytes]"]()
 
 
-def ledger_command(home: str) -> list[str]:
-    """Return the command line of the ledger process of a home."""
+def ledger_command(home: str, *, create: bool = False) -> list[str]:
+    """Return the command line of the ledger process of a home; with `create`, it makes the ledger if there is none."""
     # -P: what lies in the current folder, which an agent may write to, is none of our modules.
-    return [sys.executable, "-P", "-m", _MODULE, home]
+    return [sys.executable, "-P", "-m", _MODULE, home, *([_CREATE] if create else [])]
 
 
-def start_ledger_process(path: Path) -> None:
+def start_ledger_process(path: Path, *, create: bool = False) -> None:
     """Start the ledger process of a home, which goes on when this one ends, and return when it serves.
 
     If another process has the lock by then, this is no error: there is one. What is wrong with the home is raised. Of
     several services that start it at the same moment one does, and the others wait for it.
     """
-    with open_home(path, create=False) as home, home.folder(FOLDER) as folder, folder.locked(_STARTING):
+    with open_home(path, create=create) as home, home.folder(FOLDER) as folder, folder.locked(_STARTING):
         try:
             with folder.locked(_LOCK, wait=False):
                 pass
         except LedgerInUse:
             return
-        child = _started(home)
+        child = _started(home, create=create)
         output = child.stdout
         assert output is not None  # noqa: S101 - a pipe, by the call that made it
         with output:
@@ -225,14 +226,14 @@ def start_ledger_process(path: Path) -> None:
     raise LedgerUnavailable("the ledger process did not start: log/ledger.log in the home says why")
 
 
-def _started(home: Home) -> "subprocess.Popen[bytes]":
+def _started(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
     with home.folder("log") as folder:
         if not folder.check_file(_LOG):
             folder.create(_LOG, b"")
         log_path = folder.path_of(_LOG)
     with open(log_path, "ab") as log:  # noqa: PTH123 - a path that the home has checked
         child = subprocess.Popen(  # noqa: S603 - ourselves
-            ledger_command(home.path),
+            ledger_command(home.path, create=create),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -245,11 +246,11 @@ def _started(home: Home) -> "subprocess.Popen[bytes]":
     return child
 
 
-def main(path: str) -> None:
+def main(path: str, *options: str) -> None:
     """Live as the ledger process of a home, until no service is left."""
     configure("info", as_json=True, stream=sys.stderr)
     try:
-        holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime(), create=False)
+        holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime(), create=_CREATE in options)
     except RemitError as error:
         logger().error("ledger_process_failed", code=error.code, why=str(error))
         return _say(frame_of([encode_failure(0, error)]))

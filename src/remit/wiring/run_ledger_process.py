@@ -5,4 +5,4 @@ import sys
 from remit.wiring.ledger_process import main
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
