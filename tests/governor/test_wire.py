@@ -261,7 +261,6 @@ def test_an_error_crosses_with_its_members() -> None:
         ("Evaluate", {"session_id": "a", "call": ["Bash", {"n": msgpack.Ext(1, b"9" * 99)}]}),
         ("Evaluate", {"session_id": "a", "call": ["Bash", {"n": msgpack.Ext(1, b"x")}]}),
     ],
-    ids=str,
 )
 def test_what_is_no_use_case_is_refused(name: int | str, content: object) -> None:
     with pytest.raises(FieldInvalid):

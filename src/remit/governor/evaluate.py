@@ -204,7 +204,7 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
         if not turn and case.take_prejudged():
             outcome = await means.transact(case.append)
         elif case.is_light:
-            if means.sees_budgets:
+            if means.sees_budgets or session_id in means.closed:
                 case.read()
             else:
                 # Before its turn comes: what is done for many calls in a row is quicker than by turns.

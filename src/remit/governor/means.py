@@ -86,6 +86,8 @@ class Means:
     sources: dict[str, str] = field(default_factory=dict)
     # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
     heads: dict[str, bool] = field(default_factory=dict)
+    # Sessions that this process has closed, or tried to: their calls are not looked into before their turn.
+    closed: dict[str, bool] = field(default_factory=dict)
     # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
     # Sessions whose calls were refused, and at which rate they come.
@@ -161,6 +163,10 @@ class Means:
     def trust_head(self, session: Session) -> None:
         """Note that the last receipt of a session is genuine."""
         _remember(self.heads, session.id, value=True)
+
+    def note_closed(self, session_id: str) -> None:
+        """Remember that a session is over, as far as this process knows."""
+        _remember(self.closed, session_id, value=True)
 
     def note_timestamp(self, session_id: str, receipt_id: str, at_ms: int) -> None:
         """Remember the `timestamp` of the last receipt of a session."""
