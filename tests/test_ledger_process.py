@@ -38,6 +38,7 @@ from remit.governor.wire import HEADER, MAX_FRAME, Frames, decode_failure, decod
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
+from tests.cli.running import run
 from tests.faults.proxy_driver import ledger_processes_of, until
 
 PROJECT = "/srv/project"
@@ -432,3 +433,26 @@ def test_a_ledger_that_is_gone_is_not_made_again_when_its_process_was_killed(hom
 def test_messages_are_plain_data() -> None:
     # Nothing that is decoded can name code: what arrives is arrays, maps, texts, numbers and bytes.
     assert msgpack.decode(encode_message(1, "End", End("a"))) == [1, "End", {"session_id": "a"}]
+
+
+def test_services_of_one_home_share_one_process_and_commands_are_its_clients(home: Path) -> None:
+    with (
+        closing(build_service(home, service="hub", processes=2)) as hub,
+        closing(build_service(home, service="proxy", processes=2)) as proxy,
+    ):
+        assert len(ledger_processes_of(home)) == 1
+        token = run(home, "issue", "--agent-id", "agent:test", "--mission", "Test", "--allowed-tools", "Read",
+                    "--resource-scope", PROJECT).stdout.strip()  # fmt: skip
+        session = proxy.governor.run(Start(token)).session.id
+        assert hub.governor.run(Evaluate(session, ALLOWED)).permits
+        assert run(home, "keys", "rotate").exit_code == 0
+        assert proxy.governor.run(Evaluate(session, ALLOWED)).permits
+        assert run(home, "revoke", session).exit_code == 0
+        assert not hub.governor.run(Evaluate(session, ALLOWED)).permits
+        copy = home.with_name("copy.db")
+        assert run(home, "ledger", "backup", str(copy)).exit_code == 0
+        assert run(home, "ledger", "check").exit_code == 0
+        refused = run(home, "ledger", "restore", str(copy))
+        assert (refused.exit_code, "stop the Hub and the proxy first" in refused.stderr) == (78, True)
+    assert ledger_processes_of(home) == []
+    assert run(home, "ledger", "restore", str(copy)).exit_code == 0

@@ -244,3 +244,10 @@ def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path, processes: s
     subprocess.run([*words, "--background"], cwd=project, check=True, capture_output=True, timeout=60)
     subprocess.run([*words, "--stop"], cwd=project, check=True, capture_output=True, timeout=60)
     assert not (project / "taken").exists()
+
+
+def test_the_option_of_before_names_the_one_of_now(tmp_path: Path) -> None:
+    told = run(tmp_path / "home", "proxy", "--workers", "2")
+    assert told.exit_code == 2
+    assert "--processes" in told.stderr
+    assert not (tmp_path / "home").exists()

@@ -189,10 +189,6 @@ def _told(event: str, why: str) -> None:
     logger().warning(event, why=why)
 
 
-# Kept, so that the end of each is seen whenever another one is started.
-_children: Final = list["subprocess.Popen[bytes]"]()
-
-
 def ledger_command(home: str, *, create: bool = False) -> list[str]:
     """Return the command line of the ledger process of a home; with `create`, it makes the ledger if there is none."""
     # -P: what lies in the current folder, which an agent may write to, is none of our modules.
@@ -241,8 +237,8 @@ def _started(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
             cwd="/",
             env={name: value for name, value in service_environment().items() if name != METRICS_VARIABLE},
         )
-    _children[:] = [one for one in _children if one.poll() is None]
-    _children.append(child)
+    # Its end is seen, so that nothing is left of it in the table of processes.
+    threading.Thread(target=child.wait, name="ledger-process", daemon=True).start()
     return child
 
 
