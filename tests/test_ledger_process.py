@@ -45,7 +45,7 @@ PROJECT = "/srv/project"
 ALLOWED = ToolCall("Read", {"file_path": f"{PROJECT}/a"})
 SCRIPT = ToolCall("Bash", {"command": "cat a b c | sort | uniq -c"})
 FORBIDDEN = ToolCall("Read", {"file_path": "/etc/passwd"})
-IN_TIME_S = 6.0
+IN_TIME_S = 20.0
 
 
 def begun(governor: UseCaseRunner, calls: int = 100) -> str:

@@ -72,14 +72,18 @@ class Forwarding(Observer):
         """Tell `then`, too, of everything."""
         self._then = then or Observer()
         self._told: list[tuple[str, int, float, str]] = []
+        self._is_awake = False
         self._wake: Callable[[], object] | None = None
 
     def start(self, wake: Callable[[], object] | None) -> None:
         """Call `wake` when there is something to pass on; None if nobody is there to be told."""
         self._wake = wake
+        if wake is None:
+            self.take()
 
     def take(self) -> list[tuple[str, int, float, str]]:
         """Return what is to be passed on."""
+        self._is_awake = False
         told, self._told = self._told, []
         return told
 
@@ -106,7 +110,8 @@ class Forwarding(Observer):
         wake = self._wake
         if wake is not None and len(self._told) < _MAX_OUTSTANDING:
             self._told.append(event)
-            if len(self._told) == 1:
+            if not self._is_awake:
+                self._is_awake = True
                 wake()
 
 
