@@ -19,6 +19,7 @@ from remit.cli.handshake import days_left
 from remit.config import CONFIG_FILE, load_settings
 from remit.errors import RemitError, StateMissing
 from remit.governor.clock import timestamp
+from remit.governor.handshake import SOCKET
 from remit.governor.verification import load_snapshot
 from remit.ledger.anchor import Anchor, check_mark
 from remit.ledger.embedded import FILE, mark_of, open_rows
@@ -139,6 +140,8 @@ def _check_all(folder: Home, path: Path) -> int:
         if _is_folder(path / name):
             with folder.folder(name, create=False) as inner:
                 count += _check_all(inner, path / name)
+        elif name == SOCKET:
+            count += folder.check_socket(name)
         else:
             count += folder.check_file(name)
     return count

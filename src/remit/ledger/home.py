@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -190,6 +191,15 @@ class Home:
             if not os.path.samestat(os.lstat(self._path), os.fstat(self._held)):
                 raise HomeUnsafe("another folder was put in the place of the home")
         return f"{self._path}/{name}"
+
+    def check_socket(self, name: str) -> bool:
+        """Tell whether there is a socket of this name, and raise if it is anything else, or not its owner's alone."""
+        found = self._look(name)
+        if found is not None:
+            if not stat.S_ISSOCK(found.st_mode):
+                raise HomeUnsafe(f"{quote(self._label(name))} is a link, or no socket: remove it")
+            check_alone(found, self._label(name), FILE_MODE)
+        return found is not None
 
     def socket_address(self, name: str) -> str:
         """Return the address of a Unix socket in the home, which is good while the home is open.
