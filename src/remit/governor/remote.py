@@ -460,7 +460,7 @@ class _Link(asyncio.Protocol):
         """Give each answer to who has asked for it; what cannot be read ends the connection."""
         self._heard = self.loop.time()
         try:
-            for body in self._frames.feed(data):
+            for body in self._frames.feed_all(data):
                 for number, kind, content in decode_messages(body):
                     self._settle(number, kind, content)
         except InputError:

@@ -90,7 +90,9 @@ class Forwarding(Observer):
     def committed(self, store: Store, size: int, seconds: float) -> None:
         """Pass on how large a group was, and how long it took."""
         self._then.committed(store, size, seconds)
-        self._tell(("committed", size, seconds, ""))
+        # Without waking anyone: it is only counted, and passed on within half a second.
+        if self._wake is not None and len(self._told) < _MAX_OUTSTANDING:
+            self._told.append(("committed", size, seconds, ""))
 
     def turned(self) -> None:
         """Pass it on."""
@@ -223,6 +225,7 @@ class LedgerServer:
             await asyncio.sleep(_TICK_S)
             for one in tuple(self._connections):
                 one.tick()
+            self._forward()
             if self._lifetime is not None:
                 self._look()
 
@@ -231,6 +234,8 @@ class LedgerServer:
         if self._forwarding is None:
             return
         events = self._forwarding.take()
+        if not events:
+            return
         told = set[str]()
         for one in self._connections:
             if one.service and one.service not in told:
@@ -278,7 +283,9 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what has arrived; whoever sends what is no message of ours is cut off."""
         try:
-            for body in self._frames.feed(data):
+            # In the handshake, what one frame says decides how the next one is read.
+            frames = self._frames.feed(data) if self._governor is None else self._frames.feed_all(data)
+            for body in frames:
                 self._next(body)
         except RemitError as error:
             self._server.note("connection_refused", str(error))

@@ -109,6 +109,12 @@ class Frames:
             del buffer[:end]
             yield body
 
+    def feed_all(self, data: bytes) -> Sequence[bytes]:
+        """Return what `feed` yields. Nearly always, what arrives is one frame and nothing else."""
+        if not self._buffer and HEADER + int.from_bytes(data[:HEADER]) == len(data) <= self.most:
+            return (data[HEADER:],)
+        return tuple(self.feed(data))
+
 
 def frame_of(messages: Sequence[bytes]) -> bytes:
     """Return a frame that holds these messages, each encoded already."""
@@ -134,8 +140,12 @@ def encode_message(number: int, kind: int | str, content: object) -> bytes:
     try:
         return _encoder.encode(message)
     except OverflowError:
-        # Arguments of calls may hold integers that MessagePack has no form for.
-        return _encoder.encode(_with_large_integers(msgspec.to_builtins(message, builtin_types=_BYTES)))
+        return _encode_large(message)
+
+
+def _encode_large(message: tuple[int, int | str, object]) -> bytes:
+    """Return a message with integers that MessagePack has no form for, as the arguments of a call may hold."""
+    return _encoder.encode(_with_large_integers(msgspec.to_builtins(message, builtin_types=_BYTES)))
 
 
 def encode_case(number: int, case: UseCase[Any]) -> bytes:
@@ -154,7 +164,8 @@ def decode_case(name: int | str, content: Raw) -> UseCase[Any]:
     kind = CASES.get(name) if isinstance(name, str) else None
     if kind is None:
         raise FieldInvalid("is not a use case", place="$.case")
-    case: UseCase[Any] = _decoded(_decoder(kind), content)
+    decoder = _decoders.get(kind) or _decoder(kind)
+    case: UseCase[Any] = _decoded(decoder, content)
     return case
 
 
@@ -171,8 +182,14 @@ _answers: Final = dict[Any, Any]()
 
 def decode_answer(kind: type[UseCase[_T]], content: Raw) -> _T:
     """Return the answer to a use case of this type."""
-    answer: _T = _decoded(_decoder(answer_type(kind)), content)
+    decoder = _answer_decoders.get(kind)
+    if decoder is None:
+        decoder = _answer_decoders[kind] = _decoder(answer_type(kind))
+    answer: _T = _decoded(decoder, content)
     return answer
+
+
+_answer_decoders: Final = dict[Any, "msgpack.Decoder[Any]"]()
 
 
 def encode_failure(number: int, error: BaseException) -> bytes:
