@@ -36,7 +36,7 @@ from remit.http.query import parse_query
 from remit.http.routes import Ask, Found, Plain, Route, Router, Streamed
 from remit.http.statuses import error_body, headers_for, status_of
 from remit.http.streaming import Stream
-from remit.http.telemetry import Span, Telemetry
+from remit.http.telemetry import NO_SPAN, Span, Telemetry
 from remit.http.tokens import Access, Doorkeeper, Shown
 
 __all__ = ["Application", "Witness"]
@@ -134,9 +134,12 @@ class Application:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
         request_id = f"{self._run}-{next(self._count):08x}"
-        trace = exchange.headers.get(b"traceparent", b"").decode("latin-1")
-        with self._telemetry.span(_NOWHERE, exchange.method, trace) as span:
-            reply = await self._reply(exchange, request_id, span)
+        if self._telemetry.is_on:
+            trace = exchange.headers.get(b"traceparent", b"").decode("latin-1")
+            with self._telemetry.span(_NOWHERE, exchange.method, trace) as span:
+                reply = await self._reply(exchange, request_id, span)
+        else:
+            reply = await self._reply(exchange, request_id, NO_SPAN)
         if reply is None:
             return
         headers = self._headers(reply, exchange.headers, request_id)

@@ -127,6 +127,8 @@ class Otlp(Telemetry):
 
     __slots__ = ("_exporters", "_log", "_logs", "_tracer", "_traces")
 
+    is_on = True
+
     def __init__(self, endpoint: str, service_name: str, version: str) -> None:
         """Send to the collector at `endpoint`; the names of the signals are added to it."""
         _listen_to_complaints()

@@ -6,13 +6,13 @@ be lost: the evidence is the ledger's. How it is sent is for `otlp.py`.
 """
 
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from remit.claims.receipt import Receipt
 from remit.errors import FieldInvalid, StateMissing
 
-__all__ = ["Span", "Telemetry", "start_telemetry"]
+__all__ = ["NO_SPAN", "Span", "Telemetry", "start_telemetry"]
 
 
 class Span:
@@ -41,9 +41,12 @@ class Telemetry:
 
     __slots__ = ()
 
+    # Whether anything is sent: without that, no request needs a span of its own.
+    is_on: ClassVar[bool] = False
+
     def span(self, route: str, method: str, traceparent: str | None = None) -> Span:  # noqa: ARG002 - for others
         """Return the span of a request, as a context; `traceparent` is the header of W3C Trace Context."""
-        return _NO_SPAN
+        return NO_SPAN
 
     def receipt(self, session_id: str, claims: Receipt, receipt_hash: str, decision: str) -> None:
         """Send what may be known of a receipt."""
@@ -52,7 +55,7 @@ class Telemetry:
         """Send what is left, for two seconds at most."""
 
 
-_NO_SPAN: Final = Span()
+NO_SPAN: Final = Span()
 
 
 def start_telemetry(endpoint: str | None, service_name: str, version: str) -> Telemetry:

@@ -65,7 +65,8 @@ class Watch:
         code = answer.refusal or claims.internal_denial_code or _PERMITTED
         decision = "PERMIT" if answer.permits else "DENY"
         self._metrics.decided(decision, claims.verdict, code)
-        self._telemetry.receipt(session_id, claims, answer.receipt.hash, decision)
+        if self._telemetry.is_on:
+            self._telemetry.receipt(session_id, claims, answer.receipt.hash, decision)
 
     def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
         """Count an answer; what went wrong has a line in the log.
