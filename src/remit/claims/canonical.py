@@ -9,12 +9,12 @@ there is another form, which differs only in how it writes large integers: with 
 
 import hashlib
 from base64 import urlsafe_b64decode
-from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Final
 
 import orjson
 import rfc8785
+from msgspec.json import Encoder
 
 from remit.claims.strictjson import MAX_DIGITS, MAX_INTEGER
 from remit.errors import NotCanonicalizable
@@ -129,16 +129,17 @@ def sha256_hex(data: bytes) -> str:
 
 def sha256_base64url(data: bytes) -> str:
     """Return the SHA-256 of `data` in base64url."""
-    digest = hashlib.sha256(data).digest()
-    return b2a_base64(digest, newline=False).translate(_URL_SAFE, b"=").decode("ascii")
+    return _json(hashlib.sha256(data).digest())[1:-1].rstrip(b"=").translate(_URL_SAFE).decode("ascii")
 
 
+_json: Final = Encoder().encode
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 def base64url(data: bytes) -> bytes:
     """Return `data` in base64url without padding, as ASCII bytes."""
-    return b2a_base64(data, newline=False).translate(_URL_SAFE, b"=")
+    # As a JSON string, which is twice as fast as `binascii`.
+    return _json(data)[1:-1].rstrip(b"=").translate(_URL_SAFE)
 
 
 def encode_base64url(data: bytes) -> str:

@@ -7,9 +7,12 @@ says what would have permitted it.
 
 from typing import Final
 
+from msgspec.json import Encoder
+
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
+from remit.errors import NotCanonicalizable
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
 from remit.policy.redaction import redacted
@@ -20,6 +23,7 @@ CALL: Final = "remit.call"
 EFFECTS: Final = "remit.effects"
 REMEDY: Final = "remit.remedy"
 STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
+_json: Final = Encoder().encode
 _MAX_DESCRIPTION: Final = 512
 _MAX_REMEDY: Final = 1024
 _MAX_SEARCHED: Final = 4 * _MAX_DESCRIPTION
@@ -46,16 +50,31 @@ def effects_json(action: Action) -> list[JSON]:
     return told
 
 
+def _canonical_effects(action: Action) -> bytes:
+    """Return the canonical form of `effects_json`, put together: the form of a string is its plain JSON."""
+    if action.doubts:
+        return canonicalize(effects_json(action))
+    told = [
+        b'{"beneath":%b,"resource":%b,"verb":%b}' % (_json(effect.beneath), _json(effect.resource), _json(effect.verb))
+        for effect in action.effects
+    ]
+    return b"[" + b",".join(told) + b"]"
+
+
 def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
     """Return what a receipt says about the effects of an action, what would have permitted it, and where it is from."""
     told = bound_to(envelope) if envelope else {}
     if action.effects or action.doubts:
+        try:
+            form = _canonical_effects(action)
+        except UnicodeEncodeError:
+            raise NotCanonicalizable("has no canonical form") from None
         told[EFFECTS] = Measurement(
             kind="custom",
             status="fail" if action.doubts else "success",
             digest=Digest(
                 alg="sha-256",
-                value=sha256_base64url(canonicalize(effects_json(action))),
+                value=sha256_base64url(form),
                 canonicalization="jcs-rfc8785",
                 scope="measurement",
             ),

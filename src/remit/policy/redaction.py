@@ -22,13 +22,13 @@ _PATTERNS: Final = (
     (re.compile("@"), re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
     # The values of its query, and of forms.
     (re.compile("="), re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
-    (re.compile(r"\s"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
+    (re.compile(r"[rRcC]\s"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
     (
         re.compile("[=:]"),
         re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"),
         rf"\1{_HIDDEN}",
     ),
-    (re.compile(" "), re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
+    (re.compile(r" (?i:is|was) "), re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
 )
 # Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
