@@ -103,7 +103,9 @@ def shows(data: bytes, token: str) -> bool:
 
 
 def files_of(home: Path) -> list[Path]:
-    return [Path(folder, name) for folder, _, names in os.walk(home) for name in names]
+    """Return the files of a home; the socket of its ledger is none."""
+    found = (Path(folder, name) for folder, _, names in os.walk(home) for name in names)
+    return [path for path in found if not path.is_socket()]
 
 
 def test_all_of_it_has_happened(life: Life) -> None:

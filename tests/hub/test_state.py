@@ -136,7 +136,7 @@ def write_an_older_one_into_it(home: Path) -> None:
 
 
 def put_another_in_its_place(home: Path) -> None:
-    shutil.copytree(home, home.with_name("another"))
+    shutil.copytree(home, home.with_name("another"), ignore=shutil.ignore_patterns("*.sock"))
     (home.with_name("another") / "ledger.db").rename(home / "ledger.db")
 
 
