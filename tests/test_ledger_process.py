@@ -298,17 +298,44 @@ def test_what_is_no_use_case_is_refused_and_the_connection_goes_on(home: Path) -
         assert works(service)
 
 
-def test_a_decision_that_comes_from_other_engines_does_not_count(home: Path) -> None:
+PERMITTED = ["native", "", "permitted", None, 0.0]
+GUARDED = ["guard", "", "permitted", None, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("findings", "changes"),
+    [
+        ([["mine", "", "permitted", None, 0.0]], {}),
+        ([], {}),
+        ([PERMITTED], {}),
+        ([GUARDED, PERMITTED], {}),
+        ([PERMITTED, GUARDED, GUARDED], {}),
+        ([["native", "nonsense", "denied", None, 0.0]], {}),
+        ([["native", "out_of_scope", "denied", None, 0.0], GUARDED], {}),
+        ([PERMITTED, GUARDED], {"session": "pass:another"}),
+        ([PERMITTED, GUARDED], {"tool": "Write"}),
+        ([PERMITTED, GUARDED], {"sides": []}),
+        ([PERMITTED, GUARDED], {"once": ["key", "digest"]}),
+    ],
+    ids=str,
+)
+def test_findings_that_the_engines_here_could_not_have_had_do_not_count(
+    home: Path, findings: list[list[object]], changes: dict[str, object]
+) -> None:
     with closing(build_service(home)) as service, connected(home) as connection:
         session = begun(service.governor)
         forged = {
             "session_id": session,
             "call": ["Read", {"file_path": "/etc/passwd"}],
             "prejudged": [
-                b"{}", False, None, [session, [1, 1, True], ""], [["mine", "", "permitted", None, 0.0]],
-                ["Read", "read", "file", "/etc/passwd", ["none"]],
+                b"{}",
+                False,
+                changes.get("once"),
+                [changes.get("session", session), [1, 1, True], ""],
+                findings,
+                [changes.get("tool", "Read"), "read", "file", "/etc/passwd", changes.get("sides", ["none"])],
             ],
-        }  # fmt: skip
+        }
         connection.sendall(frame_of([encode_message(1, "Evaluate", forged)]))
         until(lambda: bool(service.reader.receipts(session)))
         [kept] = service.reader.receipts(session)

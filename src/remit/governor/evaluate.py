@@ -5,7 +5,7 @@ that take longer to judge are judged aside, before they come to the ledger; if t
 turn comes, they are judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
 
@@ -50,7 +50,7 @@ from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, S
 from remit.policy.budget import Budget
 from remit.policy.call import MAX_TARGET, Action, ToolCall
 from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
-from remit.policy.engines import Finding, Remedy, Standing
+from remit.policy.engines import DENIALS, Engine, Finding, Remedy, Standing
 from remit.policy.evidence import measurements
 from remit.policy.redaction import redacted
 
@@ -303,20 +303,10 @@ class _Case:
         return replace(self._request, prejudged=judged_here)
 
     def take_prejudged(self) -> bool:
-        """Take over how another process has judged the call; tell whether it has.
-
-        It counts only if it is for this session and key, and comes from the engines that judge here.
-        """
+        """Take over how another process has judged the call; tell whether it has."""
         request, given = self._request, self._request.prejudged
-        if given is None or given.standing.session_id != request.session_id:
-            return False
-        if (given.once.key if given.once else "") != request.idempotency_key:
-            return False
         engines = self._means.engines if request.evidence is None else self._means.observers
-        names = [engine.name for engine in engines]
-        found = [finding.backend for finding in given.findings]
-        denied = any(not finding.permits for finding in given.findings)
-        if not found or found != names[: len(found)] or (len(found) < len(names) and not denied):
+        if given is None or not _fits(given, request, engines):
             return False
         self._form = ExactForm(given.form) if given.exact else given.form
         self._once = given.once
@@ -395,6 +385,23 @@ class _Case:
             note = Note(observed, noted) if noted else None
             means.note_timestamp(session.id, new_id, at_ms)
         return _Outcome(pending, after, decision.remedy, note=note, refused=bool(standing.refusal))
+
+
+def _fits(given: Prejudged, request: Evaluate, engines: Sequence[Engine]) -> bool:
+    """Tell whether what another process has found is for this call, and is what the engines here could have found."""
+    findings, names = given.findings, [engine.name for engine in engines]
+    if not findings or [finding.backend for finding in findings] != names[: len(findings)]:
+        return False
+    if not all(finding.permits for finding in findings[:-1]) or findings[-1].code not in ("", *DENIALS):
+        return False
+    if findings[-1].permits and len(findings) < len(names):  # the others were not asked
+        return False
+    return (
+        given.standing.session_id == request.session_id
+        and (given.once.key if given.once else "") == request.idempotency_key
+        and given.action.tool == request.call.tool_name
+        and bool(given.action.side_effects)
+    )
 
 
 def _marks(session: Session, seen: Seen, code: str | None) -> str:
