@@ -231,6 +231,10 @@ def test_who_does_not_know_the_secret_is_not_served_and_not_believed(home: Path)
         secret.write_bytes(secrets.token_bytes(32))
         with open_home(home) as opened, pytest.raises(LedgerUnavailable, match="does not know the secret"):
             connect(opened, Introduction("", Judging()))
+        # Anyone could prove to know a secret that is empty.
+        secret.write_bytes(b"")
+        with open_home(home) as opened, pytest.raises(LedgerNotServed):
+            connect(opened, Introduction("", Judging()))
         secret.write_bytes(right)
         for proof in (b"", b"x" * 32, None):
             with raw(home) as connection:

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, msgpack
 
-from remit.errors import FieldInvalid, LedgerInUse, LedgerUnavailable
+from remit.errors import FieldInvalid, LedgerInUse, LedgerUnavailable, StateMissing
 from remit.ledger.home import Home
 from remit.version import __version__
 
@@ -140,9 +140,12 @@ def make_secret(folder: Home) -> bytes:
     return found
 
 
-def load_secret(folder: Home) -> bytes | None:
-    """Return the secret of the home; None where no ledger process has run yet."""
-    return folder.read(_SECRET_FILE, max_bytes=_SECRET)
+def load_secret(folder: Home) -> bytes:
+    """Return the secret of the home; `StateMissing` where no ledger process has run yet."""
+    found = folder.read(_SECRET_FILE, max_bytes=_SECRET)
+    if found is None or len(found) != _SECRET:  # one that is empty or short could be proved by anyone
+        raise StateMissing("run/ledger.secret is missing")
+    return found
 
 
 def check_peer(connection: socket.socket) -> None:

@@ -117,7 +117,7 @@ def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_
             secret = load_secret(folder)
             connection.connect(folder.socket_address(SOCKET))
         check_peer(connection)
-        _shake_hands(connection, secret or b"", introduction)
+        _shake_hands(connection, secret, introduction)
     except (OSError, StateMissing):
         connection.close()
         raise LedgerNotServed(_ABSENT) from None
