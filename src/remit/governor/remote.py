@@ -4,13 +4,12 @@ Keeps these invariants. An answer is given only if the ledger process has given 
 a connection breaks is unknown: it raises `LedgerUnavailable`, and so does what cannot be sent within the deadline. A
 process that says nothing for that long counts as one that hangs. The front has no private key.
 
-An event loop has one connection, over which everything that is asked in one turn goes out in one frame. Threads use
-connections of their own. A service has one more (`Keeper`), by which the ledger process knows that it is there.
+An event loop has one connection, over which everything that is asked in one turn goes out in one frame. A thread makes
+a connection for each use case. A service has one more (`Keeper`), by which the ledger process knows that it is there.
 """
 
 import asyncio
 import itertools
-import select
 import socket
 import threading
 import time
@@ -72,7 +71,6 @@ _MAX_UNSENT: Final = 4 * MAX_FRAME
 _RETRY_S: Final = 0.05
 _MAX_DELAY_S: Final = 5.0
 _LOOK_S: Final = 0.25
-_MAX_IDLE: Final = 4
 _GOODBYE_S: Final = 1.2
 _LATE: Final = "the ledger process did not answer in time"
 _BROKEN: Final = "the ledger process has ended, and it is not known whether this was recorded"
@@ -128,10 +126,10 @@ def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_
 
 
 def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introduction) -> None:
-    mine, frames = hello(), Frames(MAX_HANDSHAKE)
+    mine = hello()
     _send_handshake(connection, encode(mine))
     try:
-        other = decode_hello(_receive(connection, frames))
+        other = decode_hello(_receive_one(connection, MAX_HANDSHAKE))
     except InputError:
         raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process") from None
     check_version(other)
@@ -140,14 +138,31 @@ def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introdu
         raise LedgerUnavailable("what listens on the socket of the ledger does not know the secret of the home")
     _send_handshake(connection, encode(proof_of("client", secret, mine, bare)))
     _send_handshake(connection, encode(introduction))
-    frames.most = MAX_FRAME
-    [(_, kind, content)] = decode_messages(_receive(connection, frames))
+    [(_, kind, content)] = decode_messages(_receive_one(connection, MAX_FRAME))
     if kind == FAILURE:
         raise decode_failure(content)
 
 
 def _send_handshake(connection: socket.socket, message: bytes) -> None:
     connection.sendall(len(message).to_bytes(HEADER) + message)
+
+
+def _receive_one(connection: socket.socket, most: int) -> bytes:
+    """Return the next frame, and read nothing of what follows it: that is for whoever gets the connection."""
+    size = int.from_bytes(_receive_exactly(connection, HEADER))
+    if size > most:
+        raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process")
+    return _receive_exactly(connection, size)
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("the connection has ended")
+        data += part
+    return bytes(data)
 
 
 def _receive(connection: socket.socket, frames: Frames) -> bytes:
@@ -205,17 +220,11 @@ class RemoteGovernor:
         self._blocking = _Blocking(self)
         self._on_loop = _OnLoop(self, self._pools)
         self._links: dict[int, _Link] = {}
-        self._idle: list[tuple[socket.socket, Frames]] = []
-        self._lock = threading.Lock()
         self._closed = False
 
     def close(self) -> None:
         """Close the connections."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.close()
+        self._closed = True
         for link in self._links.values():
             link.forget()
         self._pools.close()
@@ -253,49 +262,19 @@ class RemoteGovernor:
         return answer
 
     def ask(self, case: UseCase[_T]) -> _T:
-        """Send a use case over a connection of this thread's own, and return its answer."""
+        """Send a use case over a connection of its own, and return its answer."""
         message = encode_case(1, case)
-        connection, frames = self._taken()
-        try:
-            connection.sendall(frame_of([message]))
-            answer: _T = _awaited(connection, frames, type(case))
-        except TimeoutError:
-            connection.close()
-            raise LedgerUnavailable(_LATE) from None
-        except OSError:
-            connection.close()
-            raise LedgerUnavailable(_BROKEN) from None
-        except RemitError:
-            self._put_back(connection, frames)
-            raise
-        except BaseException:
-            connection.close()
-            raise
-        self._put_back(connection, frames)
-        return answer
-
-    def _taken(self) -> tuple[socket.socket, Frames]:
-        """Return a connection: one that is idle and whole, or a new one, which may take until the deadline."""
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise LedgerUnavailable("the ledger is closed")
-                if not self._idle:
-                    break
-                connection, frames = self._idle.pop()
-            if not _has_something_to_say(connection):
-                return connection, frames
-            connection.close()  # nothing was asked: it has ended
-        connection = self._connected()
-        connection.settimeout(self._deadline_s)
-        return connection, Frames()
-
-    def _put_back(self, connection: socket.socket, frames: Frames) -> None:
-        with self._lock:
-            if not self._closed and len(self._idle) < _MAX_IDLE:
-                self._idle.append((connection, frames))
-                return
-        connection.close()
+        if self._closed:
+            raise LedgerUnavailable("the ledger is closed")
+        with self._connected() as connection:
+            connection.settimeout(self._deadline_s)
+            try:
+                connection.sendall(frame_of([message]))
+                return _awaited(connection, type(case))
+            except TimeoutError:
+                raise LedgerUnavailable(_LATE) from None
+            except OSError:
+                raise LedgerUnavailable(_BROKEN) from None
 
     def _connected(self) -> socket.socket:
         deadline = time.monotonic() + self._deadline_s
@@ -319,12 +298,6 @@ class RemoteGovernor:
         return link
 
 
-def _has_something_to_say(connection: socket.socket) -> bool:
-    watched = select.poll()  # `select` takes no descriptor above 1023, and a service may have more
-    watched.register(connection, select.POLLIN)
-    return bool(watched.poll(0))
-
-
 def _is_remote(case: UseCase[Any]) -> bool:
     return CASES.get(type(case).__name__) is type(case)
 
@@ -340,8 +313,9 @@ def _finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError("a use case has waited for something else than its means")
 
 
-def _awaited(connection: socket.socket, frames: Frames, kind: type[UseCase[_T]]) -> _T:
+def _awaited(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:
     """Return the answer that arrives; each frame shows that the process is alive."""
+    frames = Frames()
     while True:
         for _, what, content in decode_messages(_receive(connection, frames)):
             if what == FAILURE:
