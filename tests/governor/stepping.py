@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from remit.governor.means import Means, UseCase
-from remit.ledger.port import Work
+from remit.ledger.port import Prepare, Work
 
 __all__ = ["Aside", "Commit", "steps_of"]
 
@@ -14,6 +14,7 @@ class Commit(NamedTuple):
 
     work: Work[Any]
     alone: bool
+    prepare: Prepare | None
 
 
 class Aside(NamedTuple):
@@ -36,11 +37,14 @@ class _Asked:
 class _Stepwise:
     """Waiting for whoever steps."""
 
-    async def transact(self, work: Work[Any], *, alone: bool = False) -> Any:
-        return await _Asked(Commit(work, alone))
+    async def transact(self, work: Work[Any], *, alone: bool = False, prepare: Prepare | None = None) -> Any:
+        return await _Asked(Commit(work, alone, prepare))
 
     async def aside(self, compute: Callable[[], Any], *, fair_to: str = "") -> Any:
         return await _Asked(Aside(compute, fair_to))
+
+    async def quickly(self, compute: Callable[[], Any]) -> Any:
+        return compute()
 
     async def run(self, case: UseCase[Any], means: Means) -> Any:
         return await case.run(means)

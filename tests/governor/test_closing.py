@@ -53,7 +53,10 @@ def _steps(service: Service, case: UseCase[Any]) -> Iterator[None]:
             asked = steps.send(answer)
         except StopIteration:
             return
-        answer = asked.compute() if isinstance(asked, Aside) else service.ledger.run(asked.work, alone=asked.alone)
+        if isinstance(asked, Aside):
+            answer = asked.compute()
+        else:
+            answer = service.ledger.run(asked.work, alone=asked.alone, prepare=asked.prepare)
         yield
 
 

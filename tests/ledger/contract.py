@@ -13,7 +13,7 @@ from remit import Keyring, SigningKey, Step, receipt_id, verify_chain
 from remit.claims.chain import draft
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Reader, Transaction, Work
+from remit.ledger.port import Prepare, Reader, Transaction, Work
 from remit.ledger.records import KeyRecord, Once, Pending, Session, Switches
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
@@ -231,7 +231,7 @@ def checked(reader: Reader, session_id: str, keyring: Keyring = KEYRING) -> list
     return tokens
 
 
-def together(ledger: GroupCommit, *works: Work[Any], alone: bool = False) -> list[Any]:
+def together(ledger: GroupCommit, *works: Work[Any], alone: bool = False, prepare: Prepare | None = None) -> list[Any]:
     """Hand over all work while the writer is busy, and return the answers and errors in the same order."""
 
     async def hand_over() -> list[Any]:
@@ -243,7 +243,7 @@ def together(ledger: GroupCommit, *works: Work[Any], alone: bool = False) -> lis
 
         first = asyncio.ensure_future(ledger.arun(busy))
         assert await asyncio.to_thread(begun.wait, PATIENT_S)
-        others = [asyncio.ensure_future(ledger.arun(work, alone=alone)) for work in works]
+        others = [asyncio.ensure_future(ledger.arun(work, alone=alone, prepare=prepare)) for work in works]
         for _ in range(5):  # turns of the loop, in which all are sent
             await asyncio.sleep(0)
         release.set()

@@ -426,6 +426,52 @@ def test_work_that_runs_alone_and_refuses_lets_go_of_the_ledger(script: Script, 
     assert not script.shelf.lock.locked()
 
 
+# What comes before work
+
+
+def test_all_work_of_a_group_is_prepared_before_any_of_it_is_done(ledger: GroupCommit) -> None:
+    done: list[str] = []
+    together(ledger, *(lambda _: done.append("done") for _ in range(3)), prepare=lambda _: done.append("prepared"))
+    assert done == ["prepared"] * 3 + ["done"] * 3
+
+
+def test_work_is_prepared_once_however_often_it_is_done(script: Script, ledger: GroupCommit) -> None:
+    prepared: list[int] = []
+    script.faults["commit"] = [before(HeadMoved("moved"))]
+    ledger.run(append_to(FIRST.id), prepare=lambda _: prepared.append(1))
+    assert (prepared, script.steps.count("commit")) == ([1], 2)
+
+
+def test_work_is_not_done_if_it_cannot_be_prepared_and_no_other_is_harmed(ledger: GroupCommit) -> None:
+    turns = iter("no")
+    done: list[str] = []
+
+    def prepare(_: Transaction) -> None:
+        if next(turns) == "n":
+            raise KeyError
+
+    answers = together(ledger, *(lambda _, name=name: done.append(name) for name in ("one", "two")), prepare=prepare)
+    assert (type(answers[0]), answers[1], done) == (KeyError, None, ["two"])
+
+
+def test_the_ledger_is_not_held_while_work_is_prepared(script: Script, ledger: GroupCommit) -> None:
+    held: list[bool] = []
+    ledger.run(append_to(FIRST.id), alone=True, prepare=lambda _: held.append(script.shelf.lock.locked()))
+    assert held == [False]
+
+
+def test_a_store_that_fails_while_work_is_prepared_is_unavailable(script: Script, ledger: GroupCommit) -> None:
+    def prepare(transaction: Transaction) -> None:
+        transaction.session(FIRST.id)
+
+    script.faults["session"] = [before(BROKEN)]
+    with pytest.raises(LedgerUnavailable):
+        ledger.run(append_to(FIRST.id), prepare=prepare)
+    assert script.steps[-1] == "close"
+    ledger.run(append_to(FIRST.id), prepare=prepare)
+    assert len(checked(ledger.read(), FIRST.id)) == 1
+
+
 # Those who watch
 
 

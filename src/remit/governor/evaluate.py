@@ -1,8 +1,9 @@
 """The one path of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. Calls
-that take longer to judge are judged aside, before they come to the ledger; if their session stands otherwise when their
-turn comes, they are judged again. So nothing slow happens while the ledger is held, and no limit is overrun.
+Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. The
+calls of a group are judged first, by how their sessions stand before it; those that take longer are judged aside,
+before they come to the ledger. A call whose session stands otherwise when its turn comes is judged again. So nothing
+slow happens while the ledger is held, and no limit is overrun.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -182,7 +183,7 @@ async def prejudge(means: Means, request: Evaluate) -> Evaluate:
         passport = await means.aside(lambda: means.passport_of(session))
     case = _Case(means, request, passport, ())
     if case.is_light and not means.sees_budgets:
-        case.judge_open()
+        await means.quickly(case.judge_open)
     else:
         await means.aside(case.judge_aside, fair_to=session_id)
     return case.prejudged()
@@ -204,12 +205,8 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
         if not turn and case.take_prejudged():
             outcome = await means.transact(case.append)
         elif case.is_light:
-            if means.sees_budgets or session_id in means.closed:
-                case.read()
-            else:
-                # Before its turn comes: what is done for many calls in a row is quicker than by turns.
-                case.judge_open()
-            outcome = await means.transact(case.append)
+            case.read()
+            outcome = await means.transact(case.append, prepare=case.judge)
         else:
             await means.aside(case.judge_aside, fair_to=session_id)
             outcome = await means.transact(case.append)
@@ -244,7 +241,7 @@ class _Outcome(NamedTuple):
 
 
 class _Case:
-    """One call on its way through the ledger: judged there, or aside before, then appended."""
+    """One call on its way through the ledger: judged with others first, or aside, then appended."""
 
     __slots__ = (
         "_decision",
@@ -313,6 +310,11 @@ class _Case:
         self._standing = given.standing
         self._decision = decide(given.findings, given.action)
         return True
+
+    def judge(self, transaction: Transaction) -> None:
+        """Judge the call by how its session stands before the group it is in."""
+        session = touched(found(transaction, self._request.session_id), self._means.clock.now())
+        self._judge_whole(standing_in(transaction, session))
 
     def _judge_whole(self, standing: Standing) -> Decision:
         means, request = self._means, self._request

@@ -12,7 +12,7 @@ from remit.errors import RemitError
 from remit.governor.means import Means, UseCase
 from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
-from remit.ledger.port import Ledger, Work
+from remit.ledger.port import Ledger, Prepare, Work
 
 __all__ = ["Governor"]
 
@@ -25,11 +25,15 @@ class _Blocking:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:
+    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers."""
-        return self._ledger.run(work, alone=alone)
+        return self._ledger.run(work, alone=alone, prepare=prepare)
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
+        """Compute it here."""
+        return compute()
+
+    async def quickly(self, compute: Callable[[], _T]) -> _T:
         """Compute it here."""
         return compute()
 
@@ -44,6 +48,7 @@ class _OnLoop:
     def __init__(self, ledger: Ledger, pools: Pools) -> None:
         self.transact: Final = ledger.arun
         self.aside: Final = pools.run
+        self.quickly: Final = pools.run_quickly
 
     async def run(self, case: UseCase[_T], means: Means) -> _T:
         """Run it here."""

@@ -211,7 +211,6 @@ def close(means: Means, transaction: Transaction, session: Session, move: Move, 
     """
     if session.state != "active":
         return session
-    means.note_closed(session.id)
     session = touched(session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
     cause = QUARANTINED if session.cause == QUARANTINED and move.state != "revoked" else move.code

@@ -15,7 +15,7 @@ from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
 from remit.governor.clock import Clock, FixedClock
 from remit.governor.refused import RefusedSessions
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import Reader, Work
+from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
@@ -31,7 +31,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Waiting(Protocol):
     """How a use case waits for what takes time."""
 
-    def transact(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
+    def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Return what the ledger's work answers, once it is durable; see `Ledger.run`."""
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
@@ -39,6 +39,9 @@ class Waiting(Protocol):
 
         `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
         """
+
+    def quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+        """Return what is quick to compute, unless a file system hangs: for that, too, no event loop waits."""
 
     async def run(self, case: "UseCase[_T]", means: "Means") -> _T:
         """Return the answer of a use case that is a part of another: from here, or from the process that runs it."""
@@ -86,8 +89,6 @@ class Means:
     sources: dict[str, str] = field(default_factory=dict)
     # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
     heads: dict[str, bool] = field(default_factory=dict)
-    # Sessions that this process has closed, or tried to: their calls are not looked into before their turn.
-    closed: dict[str, bool] = field(default_factory=dict)
     # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
     # Sessions whose calls were refused, and at which rate they come.
@@ -112,13 +113,17 @@ class Means:
         means.waiting = waiting
         return means
 
-    def transact(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
+    def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Have the ledger do some work; see `Waiting`."""
-        return self.waiting.transact(work, alone=alone)
+        return self.waiting.transact(work, alone=alone, prepare=prepare)
 
     def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> Awaitable[_T]:
         """Compute what takes long; see `Waiting`."""
         return self.waiting.aside(compute, fair_to=fair_to)
+
+    def quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+        """Compute what is quick; see `Waiting`."""
+        return self.waiting.quickly(compute)
 
     def run(self, case: "UseCase[_T]") -> Awaitable[_T]:
         """Have a use case done as a part of another; see `Waiting`."""
@@ -163,10 +168,6 @@ class Means:
     def trust_head(self, session: Session) -> None:
         """Note that the last receipt of a session is genuine."""
         _remember(self.heads, session.id, value=True)
-
-    def note_closed(self, session_id: str) -> None:
-        """Remember that a session is over, as far as this process knows."""
-        _remember(self.closed, session_id, value=True)
 
     def note_timestamp(self, session_id: str, receipt_id: str, at_ms: int) -> None:
         """Remember the `timestamp` of the last receipt of a session."""

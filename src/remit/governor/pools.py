@@ -1,13 +1,20 @@
 """Threads for what takes long: one pool for judging on account of a session, another for reading.
 
-Keeps this invariant: a session has two calls judged aside at a time, and no more, so its slow calls keep its own calls
-waiting and leave threads for others; and nobody who only reads waits behind them.
+Keeps these invariants: a session has two calls judged aside at a time, and no more, so its slow calls keep its own
+calls waiting and leave threads for others; nobody who only reads waits behind them; and no event loop waits for a file
+system. What is quick has one thread, which gets everything that is asked in one turn of a loop together.
 """
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, TypeVar
+
+from remit.errors import LedgerUnavailable
+from remit.ledger.commit import DEADLINE_S
+from remit.ledger.post import Item, LoopPost, settle
 
 __all__ = ["Pools"]
 
@@ -16,6 +23,7 @@ _T = TypeVar("_T")
 _JUDGES: Final = 16
 _READERS: Final = 8
 _AT_A_TIME: Final = 2
+_LATE: Final = "a file system did not answer in time, so the call was not judged"
 
 
 class _Gate:
@@ -35,6 +43,34 @@ class Pools:
         self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         self._gates: dict[tuple[int, str], _Gate] = {}
+        self._quick: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
+        self._posts: dict[int, LoopPost] = {}
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run_quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+        """Return what is quick to compute; `LedgerUnavailable` if it is not, because a file system hangs."""
+        post = LoopPost.of_running_loop(self._posts, self._submit, late=_LATE)
+        # What is handed over is called with a transaction by the writer of a ledger; here, with nothing.
+        return post.send(lambda _nothing: compute(), DEADLINE_S, alone=False, prepare=None)
+
+    def _submit(self, items: Sequence[Item]) -> None:
+        if self._is_closed:
+            raise LedgerUnavailable("the service is stopping")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="quick", daemon=True)
+            self._thread.start()
+        self._quick.put(items)
+
+    def _work(self) -> None:
+        while (items := self._quick.get()) is not None:
+            for item in items:
+                try:
+                    if not item.withdrawn:
+                        item.answer = item.work(None)  # type: ignore[arg-type]  # see `run_quickly`
+                except Exception as error:  # noqa: BLE001 - it belongs to who has asked
+                    item.failure = error
+            settle(items)
 
     async def run(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
         """Return what was computed, once it is the turn of the session that it is `fair_to`."""
@@ -54,5 +90,7 @@ class Pools:
 
     def close(self) -> None:
         """Begin nothing more; what is under way is left to its end."""
+        self._is_closed = True
+        self._quick.put(None)
         for pool in (self._judges, self._readers):
             pool.shutdown(wait=False, cancel_futures=True)

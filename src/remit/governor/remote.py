@@ -57,7 +57,7 @@ from remit.governor.wire import (
 from remit.ledger.commit import DEADLINE_S, Observer
 from remit.ledger.home import Home
 from remit.ledger.keys import keyring_of
-from remit.ledger.port import Reader, Work
+from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.transaction import Store
 
 __all__ = ["Keeper", "LedgerNotServed", "PublicKeys", "RemoteGovernor", "connect"]
@@ -338,11 +338,15 @@ class _Blocking:
     def __init__(self, governor: RemoteGovernor) -> None:
         self._governor = governor
 
-    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:  # noqa: ARG002
+    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
         """Raise: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 
     async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
+        """Compute it here."""
+        return compute()
+
+    async def quickly(self, compute: Callable[[], _T]) -> _T:
         """Compute it here."""
         return compute()
 
@@ -357,8 +361,9 @@ class _OnLoop:
     def __init__(self, governor: RemoteGovernor, pools: Pools) -> None:
         self.run: Final = governor.arun_with
         self.aside: Final = pools.run
+        self.quickly: Final = pools.run_quickly
 
-    async def transact(self, work: Work[_T], *, alone: bool = False) -> _T:  # noqa: ARG002
+    async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
         """Raise: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 

@@ -35,7 +35,7 @@ from remit.ledger.records import (
     Switches,
 )
 
-__all__ = ["NOTHING", "Ledger", "Reader", "Transaction", "Work"]
+__all__ = ["NOTHING", "Ledger", "Prepare", "Reader", "Transaction", "Work"]
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -240,19 +240,22 @@ class Transaction(Protocol):
 
 _T = TypeVar("_T")
 Work: TypeAlias = Callable[[Transaction], _T]
+# What can be done before anything of a group is written: it only reads, and what it does takes its time.
+Prepare: TypeAlias = Callable[[Transaction], None]
 
 
 class Ledger(Protocol):
     """Where evidence is kept."""
 
-    def run(self, work: Work[_T], *, alone: bool = False) -> _T:
+    def run(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
         """Return what `work` answers, once everything it wrote is durable. Waits; for threads.
 
         Work may be run more than once before it counts, so it must do nothing but through its transaction. Work that
-        runs alone shares its commit with no other.
+        runs alone shares its commit with no other. `prepare` is run once before the work, and never while the ledger
+        is held; all work of a group is prepared first.
         """
 
-    def arun(self, work: Work[_T], *, alone: bool = False) -> Awaitable[_T]:
+    def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Return what `work` answers, once everything it wrote is durable. For an event loop."""
 
     def read(self) -> Reader:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from remit.errors import LedgerUnavailable
-from remit.ledger.port import Work
+from remit.ledger.port import Prepare, Work
 
 __all__ = ["Item", "LoopPost", "Post", "Submit", "settle", "wait_for"]
 
@@ -35,14 +35,17 @@ class Post(Protocol):
 class Item:
     """One piece of work, and what becomes of it."""
 
-    __slots__ = ("alone", "answer", "failure", "post", "withdrawn", "work")
+    __slots__ = ("alone", "answer", "failure", "post", "prepare", "spoilt", "withdrawn", "work")
 
-    def __init__(self, work: Work[Any], post: Post, *, alone: bool) -> None:
+    def __init__(self, work: Work[Any], post: Post, *, alone: bool, prepare: Prepare | None) -> None:
         self.work = work
+        self.prepare = prepare
         self.post = post
         self.alone = alone
         self.answer: Any = None
         self.failure: Exception | None = None
+        # Why there is no work to be done: its preparation has failed.
+        self.spoilt: Exception | None = None
         self.withdrawn = False
 
 
@@ -81,10 +84,10 @@ def _held() -> threading.Lock:
     return lock
 
 
-def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool) -> _T:
+def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, prepare: Prepare | None) -> _T:
     """Hand over work and wait for its answer."""
     post = _Doorstep()
-    item = Item(work, post, alone=alone)
+    item = Item(work, post, alone=alone, prepare=prepare)
     submit([item])
     if not post.wait(deadline_s):
         item.withdrawn = True
@@ -98,28 +101,29 @@ def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool) 
 class LoopPost:
     """The post of one event loop: bundles go out, answers come back together, one alarm watches over all."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, late: str = _LATE) -> None:
         self.loop = loop
         self._submit = submit
+        self._late = late
         self._out: list[Item] = []
         # With the time when they are given up.
         self._pending: dict[Item, tuple[asyncio.Future[Any], float]] = {}
         self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of_running_loop(cls, posts: dict[int, "LoopPost"], submit: Submit) -> "LoopPost":
+    def of_running_loop(cls, posts: dict[int, "LoopPost"], submit: Submit, late: str = _LATE) -> "LoopPost":
         """Return the post of the loop that is running, out of `posts`."""
         loop = asyncio.get_running_loop()
         post = posts.get(id(loop))
         if post is None or post.loop is not loop:
             for number in [number for number, other in posts.items() if other.loop.is_closed()]:
                 del posts[number]
-            post = posts[id(loop)] = cls(loop, submit)
+            post = posts[id(loop)] = cls(loop, submit, late)
         return post
 
-    def send(self, work: Work[_T], deadline_s: float, *, alone: bool) -> "asyncio.Future[_T]":
+    def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
         """Hand over work; the future holds its answer."""
-        item = Item(work, self, alone=alone)
+        item = Item(work, self, alone=alone, prepare=prepare)
         future: asyncio.Future[_T] = self.loop.create_future()
         due = self.loop.time() + deadline_s
         self._pending[item] = future, due
@@ -175,7 +179,7 @@ class LoopPost:
                 del self._pending[item]
                 item.withdrawn = True
                 if not future.done():
-                    future.set_exception(LedgerUnavailable(_LATE))
+                    future.set_exception(LedgerUnavailable(self._late))
         if self._pending:
             self._set_alarm(min(due for _, due in self._pending.values()))
 
