@@ -35,7 +35,7 @@ WARM_UP: Final = 50
 TURNS: Final = 15
 SETTLE_S: Final = 0.05
 # Where work is handed to the writer of the ledger.
-WRITER: Final = "ledger/post.py:send"
+WRITER: Final = "ledger/commit.py:arun"
 
 
 class Limits(NamedTuple):
