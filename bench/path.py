@@ -1,8 +1,9 @@
 """How far a request travels: `python -m bench.path`.
 
-Counts the files and functions of `remit` that one request enters, on all threads of a service, and how often the writer
-of the ledger is asked. The service runs in this process with a profile function that counts only while one request is
-under way. A generator or coroutine that goes on counts as entered again. The exit code is 1 if one misses its limit.
+Counts the files and functions of `remit` that one request enters, in the front and in the ledger process together, and
+how often the writer of the ledger is asked. Both run in this process, each with its own event loop, and are connected
+by the socket as if they were two; a profile function counts on all threads, only while one request is under way. A
+generator or coroutine that goes on counts as entered again. The exit code is 1 if one misses its limit.
 """
 
 import os
@@ -25,7 +26,9 @@ import msgspec
 import remit
 from bench.homes import Home, new_home
 from bench.tables import table
+from remit.governor.handshake import Judging
 from remit.proxy.options import ProxyOptions
+from remit.wiring.ledger_process import hold_ledger
 from remit.wiring.proxy import run_proxy
 
 __all__ = ["main"]
@@ -126,6 +129,14 @@ def bodies(home: Home) -> dict[str, tuple[str, Limits]]:
 
 def main() -> int:
     """Measure, print, and tell whether the limits are kept."""
+    kept = [
+        _report(f"{processes} {'process' if processes == 1 else 'processes'}", count(processes)) for processes in (1, 2)
+    ]
+    return int(not all(kept))
+
+
+def count(processes: int) -> dict[str, tuple[Travelled, Limits]]:
+    """Return what requests to a service in so many processes have entered, by name."""
     with tempfile.TemporaryDirectory() as folder:
         home = new_home(Path(folder))
         counting = Counting()
@@ -145,19 +156,23 @@ def main() -> int:
         def ready(url: str) -> None:
             threading.Thread(target=ask, args=(url,), daemon=True).start()
 
-        run_proxy(ProxyOptions(str(home.folder), log_level="error"), ready)
+        holder = hold_ledger(home.folder, Judging()) if processes > 1 else None
+        run_proxy(ProxyOptions(str(home.folder), log_level="error", processes=processes), ready)
+        if holder is not None:
+            holder.close()
     if failures:
         raise failures[0]
-    return _report(found)
+    return found
 
 
-def _report(found: Mapping[str, tuple[Travelled, Limits]]) -> int:
+def _report(title: str, found: Mapping[str, tuple[Travelled, Limits]]) -> bool:
+    """Print what was counted, and tell whether the limits are kept."""
     rows = [
         (name, str(len(it.files)), str(limits.files), str(it.calls), str(limits.calls), str(it.trips))
         for name, (it, limits) in found.items()
     ]
-    print(table(("request", "files", "limit", "calls", "limit", "trips to the writer"), rows))
-    return int(any(len(it.files) > limits.files or it.calls > limits.calls for it, limits in found.values()))
+    print(table((f"request, {title}", "files", "limit", "calls", "limit", "trips to the writer"), rows))
+    return all(len(it.files) <= limits.files and it.calls <= limits.calls for it, limits in found.values())
 
 
 if __name__ == "__main__":
