@@ -12,12 +12,13 @@ from remit.governor.clock import Moment
 from remit.governor.means import Keys
 from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import Embedded, open_embedded
-from remit.ledger.keys import LedgerKeys, rotate
+from remit.ledger.keys import LedgerKeys
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import Kept, KeyRecord, Session, Switches
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.transaction import Changes, Store
+from tests.ledger.changing import rotate
 from tests.world import NOW, key_named
 
 __all__ = ["DEADLINE_S", "CountingReader", "MemoryPlace", "Place", "SqlitePlace", "Weather"]

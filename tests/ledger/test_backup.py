@@ -31,9 +31,9 @@ from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.embedded import USE, open_embedded
 from remit.ledger.home import Home, open_home
-from remit.ledger.keys import rotate
 from remit.ledger.records import RESTORED, Overview, Session
 from remit.ledger.restore import Restored, restore
+from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
 
 

@@ -22,10 +22,10 @@ from remit.governor.sources import Reporter
 from remit.ledger.check import check_ledger
 from remit.ledger.findings import FAULTS, MAX_FINDINGS, Report
 from remit.ledger.home import open_home
-from remit.ledger.keys import rotate
 from remit.ledger.port import Transaction, Work
 from remit.ledger.records import Source
 from remit.policy.call import ToolCall
+from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
 from tests.world import error_classes
 

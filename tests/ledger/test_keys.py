@@ -10,9 +10,10 @@ from remit.claims.keys import Keyring, SigningKey, TrustedKey
 from remit.claims.succession import sign_key_change, verify_key_change
 from remit.errors import KeyUnknown, KeyUseForbidden, RemitError, SignatureInvalid, StateMissing, TokenKindMismatch
 from remit.ledger.embedded import Embedded, open_embedded
-from remit.ledger.keys import keyring_of, rotate
+from remit.ledger.keys import keyring_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import KeyRecord
+from tests.ledger.changing import rotate
 from tests.ledger.contract import FIRST_KEY, PATIENT_S, append_to, checked, new_session
 from tests.world import NOW, OURS, STRANGER, THEIR_ISSUER, THEIRS, key_named, session_of
 

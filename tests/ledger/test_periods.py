@@ -31,13 +31,14 @@ from remit.ledger.check import check_ledger
 from remit.ledger.embedded import open_embedded, open_rows
 from remit.ledger.findings import Finding
 from remit.ledger.home import open_home
-from remit.ledger.keys import Distrusted, distrust, distrusted_from, limits_of, rotate
+from remit.ledger.keys import Distrusted, distrusted_from, limits_of
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.records import Registered, Switches
 from remit.ledger.restore import restore
 from tests.cli.running import run
 from tests.governor.verifying import StillPace
 from tests.governor.world import SetClock
+from tests.ledger.changing import distrust, rotate
 from tests.ledger.service import MISSION, Service
 from tests.world import register
 

@@ -25,14 +25,13 @@ from remit.claims.succession import (
 from remit.errors import FieldInvalid, RemitError
 from remit.ledger.findings import Limits
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import Ledger, Reader, Transaction
+from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import KeyRecord, LimitRecord
 
 __all__ = [
     "Distrusted",
     "LedgerKeys",
     "Periods",
-    "distrust",
     "distrust_in",
     "distrusted_from",
     "first_key",
@@ -41,7 +40,6 @@ __all__ = [
     "limit_ids",
     "limits_of",
     "remove_unused",
-    "rotate",
     "successor_of",
 ]
 
@@ -140,18 +138,6 @@ class _SigningKeys(Protocol):
     def signing(self, kid: str) -> SigningKey: ...
 
 
-def rotate(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, now_ms: int) -> KeyRecord:
-    """Let the key that signs hand over to a new one, and remove its file; return the new one.
-
-    Chains go on with the new key. What the old one has signed until now stays believed; its period ends here.
-    """
-    new = files.create()
-    record, retired = ledger.run(lambda transaction: hand_over(transaction, keys, new, now_ms), alone=True)
-    keys.refresh()
-    files.remove(retired)
-    return record
-
-
 def hand_over(transaction: Transaction, keys: _SigningKeys, new: SigningKey, now_ms: int) -> tuple[KeyRecord, str]:
     """Let the key that signs hand over to `new`, and record where its period ends; return `new` and the old key's id.
 
@@ -187,17 +173,6 @@ class Distrusted(NamedTuple):
     passports: list[str]
     signing: str
     rotated: bool
-
-
-def distrust(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, kid: str, *, from_ms: int, now_ms: int) -> Distrusted:
-    """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first."""
-    new = successor_of(ledger.read(), files, kid)
-    distrusted = ledger.run(
-        lambda transaction: distrust_in(transaction, keys, kid, new, from_ms=from_ms, now_ms=now_ms), alone=True
-    )
-    keys.refresh()
-    remove_unused(files, kid, new, distrusted)
-    return distrusted
 
 
 def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None:
