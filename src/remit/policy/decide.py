@@ -55,7 +55,8 @@ def decide(findings: Sequence[Finding], action: Action) -> Decision:
             refusal = refusal or finding
         given.append(finding)
     if refusal is None:
-        return Decision("PERMIT", "compliant", _permitted(given, action), tuple(given), action)
+        reason = _permitted(given, action) if action.runs_code or action.by_text else given[0].reason
+        return Decision("PERMIT", "compliant", reason, tuple(given), action)
     public, verdict = DENIALS[refusal.code]
     return Decision("DENY", verdict, refusal.reason, tuple(given), action, public, refusal.code, refusal.remedy)
 

@@ -63,7 +63,8 @@ def allows_tool(entries: tuple[str, ...], tool: str) -> str | None:
 
     A delegate gets `Read(x)` from a parent that has `Read`; so it must not mean a tool that is called `Read(x)`.
     """
-    return names_tool(_naming_tools(entries), tool)
+    naming = _naming_tools(entries)
+    return tool if tool in naming else names_tool(naming, tool)
 
 
 @lru_cache(maxsize=512)

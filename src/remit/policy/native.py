@@ -87,14 +87,16 @@ class NativeEngine:
 
 
 def _refusals(case: Case) -> list[_Refusal]:
-    mission, action = case.mission, case.action
-    scope = build_scope(mission.resource_scope, mission.cwd)
-    return [
-        *_standing(case),
-        *_tool(mission, action),
-        *_scope(scope, action),
-        *_side_effects(mission, action),
-    ]
+    mission, action, standing = case.mission, case.action, case.standing
+    refusals: list[_Refusal] = []
+    if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
+        refusals += _standing(case)
+    if mission.forbidden_tools or allows_tool(mission.allowed_tools, action.tool) is None:
+        refusals += _tool(mission, action)
+    refusals += _scope(build_scope(mission.resource_scope, mission.cwd), action)
+    if action.doubts or not action.side_effects.issubset(mission.allowed_side_effect_classes):
+        refusals += _side_effects(mission, action)
+    return refusals
 
 
 def _standing(case: Case) -> Iterator[_Refusal]:
