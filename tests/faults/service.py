@@ -20,7 +20,7 @@ from remit.governor.means import Means
 from remit.governor.sessions import Start
 from remit.ledger.embedded import Embedded, open_embedded
 from remit.ledger.port import Reader
-from remit.ledger.records import Kept
+from remit.ledger.records import Kept, Session
 from remit.ledger.sqlite import connect_reader
 from remit.policy.call import ToolCall
 from remit.policy.files import TextFiles
@@ -156,9 +156,14 @@ class Audit:
         return len(self.hashes)
 
     def grow(self, service: Service) -> int:
-        """Verify what is new, and return how much that is."""
-        before = self.length
-        kept = list(pages(service.reader, self.session, before))
+        """Verify what is new, and return how much that is.
+
+        A ledger process goes on for a moment with what a front has asked that was killed, so this is how things stood
+        when the session was read: what comes after it is new the next time.
+        """
+        before, session = self.length, service.reader.session(self.session)
+        assert session is not None
+        kept = [it for it in pages(service.reader, self.session, before) if it.seq <= session.length]
         assert [it.seq for it in kept] == list(range(before + 1, before + len(kept) + 1))
         ring = service.opened.keys.keyring()
         for receipt, head in walk_chain((it.token for it in kept), ring, start=self.head):
@@ -166,12 +171,10 @@ class Audit:
             self.permits += receipt.claims.verdict == "compliant"
             self.head = head
         assert {it.receipt_id: sha256_hex(it.token.encode()) for it in kept}.items() <= self.hashes.items()
-        self._check_session(service)
+        self._check_session(session)
         return len(kept)
 
-    def _check_session(self, service: Service) -> None:
-        session = service.reader.session(self.session)
-        assert session is not None
+    def _check_session(self, session: Session) -> None:
         assert (session.state, session.cause) == ("active", "")
         assert session.length == self.length == (self.head.length if self.head else 0)
         assert session.receipt_hash == (self.head.receipt_hash if self.head else None)
