@@ -485,5 +485,5 @@ def test_services_of_one_home_share_one_process_and_commands_are_its_clients(hom
         assert run(home, "ledger", "check").exit_code == 0
         refused = run(home, "ledger", "restore", str(copy))
         assert (refused.exit_code, "stop the Hub and the proxy first" in refused.stderr) == (78, True)
-    assert ledger_processes_of(home) == []
+    until(lambda: ledger_processes_of(home) == [])
     assert run(home, "ledger", "restore", str(copy)).exit_code == 0

@@ -164,7 +164,7 @@ def test_killing_the_ledger_process_loses_no_answer_and_forks_nothing(
             check_again(proxy.running, audit.session, load)
         use_up(proxy.running, audit.session)
         assert proxy.stop()[0] == 0
-        assert ledger_processes_of(home) == []
+        until(lambda: ledger_processes_of(home) == [])
     check_end(home, audit, limit)
 
 
