@@ -188,9 +188,12 @@ def test_a_permitted_command_that_swaps_the_settings_does_not_free_the_session(n
 
 def test_a_permitted_command_that_swaps_the_settings_again_and_again_ends_the_session(new_world: Governed) -> None:
     place = new_world.place
-    makefile(new_world, f"for i in 1 2 3 4 5 6 7 8; do {SWAPS['read-only']}; sleep 1; done".replace("$i", "$$i"))
+    # Each swap waits until the one before was found, however slow the machine is.
+    put_back = "until grep -q PreToolUse $(AT); do sleep 0.2; done"
+    makefile(new_world, f"for i in 1 2 3 4 5 6 7 8; do {SWAPS['read-only']}; {put_back}; sleep 1; done")
     new_world.protect()
-    calls = [bash("make"), bash("touch inside"), write(place.project / "file"), bash(f"touch {place.outside}/shell")]
+    after = [bash("touch inside"), write(place.project / "file"), bash(f"touch {place.outside}/shell")]
+    calls = [bash("make; sleep 20"), *after]
     play(new_world, script=Script([[call] for call in calls]))
     assert (list(place.outside.iterdir()), (place.project / "inside").exists()) == ([], False)
     codes = [receipt.internal_denial_code for receipt in receipts(place) if receipt.tool in ("Bash", "Write")]
