@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import DEADLINE_S
-from remit.ledger.post import Item, LoopPost, settle
+from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers
 
 __all__ = ["Pools"]
 
@@ -44,15 +44,15 @@ class Pools:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         self._gates: dict[tuple[int, str], _Gate] = {}
         self._quick: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
-        self._posts: dict[int, LoopPost] = {}
+        self._waiters: dict[int, AsyncWaiter] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def run_quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Return what is quick to compute; `LedgerUnavailable` if it is not, because a file system hangs."""
-        post = LoopPost.of_running_loop(self._posts, self._submit, late=_LATE)
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, late=_LATE)
         # What is handed over is called with a transaction by the writer of a ledger; here, with nothing.
-        return post.send(lambda _nothing: compute(), DEADLINE_S, alone=False, prepare=None)
+        return waiter.send(lambda _nothing: compute(), DEADLINE_S, alone=False, prepare=None)
 
     def _submit(self, items: Sequence[Item]) -> None:
         if self._is_closed:
@@ -70,7 +70,7 @@ class Pools:
                         item.answer = item.work(None)  # type: ignore[arg-type]  # see `run_quickly`
                 except Exception as error:  # noqa: BLE001 - it belongs to who has asked
                     item.failure = error
-            settle(items)
+            deliver_answers(items)
 
     async def run(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
         """Return what was computed, once it is the turn of the session that it is `fair_to`."""

@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Work
-from remit.ledger.post import Item, LoopPost, settle, wait_for
 from remit.ledger.records import Session, Switches
 from remit.ledger.transaction import Buffer, Changes, Known, Seen, Store
+from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
 __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
 
@@ -26,8 +26,8 @@ DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 _PATIENCE: Final = 40
 _CLOSING_S: Final = 4.0
-# How long the writer waits for an event loop that has answers to pass on.
-_TURN_S: Final = 0.01
+# After a commit that took longer, event loops are not blocked for the next one: it waits for the disk.
+_SLOW_COMMIT_S: Final = 0.005
 
 _T = TypeVar("_T")
 
@@ -64,13 +64,15 @@ class GroupCommit:
         self._deadline_s = deadline_s
         self._observer = observer or Observer()
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
-        self._posts: dict[int, LoopPost] = {}
+        self._waiters: dict[int, AsyncWaiter] = {}
         self._store: Store | None = None
         self._known = Known()
         self._switches: Switches | None = None
         # Of the group that is under way: how long the store took to commit it, and whether it marks an epoch.
         self._seconds = 0.0
         self._turned = False
+        # How long the last commit took.
+        self._last_s = 0.0
         self._closed = False
         self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
         self._thread.start()
@@ -82,8 +84,8 @@ class GroupCommit:
 
     def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Return what `work` answers, once everything it wrote is durable."""
-        post = LoopPost.of_running_loop(self._posts, self._submit)
-        return post.send(work, self._deadline(alone=alone), alone=alone, prepare=prepare)
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit)
+        return waiter.send(work, self._deadline(alone=alone), alone=alone, prepare=prepare)
 
     def _deadline(self, *, alone: bool) -> float:
         """Return how long to wait: what needs the ledger for itself may have much to do."""
@@ -144,24 +146,13 @@ class GroupCommit:
                 self._observer.failed(error)
             for item in wanted:
                 item.failure = _failure(error)
-        passing = settle(group)
+        deliver_answers(group)
         if store is not None:
             self._known.trim()
             with suppress(Exception):  # whoever only watches must not stop the writer
                 if self._turned:
                     self._observer.turned()
                 self._observer.committed(store, len(wanted), self._seconds)
-        self._let_pass(passing)
-
-    def _let_pass(self, passing: list[threading.Lock]) -> None:
-        """Let event loops pass on their answers before the next group, but not for long, and only if one waits.
-
-        A loop and the writer need the same interpreter lock. If both run, they take it from each other many times for
-        every call, and both become slower; what comes in meanwhile makes the next group larger.
-        """
-        until = time.monotonic() + _TURN_S
-        for lock in passing if not self._queue.empty() else ():
-            lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def _commit(self, group: list[Item]) -> Store:
         self._seconds, self._turned = 0.0, False
@@ -227,11 +218,19 @@ class GroupCommit:
         if not hold:
             store.begin()
             self._check_undisturbed(store, seen, switches)
+        self._release_waiters(group)
         before = time.perf_counter()
         sessions = store.commit(changes)
-        self._seconds += time.perf_counter() - before
+        self._last_s = time.perf_counter() - before
+        self._seconds += self._last_s
         self._remember(sessions, changes)
         return None
+
+    def _release_waiters(self, group: list[Item]) -> None:
+        """Let event loops go on while the disk is waited for, if that takes long here."""
+        if self._last_s > _SLOW_COMMIT_S:
+            for waiter in {item.waiter for item in group}:
+                waiter.release()
 
     def _check_undisturbed(self, store: Store, seen: Seen, switches: Switches) -> None:
         if store.disturbed():
