@@ -17,7 +17,6 @@ from tests.ledger.contract import (
     LEDGER_ID,
     PATIENT_S,
     SECOND,
-    Counted,
     Place,
     Refused,
     append_once,
@@ -456,24 +455,6 @@ def test_a_group_is_done_again_if_another_process_was_faster(ledger: GroupCommit
     answers = together(ledger, append_to(FIRST.id), refuse, append_to(FIRST.id))
     assert isinstance(answers[1], Refused)
     assert checked(ledger.read(), FIRST.id)[1:] == [answers[0].receipt.token, answers[2].receipt.token]
-
-
-def test_what_another_process_did_to_another_session_costs_nothing(place: Place, other: GroupCommit) -> None:
-    other.run(put(SECOND))
-    watched = place.open(observer=(counted := Counted()))
-    runs: list[int] = []
-    interfere = once(lambda: other.run(append_to(SECOND.id)))
-
-    def work(transaction: Transaction) -> Pending:
-        runs.append(1)
-        pending = append_to(FIRST.id)(transaction)
-        interfere()
-        return pending
-
-    watched.run(work)
-    watched.close()
-    assert (runs, counted.sizes, counted.failures) == ([1], [1], [])
-    assert len(checked(watched.read(), FIRST.id)) == len(checked(watched.read(), SECOND.id)) == 1
 
 
 def test_two_processes_that_start_one_session_start_it_once(ledger: GroupCommit, other: GroupCommit) -> None:

@@ -1,9 +1,9 @@
 """Group commit: one thread runs the work of all callers, and one sync makes a whole group durable.
 
 Keeps these invariants. Nobody gets an answer before the group that holds it is on disk. A commit that fails leaves
-nothing behind in memory: the store is closed, and everything is read again before the next signature. Work runs first
-without holding the database, so that several processes sign at the same time; if another process has changed what the
-work has read, it is run again with the database held.
+nothing behind in memory: the store is closed, and everything is read again before the next signature. One process
+writes a ledger (`wiring/ledger_process.py` holds its lock). If something else has written to the database all the same,
+nothing that was read before counts: the group is run again with the database held.
 """
 
 import threading
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.records import Session, Switches
-from remit.ledger.transaction import Buffer, Changes, Known, Seen, Store
+from remit.ledger.transaction import Buffer, Changes, Known, Store
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
 __all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
@@ -158,7 +158,7 @@ class GroupCommit:
         self._seconds, self._turned = 0.0, False
         store = self._store = self._store or self._open_store()
         if store.disturbed():
-            self._catch_up(store)
+            self._unlearn()
         self._prepare(store, group)
         try:
             # Work that runs alone is a group of its own.
@@ -184,7 +184,7 @@ class GroupCommit:
         """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
         switches = self._switches = self._switches or store.switches()
         # One buffer serves all, because none of them writes.
-        buffer = Buffer(store, self._known, {}, switches, Changes())
+        buffer = Buffer(store, self._known, switches, Changes())
         for item in group:
             if item.prepare is not None and not item.withdrawn:
                 _prepare_one(item.prepare, item, buffer)
@@ -194,8 +194,8 @@ class GroupCommit:
             store.begin()
             self._unlearn()
         switches = self._switches = self._switches or store.switches()
-        changes, seen = Changes(), Seen()
-        buffer = Buffer(store, self._known, seen, switches, changes)
+        changes = Changes()
+        buffer = Buffer(store, self._known, switches, changes)
         for item in group:
             item.failure = None
             if item.withdrawn:
@@ -214,10 +214,11 @@ class GroupCommit:
                 buffer.discard()
         if not changes:
             return store.rollback()
-        changes.sign(seen)
+        changes.sign(self._known.sessions)
         if not hold:
             store.begin()
-            self._check_undisturbed(store, seen, switches)
+            if store.disturbed():
+                raise HeadMoved("something else has written to the ledger")
         self._release_waiters(group)
         before = time.perf_counter()
         sessions = store.commit(changes)
@@ -231,26 +232,6 @@ class GroupCommit:
         if self._last_s > _SLOW_COMMIT_S:
             for waiter in {item.waiter for item in group}:
                 waiter.release()
-
-    def _check_undisturbed(self, store: Store, seen: Seen, switches: Switches) -> None:
-        if store.disturbed():
-            same = store.unchanged(seen, switches)
-            self._catch_up(store)
-            if not same:
-                raise HeadMoved("another process was faster")
-
-    def _catch_up(self, store: Store) -> None:
-        """Forget what others have changed. Where they have but appended receipts, that is the sessions of these.
-
-        Each worker has sessions that no other touches, and reading them again for every group would cost as much as
-        deciding. Whatever changes without a receipt, by whatever hand, makes all be read again.
-        """
-        switches, touched = store.switches(), store.touched()
-        if not touched or switches != self._switches:
-            self._unlearn()
-            self._switches = switches
-        for session_id in touched:
-            self._known.sessions.pop(session_id, None)
 
     def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
         """Keep what is durable now, so that the next group need not read it."""

@@ -33,7 +33,7 @@ from remit.ledger.records import (
     Switches,
     signer_of,
 )
-from remit.ledger.transaction import Appended, Changes, Seen
+from remit.ledger.transaction import Appended, Changes
 
 __all__ = ["MemoryStore", "Shelf"]
 
@@ -75,7 +75,6 @@ class MemoryStore:
         self._shelf = shelf
         self._held = False
         self._seen = shelf.commits
-        self._last = len(shelf.order)
 
     def begin(self) -> None:
         """Take the right to write."""
@@ -96,19 +95,6 @@ class MemoryStore:
         """Tell whether another has committed since this was last asked."""
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
-
-    def touched(self) -> set[str]:
-        """Return the sessions that others have appended to since this was last asked."""
-        before, self._last = self._last, len(self._shelf.order)
-        return {numbered.kept.session_id for numbered in self._shelf.order[before:]}
-
-    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
-        """Tell whether what was read before still holds."""
-        kept = self._shelf.sessions
-        return self._shelf.switches == switches and all(
-            (name in kept and kept[name].version) == (session is not None and session.version)
-            for name, session in sessions.items()
-        )
 
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Keep the changes, and return the sessions as they are now kept."""
@@ -133,7 +119,6 @@ class MemoryStore:
             epoch = shelf.switches.epoch + 1
             shelf.switches = (changes.switches or shelf.switches)._replace(epoch=epoch)
         shelf.commits = self._seen = shelf.commits + 1
-        self._last = len(shelf.order)
         self.rollback()
         return sessions
 

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
 from remit.ledger.identity import LOG_LIMIT, LedgerFile
-from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source, Switches
+from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source
 from remit.ledger.rows import FAILURES, SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
-from remit.ledger.transaction import Appended, Attested, Changes, Seen
+from remit.ledger.transaction import Appended, Attested, Changes
 
 __all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "migrate", "prepare"]
 
@@ -137,10 +137,6 @@ _ADD: Final = "DO UPDATE SET count = count + excluded.count"
 _COUNT_MINUTES: Final = "INSERT INTO minutes VALUES ", "(?, ?, ?)", f" ON CONFLICT (minute, code) {_ADD}"
 _COUNT_CODE: Final = f"INSERT INTO codes VALUES (?, ?) ON CONFLICT (code) {_ADD}"  # noqa: S608
 _NOTE: Final = "INSERT OR REPLACE INTO notes VALUES ", "(?, ?, ?, ?)", ""
-_TOUCHED: Final = (
-    "SELECT DISTINCT s.id FROM receipts r JOIN sessions s ON s.number = r.session WHERE r.number > ? AND r.number <= ?"
-)
-_VERSIONS: Final = "SELECT id, version FROM sessions WHERE id IN "
 _NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
 _NEWEST: Final = "SELECT coalesce(max(number), 0) FROM receipts"
 
@@ -179,8 +175,6 @@ class SqliteStore(Rows):
         super().__init__(lambda: connection, None if file is None else file.damaged)
         self._seen_version = 0
         self.disturbed()
-        # The last receipt that was looked at, or written: those after it are of others.
-        self._last_number = self._newest()
 
     @classmethod
     def open(
@@ -243,26 +237,6 @@ class SqliteStore(Rows):
         before, self._seen_version = self._seen_version, version
         return before != version
 
-    def touched(self) -> set[str]:
-        """Return the sessions that others have appended to since this was last asked."""
-        before, self._last_number = self._last_number, self._newest()
-        return {name for (name,) in self._all(_TOUCHED, before, self._last_number)}
-
-    def _newest(self) -> int:
-        row = self._one(_NEWEST)
-        return row[0] if row else 0
-
-    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
-        """Tell whether what was read before still holds."""
-        if self.switches() != switches:
-            return False
-        names = list(sessions)
-        found: dict[str, int] = {}
-        for start in range(0, len(names), _ROWS_AT_ONCE):
-            some = names[start : start + _ROWS_AT_ONCE]
-            found.update(self._all(_VERSIONS + "(" + ", ".join("?" * len(some)) + ")", *some))
-        return found == {name: session.version for name, session in sessions.items() if session}
-
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Make the changes durable and return the sessions as they are now kept."""
         try:
@@ -277,8 +251,6 @@ class SqliteStore(Rows):
             raise self._translated.error_of(error) from error
         # The file can be replaced between `begin` and here, and nobody was answered yet.
         self._check_files()
-        if changes.receipts:
-            self._last_number = sessions[changes.receipts[-1].session_id].last_number or 0
         return sessions
 
     def _write(self, changes: Changes) -> dict[str, Session]:

@@ -6,7 +6,7 @@ seen it. So one bad piece of work in a group harms no other, and nothing has to 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -30,12 +30,10 @@ from remit.ledger.records import (
     Switches,
 )
 
-__all__ = ["Appended", "Attested", "Buffer", "Changes", "Known", "Seen", "Store"]
+__all__ = ["Appended", "Attested", "Buffer", "Changes", "Known", "Store"]
 
 
 _MAX_KNOWN: Final = 4096
-# Sessions that work has relied on, as they were read; None for one that was not there.
-Seen: TypeAlias = dict[str, Session | None]
 
 
 class Appended(NamedTuple):
@@ -64,7 +62,7 @@ class Attested(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What work has written, and which versions of sessions it has read."""
+    """What work has written."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: list[Appended] = field(default_factory=list)
@@ -104,8 +102,8 @@ class Changes:
         """Tell whether something changes that receipts do not count."""
         return bool(self.switches or self.revocations or self.keys or self.limits or self.attestations or self.turned)
 
-    def sign(self, before: "Seen") -> None:
-        """Sign all receipts, each on the one before it; `before` are the sessions as they were read."""
+    def sign(self, before: Mapping[str, Session]) -> None:
+        """Sign all receipts, each on the one before it; `before` are the sessions as they are kept."""
         hashes: dict[str, str] = {}
         for session_id, _, pending, _, _, _, _ in self.receipts:
             parent_hash = hashes.get(session_id)
@@ -130,12 +128,6 @@ class Store(Reader, Protocol):
 
     def disturbed(self) -> bool:
         """Tell whether another has committed since this was last asked."""
-
-    def touched(self) -> set[str]:
-        """Return the sessions that others have appended to since this was last asked."""
-
-    def unchanged(self, sessions: Seen, switches: Switches) -> bool:
-        """Tell whether what was read before `begin` still holds."""
 
     def commit(self, changes: Changes) -> dict[str, Session]:
         """Make the changes durable and return the sessions as they are now kept."""
@@ -182,7 +174,7 @@ class Store(Reader, Protocol):
 
 @dataclass(slots=True)
 class Known:
-    """What was read or written last: sessions, until others append to them; and all of it, until the epoch changes."""
+    """What was read or written last: sessions as they are kept, and whether passports were revoked."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     revoked: dict[str, bool] = field(default_factory=dict)
@@ -204,16 +196,14 @@ class Buffer:
     """The transactions of a group, one after the other: what the running work wrote, over its group, over the store.
 
     `keep` adds what a piece of work wrote to its group, `discard` forgets it.
-    `known` are sessions as they were when last read or written; `seen` gathers those that work has relied on, for the
-    store to compare before it commits.
+    `known` is what was read or written last, and need not be read again.
     """
 
-    __slots__ = ("_group", "_known", "_seen", "_store", "_switches", "own", "switches")
+    __slots__ = ("_group", "_known", "_store", "_switches", "own", "switches")
 
-    def __init__(self, store: Store, known: "Known", seen: Seen, switches: Switches, group: Changes) -> None:
+    def __init__(self, store: Store, known: "Known", switches: Switches, group: Changes) -> None:
         self._store = store
         self._known = known
-        self._seen = seen
         self._switches = switches
         self._group = group
         self.own = Changes()
@@ -244,7 +234,6 @@ class Buffer:
         found = self.own.sessions.get(session_id) or self._group.sessions.get(session_id)
         if found is None:
             found = self._known.sessions.get(session_id) or self._store.session(session_id)
-            self._seen[session_id] = found
             if found is not None:
                 self._known.sessions[session_id] = found
         return found
