@@ -15,7 +15,7 @@ from remit.claims.passport import MAX_SKEW_S
 from remit.errors import RemitError
 from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.attest import Attest
-from remit.governor.clock import FixedClock, Moment
+from remit.governor.clock import Moment
 from remit.governor.closing import FinishClosing
 from remit.governor.conclude import Conclude
 from remit.governor.delegate import Delegate
@@ -125,7 +125,7 @@ def test_requests_that_are_committed_out_of_order_neither_count_time_twice_nor_t
 ) -> None:
     name = service.start().session.id
     early = copy.copy(service.governor.means)
-    early.clock = FixedClock(service.clock.now())
+    early.clock = copy.copy(service.clock)
     service.clock.pass_s(100.9)
     later = service.call(name)
     Governor(service.ledger, early).run(Evaluate(name, ALLOWED))

@@ -7,11 +7,10 @@ from msgspec import structs
 
 from remit.claims.attestation import SessionState
 from remit.governor.clock import Moment
-from remit.governor.states import (
+from remit.governor.lifecycle import (
     MOVES,
     QUARANTINED,
     account_of,
-    duration_left_s,
     same_answer,
     standing_of,
     touched,
@@ -97,7 +96,7 @@ def test_a_quarantined_session_refuses_although_it_is_active() -> None:
 )
 def test_the_last_second_counts_until_it_is_over(elapsed_ms: int, left_s: int) -> None:
     session = structs.replace(SESSION, elapsed_ms=elapsed_ms)
-    assert duration_left_s(session) == left_s
+    assert session.duration_left_s == left_s
     assert (standing_of(session, OFF).refusal == "duration_exceeded") == (left_s == 0)
 
 

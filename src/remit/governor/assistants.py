@@ -19,12 +19,11 @@ from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, Request
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate, Prejudged, decided, prejudge
 from remit.governor.leads import Continue, last_lead, lead_of
-from remit.governor.lifecycle import is_stopped
+from remit.governor.lifecycle import account_of, is_stopped
 from remit.governor.means import Means
 from remit.governor.receipts import clip
 from remit.governor.sessions import End, Look, Start
 from remit.governor.sources import Reporter
-from remit.governor.states import account_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import Delegation, Session
 from remit.policy.call import ToolCall

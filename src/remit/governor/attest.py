@@ -19,11 +19,10 @@ from remit.claims.keys import Keyring
 from remit.claims.merkle import Frontier, hash_leaf
 from remit.errors import BrokenChain, RemitError
 from remit.governor.clock import timestamp
-from remit.governor.lifecycle import quarantine
+from remit.governor.lifecycle import quarantine, touched
 from remit.governor.means import Means
 from remit.governor.rate import report_skipped
 from remit.governor.sessions import End, Look, durable, found
-from remit.governor.states import duration_left_s, touched
 from remit.ledger.findings import Limits, check_period, fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Reader, Transaction
@@ -65,7 +64,7 @@ class Attest:
         await report_skipped(means, self.session_id, at_once=True)
         looked = await Look(self.session_id).run(means)
         # As it is durable: calls that are under way at this moment are for the next statement.
-        session = touched((await durable(means, looked.session)), means.clock.now())
+        session = touched((await durable(means, looked.session)), means.now)
         # With the keys as they are now: another process may have changed to one that is not known here yet.
         verified: Verified = await means.aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
         in_all: int = 0
@@ -87,7 +86,7 @@ class Attest:
         *,
         in_all: int,
     ) -> SignedAttestation:
-        now = means.clock.now()
+        now = means.now
         signing = means.keys.signing(transaction.switches.kid)
         signed = sign_attestation(
             summary,
@@ -111,7 +110,7 @@ class Attest:
         """Deny every further call of this session, and remember why, whatever becomes of it."""
         session = found(transaction, self.session_id)
         if not session.broken:
-            quarantine(means, transaction, session, means.clock.now())
+            quarantine(means, transaction, session, means.now)
 
 
 def _summary(session: Session, mission: str) -> SessionSummary:
@@ -124,7 +123,7 @@ def _summary(session: Session, mission: str) -> SessionSummary:
         ended_at=None if session.ended_ms is None else timestamp(session.ended_ms),
         budget_used={
             "tool_calls": session.used,
-            "duration_s": max(0, session.lifetime_ms // 1000 - duration_left_s(session)),
+            "duration_s": max(0, session.lifetime_ms // 1000 - session.duration_left_s),
         },
     )
 

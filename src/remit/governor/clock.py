@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Clock", "FixedClock", "Moment", "SystemClock", "elapsed_between", "parse_timestamp", "timestamp"]
+__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "parse_timestamp", "timestamp"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -34,19 +34,6 @@ class Clock(Protocol):
 
     def now(self) -> Moment:
         """Return this moment."""
-
-
-class FixedClock:
-    """A clock that always shows the same moment."""
-
-    __slots__ = ("_moment",)
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def now(self) -> Moment:
-        """Return the moment."""
-        return self._moment
 
 
 class SystemClock:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from remit.governor.lifecycle import MAX_CLOSED, close, close_delegates, has_open_delegates
+from remit.governor.lifecycle import MAX_CLOSED, MOVES, close, close_delegates, has_open_delegates
 from remit.governor.means import Means
-from remit.governor.states import MOVES
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
@@ -38,7 +37,7 @@ async def finish_some(means: Means, session_id: str) -> bool:
 
     def work(transaction: Transaction) -> bool:
         session = transaction.session(session_id)
-        if session is None or not close_delegates(means, transaction, session, means.clock.now()):
+        if session is None or not close_delegates(means, transaction, session, means.now):
             return False
         after = transaction.session(session_id)
         return after is not None and has_open_delegates(after)
@@ -59,7 +58,7 @@ async def close_killed(means: Means) -> None:
 
 def _close_some(means: Means, transaction: Transaction) -> tuple[Session | None, bool]:
     """Close some of the sessions that were killed; return the last, and whether there may be more."""
-    now, switches, left = means.clock.now(), transaction.switches, MAX_CLOSED
+    now, switches, left = means.now, transaction.switches, MAX_CLOSED
     session: Session | None = None
     for session_id in transaction.active_sessions():
         session = transaction.session(session_id)

@@ -152,7 +152,7 @@ class Conclude:
         await admit(means, name)
         looked = await Look(name).run(means)
         if looked.session.state != "active":
-            means.refused.note(name, looked.session.state, means.clock.now(), refused=True)
+            means.refused.note(name, looked.session.state, means.now, refused=True)
         # The name itself stands for what was decided on, if something was.
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         standing = await means.transact(lambda transaction: standing_in(transaction, found(transaction, name)))
@@ -178,7 +178,7 @@ class Conclude:
         before = transaction.repeated(asked.session_id, once.key) if once else None
         if before is not None:
             return before.found
-        now = means.clock.now()
+        now = means.now
         session = looked_at(means, transaction, found(transaction, asked.session_id), now)
         action, (public, verdict) = decision.action, DENIALS[_UNASKED]
         step = Step(

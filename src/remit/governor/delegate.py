@@ -19,12 +19,11 @@ from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
 from remit.governor.closing import finish_all
-from remit.governor.lifecycle import CALLS, UNIT, Settled, looked_at, settle_overdue, standing_in
+from remit.governor.lifecycle import CALLS, MOVES, UNIT, Settled, account_of, looked_at, settle_overdue, standing_in
 from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
 from remit.governor.sessions import Look, found
-from remit.governor.states import MOVES, account_of
 from remit.ledger.port import Transaction
 from remit.ledger.records import Delegation, Kept, Pending, Session
 from remit.policy.budget import reserve
@@ -89,12 +88,12 @@ class Delegate:
             outcome = await means.transact(lambda it: self._work(means, it, looked.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         if looked.session.state != "active":
-            means.refused.note(self.session_id, looked.session.state, means.clock.now(), refused=True)
+            means.refused.note(self.session_id, looked.session.state, means.now, refused=True)
         return Delegated(passport, child_id, receipt_of(means, receipt), repeated, refusal)
 
     def _work(self, means: Means, transaction: Transaction, parent: Passport, *, wait: bool) -> _Outcome | Settled:
         """Return the outcome; with `wait`, `Settled` if delegates that are over must be closed first to pay for it."""
-        now = means.clock.now()
+        now = means.now
         session = looked_at(means, transaction, found(transaction, self.session_id), now)
         asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
         known = transaction.delegation(self.session_id, self.request_id)

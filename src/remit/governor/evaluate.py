@@ -36,16 +36,18 @@ from remit.governor.lifecycle import (
     UNIT,
     Settled,
     has_open_delegates,
+    same_answer,
     settle_overdue,
     standing_in,
+    standing_of,
     status_in,
+    touched,
 )
 from remit.governor.light import is_light
 from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import append, clip, new_receipt_id, receipt_of, reported_ms
 from remit.governor.sessions import Look, found
-from remit.governor.states import duration_left_s, same_answer, standing_of, touched
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
 from remit.policy.budget import Budget
@@ -216,7 +218,7 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
             if has_open_delegates(outcome.session):
                 await finish_some(means, outcome.session.id)
             if outcome.refused or session_id in means.refused.sessions:
-                means.refused.note(session_id, outcome.session.state, means.clock.now(), refused=outcome.refused)
+                means.refused.note(session_id, outcome.session.state, means.now, refused=outcome.refused)
             return outcome.answer(means)
     raise LedgerUnavailable("the session changes faster than the call can be judged")
 
@@ -280,7 +282,7 @@ class _Case:
         self._decision = None
         session = self._means.reader.session(self._request.session_id)
         if session is not None:
-            self._judge_whole(standing_of(touched(session, self._means.clock.now()), _NO_SWITCHES))
+            self._judge_whole(standing_of(touched(session, self._means.now), _NO_SWITCHES))
 
     def judge_open(self) -> None:
         """Read and judge the call as that of a session which is active and has calls left."""
@@ -313,7 +315,7 @@ class _Case:
 
     def judge(self, transaction: Transaction) -> None:
         """Judge the call by how its session stands before the group it is in."""
-        session = touched(found(transaction, self._request.session_id), self._means.clock.now())
+        session = touched(found(transaction, self._request.session_id), self._means.now)
         self._judge_whole(standing_in(transaction, session))
 
     def _judge_whole(self, standing: Standing) -> Decision:
@@ -347,7 +349,7 @@ class _Case:
         calls that are missing, and have delegates of their own that must be closed first.
         """
         request, means, once = self._request, self._means, self._once
-        now = means.clock.now()
+        now = means.now
         session, standing = status_in(means, transaction, found(transaction, request.session_id), now)
         if once is not None:
             before = transaction.repeated(session.id, once.key)
@@ -462,7 +464,7 @@ def _step(session: Session, used: int, decision: Decision, request: Evaluate, mo
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),
-        budget_remaining={CALLS: calls, "duration_s": duration_left_s(session) if session.state == "active" else 0},
+        budget_remaining={CALLS: calls, "duration_s": session.duration_left_s if session.state == "active" else 0},
         timestamp=moment,
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,

@@ -56,7 +56,7 @@ class Issue:
         """Sign and register in one piece."""
 
         def work(transaction: Transaction) -> Passport:
-            return issue_in(transaction, means.keys, self.order, means.clock.now().wall_ms)
+            return issue_in(transaction, means.keys, self.order, means.now.wall_ms)
 
         # Alone, so that no other process changes the key meanwhile and takes its file away.
         passport: Passport = await means.transact(work, alone=True)

@@ -20,7 +20,7 @@ class RotateKey:
 
     async def run(self, means: Means) -> KeyRecord:
         """Make a key, hand over, and remove the old one once that is durable."""
-        files, now_ms = _files(means), means.clock.now().wall_ms
+        files, now_ms = _files(means), means.now.wall_ms
         new = await means.aside(files.create)
         record, retired = await means.transact(
             lambda transaction: hand_over(transaction, means.keys, new, now_ms), alone=True
@@ -39,7 +39,7 @@ class DistrustKey:
 
     async def run(self, means: Means) -> Distrusted:
         """Record the end of the period of the key, and revoke the passports that it has signed later."""
-        files, now_ms = _files(means), means.clock.now().wall_ms
+        files, now_ms = _files(means), means.now.wall_ms
         new = await means.aside(lambda: successor_of(means.reader, files, self.kid))
         distrusted: Distrusted = await means.transact(
             lambda transaction: distrust_in(

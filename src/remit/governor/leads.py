@@ -24,11 +24,10 @@ from msgspec import structs
 from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import close, head_is_genuine, is_stopped, quarantine
+from remit.governor.lifecycle import MOVES, account_of, close, head_is_genuine, is_stopped, quarantine
 from remit.governor.means import Means
 from remit.governor.sessions import Started, kept
 from remit.governor.sources import Reporter, StartFor
-from remit.governor.states import MOVES, account_of, left_ms
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
@@ -100,7 +99,7 @@ class Continue:
         return started
 
     def _work(self, means: Means, transaction: Transaction) -> Started:
-        now = means.clock.now()
+        now = means.now
         last = _last(transaction, self.reporter)
         if last is None:
             return StartFor(self.reporter).begin(means, transaction, now)
@@ -135,7 +134,7 @@ class Continue:
         # What the last one says is left is what its last receipt says; without a receipt, what its passport gives.
         given = means.passport_of(last).mission
         calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
-        left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, left_ms(last))
+        left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, last.left_ms)
         mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
         started = StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
         session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))

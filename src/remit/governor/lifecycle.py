@@ -1,9 +1,10 @@
-"""How a session comes to its end, and what then becomes of calls that it had set aside or was given.
+"""The states of a session: how it stands, how it ends, and what becomes of calls that it had set aside or was given.
 
-Keeps these invariants: once a session is in a final state, nothing in its lineage below it is permitted any more. Its
-delegates are closed after it, a bounded number in each transaction, so that a large lineage does not keep others from
-the ledger (`closing.py` does so). What a delegate had used is used by its parent too; the rest goes back once the
-delegate and all below it are closed, with a receipt in the parent's chain.
+`active` is the only state that can be left; the others are final. Keeps these invariants: once a session is in a final
+state, nothing in its lineage below it is permitted any more. Its delegates are closed after it, a bounded number in
+each transaction, so that a large lineage does not keep others from the ledger (`closing.py` does so). What a delegate
+had used is used by its parent too; the rest goes back once the delegate and all below it are closed, with a receipt in
+the parent's chain.
 
 The sessions of an assistant under one key continue each other (`leads.py`). What is revoked or found broken in one of
 them holds for all of them: no later one is started, and the last one is closed (`revoke_line`).
@@ -14,54 +15,133 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from remit.claims.attestation import SessionState
 from remit.claims.canonical import canonicalize
 from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.errors import TokenError
 from remit.governor.audiences import HOOK_KEY
-from remit.governor.clock import Moment
+from remit.governor.clock import Moment, elapsed_between
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
-from remit.governor.states import (
-    MOVES,
-    QUARANTINED,
-    Move,
-    account_of,
-    duration_left_s,
-    move_of,
-    standing_of,
-    touched,
-)
 from remit.ledger.findings import fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Transaction
-from remit.ledger.records import RESTORED, Delegation, Pending, Session
-from remit.policy.budget import Budget, release
+from remit.ledger.records import RESTORED, Delegation, Pending, Session, Switches
+from remit.policy.budget import Account, Budget, release
 from remit.policy.engines import Standing
 
 __all__ = [
     "CALLS",
     "MAX_CLOSED",
+    "MOVES",
+    "QUARANTINED",
     "UNIT",
+    "Move",
     "Settled",
+    "account_of",
     "close",
     "close_delegates",
     "has_open_delegates",
     "head_is_genuine",
     "is_stopped",
     "looked_at",
+    "move_of",
     "quarantine",
     "revoke_line",
+    "same_answer",
     "seen_at",
     "settle",
     "settle_overdue",
     "standing_in",
+    "standing_of",
     "status_in",
+    "touched",
 ]
 
 # How many sessions one transaction closes.
 MAX_CLOSED: Final = 64
 CALLS: Final = "tool_calls"
 UNIT: Final = "invocations"
+
+
+class Move(NamedTuple):
+    """What takes a session out of its active state: the state it leads to, and the code that calls then get."""
+
+    state: SessionState
+    code: str
+
+
+MOVES: Final[Mapping[str, Move]] = {
+    "end": Move("ended", "session_ended"),
+    "expire": Move("expired", "duration_exceeded"),
+    "revoke_passport": Move("revoked", "passport_revoked"),
+    "revoke_session": Move("revoked", "session_revoked"),
+    "kill": Move("revoked", "kill_switch"),
+    "tamper": Move("revoked", "protection_tampered"),
+}
+
+
+# Not a move: the session stays active, and all its calls are denied.
+QUARANTINED: Final = "chain_broken"
+
+
+def move_of(session: Session) -> Move:
+    """Return what has ended a session that is over. A broken chain is its cause alone, not that of its delegates."""
+    if session.cause != QUARANTINED:
+        return Move(session.state, session.cause)
+    return MOVES["end" if session.state == "ended" else "expire"]
+
+
+def touched(session: Session, now: Moment) -> Session:
+    """Return the session with its time counted up to `now`. Whether that is too long, `duration_left_s` tells.
+
+    Requests are not committed in the order in which they came: time that a later one has counted is not counted twice.
+    """
+    if session.state != "active" or (session.seen_boot == now.boot and now.mono_ms < session.seen_mono_ms):
+        return session
+    passed = elapsed_between(session.seen_boot, session.seen_mono_ms, session.seen_wall_ms, now)
+    return structs.replace(
+        session,
+        elapsed_ms=session.elapsed_ms + passed,
+        seen_boot=now.boot,
+        seen_mono_ms=now.mono_ms,
+        # Never backwards: no receipt may be dated before the one that was made at this moment.
+        seen_wall_ms=max(session.seen_wall_ms, now.wall_ms),
+    )
+
+
+def account_of(session: Session) -> Account:
+    """Return the account of tool calls."""
+    return Account(session.limit, session.used, session.reserved)
+
+
+def standing_of(session: Session, switches: Switches, *, above: str = "") -> Standing:
+    """Return how a session stands that was touched just now; `above` is the code by which its lineage has ended it."""
+    calls, left = session.calls_left, session.duration_left_s
+    refusal = session.cause
+    if not refusal:
+        if above:
+            refusal = above
+        elif switches.kill_switch or 0 < session.number <= switches.killed_up_to:
+            refusal = MOVES["kill"].code
+        elif left <= 0:
+            refusal = MOVES["expire"].code
+    return Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
+
+
+def same_answer(judged: Standing, actual: Standing, *, exactly: bool) -> bool:
+    """Tell whether a call judged under one standing would be answered alike under the other.
+
+    The passport's own rules only ask whether anything is left; engines that are shown how many calls are left need to
+    see them `exactly`. A second more or less is no other answer: judging takes time.
+    """
+    if exactly and judged.budget.tool_calls != actual.budget.tool_calls:
+        return False
+    return (
+        judged.refusal == actual.refusal
+        and (judged.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)
+        and (actual.budget.tool_calls > 0 or judged.budget.own_calls == actual.budget.own_calls)
+    )
 
 
 def standing_in(transaction: Transaction, session: Session) -> Standing:
@@ -100,7 +180,7 @@ def status_in(means: Means, transaction: Transaction, session: Session, now: Mom
         session = _with_genuine_head(means, transaction, session, now)
     if session.state != "active":
         return session, standing_in(transaction, session)
-    switches, left = transaction.switches, duration_left_s(session)
+    switches, left = transaction.switches, session.duration_left_s
     move = _move_above(transaction, session)
     if move is None and 0 < session.number <= switches.killed_up_to:
         move = MOVES["kill"]
@@ -109,9 +189,10 @@ def status_in(means: Means, transaction: Transaction, session: Session, now: Mom
     if move is not None:
         session = close(means, transaction, session, move, now)
         return session, standing_in(transaction, session)
-    calls = max(0, session.limit - session.used - session.reserved)
     refusal = session.cause or (MOVES["kill"].code if switches.kill_switch else "")
-    return session, Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
+    return session, Standing(
+        session.id, Budget(session.calls_left, left, own_calls=session.used >= session.limit), refusal
+    )
 
 
 def seen_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
@@ -160,7 +241,7 @@ def head_is_genuine(means: Means, transaction: Transaction, session: Session) ->
 def _is_left(session: Session, signed: Mapping[str, int]) -> bool:
     """Compare what a session says is left with its last receipt, which says of time only while it is active."""
     duration_s = signed.get("duration_s", 0)
-    is_within = not duration_s or duration_left_s(session) <= duration_s
+    is_within = not duration_s or session.duration_left_s <= duration_s
     return is_within and budget_remaining(session)[CALLS] == signed.get(CALLS)
 
 

@@ -12,7 +12,7 @@ from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import KeyUnknown, PassportError, StateCorrupt, TokenError
-from remit.governor.clock import Clock, FixedClock
+from remit.governor.clock import Clock, Moment
 from remit.governor.refused import RefusedSessions
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.port import Prepare, Reader, Work
@@ -93,8 +93,9 @@ class Means:
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
     # Sessions whose calls were refused, and at which rate they come.
     refused: RefusedSessions = field(default_factory=RefusedSessions)
-    # Of one request: see `at_one_moment`.
+    # Of one request: how it waits, and the moment that it is decided as of; see `at_one_moment`.
     waiting: Waiting = field(init=False, repr=False)
+    now: Moment = field(init=False, repr=False)
     # Whether an engine beside the passport's own rules is shown how much is left.
     sees_budgets: bool = field(init=False)
 
@@ -102,14 +103,14 @@ class Means:
         self.sees_budgets = any(getattr(engine, "sees_budgets", True) for engine in self.engines[1:])
 
     def at_one_moment(self, waiting: Waiting) -> "Means":
-        """Return these means for one request: its clock shows the moment of this call, however often it is read.
+        """Return these means for one request.
 
-        A request is then verified, judged, recorded and committed as of the same moment, also when its work runs again.
+        It is verified, judged, recorded and committed as of `now`, also when its work runs again.
         """
         means = object.__new__(Means)
         # As `copy.copy` does, in a fifth of the time: this is done for every request.
         means.__dict__.update(self.__dict__)
-        means.clock = FixedClock(self.clock.now())
+        means.now = self.clock.now()
         means.waiting = waiting
         return means
 

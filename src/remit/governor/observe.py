@@ -18,11 +18,10 @@ from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable
 from remit.governor.evaluate import Answer, Evaluate, Evidence, Prejudged, Seen, decided, judged, prejudge
-from remit.governor.lifecycle import seen_at, standing_in
+from remit.governor.lifecycle import MOVES, seen_at, standing_in
 from remit.governor.means import Means
 from remit.governor.sessions import Look, found
 from remit.governor.sources import Reporter, StartFor, current, last_of
-from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
 from remit.ledger.records import FINAL_STATES
 from remit.policy.budget import Budget
@@ -191,7 +190,7 @@ async def _place_in(means: Means, name: str) -> Place:
     passport = means.passports.get(name) or (await Look(name).run(means)).passport
 
     def work(transaction: Transaction) -> Standing:
-        return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.clock.now()))
+        return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.now))
 
     standing: Standing = await means.transact(work)
     return Place(passport.mission, standing)
@@ -201,8 +200,8 @@ def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> Pla
     """Return the place of a reporter: its session while that is active, else one that would be new."""
     session = current(transaction, reporter.key)
     if session is not None:
-        session = seen_at(means, transaction, session, means.clock.now())
-        if session.state == "active" and left_ms(session) > 0:
+        session = seen_at(means, transaction, session, means.now)
+        if session.state == "active" and session.left_ms > 0:
             return Place(means.passport_of(session).mission, standing_in(transaction, session))
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)

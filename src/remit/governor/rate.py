@@ -34,7 +34,7 @@ _AT_ONCE: Final = 64
 
 async def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> None:
     """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
-    now = means.clock.now()
+    now = means.now
     admitted = means.refused.admits(session_id, now, over)
     await _report(means, session_id, means.refused.take(session_id, now))
     if not admitted:
@@ -46,7 +46,7 @@ async def admit(means: Means, session_id: str, over: Collection[SessionState] = 
 async def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> None:
     """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
     if session_id in means.refused.sessions:
-        await _report(means, session_id, means.refused.take(session_id, means.clock.now(), at_once=at_once))
+        await _report(means, session_id, means.refused.take(session_id, means.now, at_once=at_once))
 
 
 async def _report(means: Means, session_id: str, skipped: Skipped | None) -> None:
@@ -60,7 +60,7 @@ async def _report(means: Means, session_id: str, skipped: Skipped | None) -> Non
 
 
 def _append(means: Means, transaction: Transaction, session_id: str, skipped: Skipped) -> None:
-    session, now = transaction.session(session_id), means.clock.now()
+    session, now = transaction.session(session_id), means.now
     if session is None or session.cause == RESTORED:
         return  # there is no chain that could take the receipt
     session = looked_at(means, transaction, session, now)
@@ -96,7 +96,7 @@ class ReportSkipped:
 
     async def run(self, means: Means) -> None:
         """Append them, some in each commit."""
-        now, names = means.clock.now(), means.refused.unreported()
+        now, names = means.now, means.refused.unreported()
         for start in range(0, len(names), _AT_ONCE):
             taken = {name: means.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
             some = {name: skipped for name, skipped in taken.items() if skipped is not None}

@@ -13,7 +13,6 @@ from remit.claims.receipt import MAX_TOOL, Measurement, SignedReceipt, Step
 from remit.errors import StateCorrupt, TokenTooLarge
 from remit.governor.clock import Moment, parse_timestamp, timestamp
 from remit.governor.means import Means
-from remit.governor.states import duration_left_s
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Once, Pending, Session
 
@@ -32,8 +31,8 @@ def clip(text: str, length: int) -> str:
 def budget_remaining(session: Session) -> dict[str, int]:
     """Return what is left, as receipts write it."""
     return {
-        "tool_calls": max(0, session.limit - session.used - session.reserved),
-        "duration_s": duration_left_s(session) if session.state == "active" else 0,
+        "tool_calls": session.calls_left,
+        "duration_s": session.duration_left_s if session.state == "active" else 0,
     }
 
 

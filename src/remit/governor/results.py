@@ -63,7 +63,7 @@ class RecordResult:
         known = transaction.result_of(self.receipt_id)
         if known is not None:
             return known, True
-        now = means.clock.now()
+        now = means.now
         decision = decision or means.receipt(token)
         if any(said.backend == GOVERNOR for said in decision.claims.policy_decisions):
             raise ReceiptNotFound("the receipt of this id is not a decision on a call")

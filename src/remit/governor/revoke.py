@@ -14,10 +14,9 @@ from typing import Final
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.clock import Moment
 from remit.governor.closing import close_killed, finish
-from remit.governor.lifecycle import MAX_CLOSED, close, looked_at, revoke_line, settle
+from remit.governor.lifecycle import MAX_CLOSED, MOVES, Move, close, looked_at, revoke_line, settle
 from remit.governor.means import Means
 from remit.governor.sessions import durable
-from remit.governor.states import MOVES, Move
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
@@ -38,12 +37,12 @@ class RevokePassport:
         _check_reason(self.reason)
 
         def keep(transaction: Transaction) -> None:
-            _keep(transaction, self.passport_id, means.clock.now(), self.reason)
+            _keep(transaction, self.passport_id, means.now, self.reason)
 
         await means.transact(keep)
 
         def work(transaction: Transaction) -> tuple[Session, Session | None] | None:
-            now = means.clock.now()
+            now = means.now
             session = transaction.session(self.passport_id)
             if session is None:
                 # Nobody will use what was set aside for it.
@@ -73,7 +72,7 @@ def _close_line(
     means: Means, transaction: Transaction, session: Session, move: Move, reason: str = ""
 ) -> tuple[Session, Session | None]:
     """Close a session and the last one that continues it, if there is one; keep that they were revoked."""
-    now = means.clock.now()
+    now = means.now
     session = close(means, transaction, session, move, now)
     last = _keep(transaction, session.id, now, reason)
     return session, None if last is None else close(means, transaction, last, move, now)
@@ -107,7 +106,7 @@ class CloseRevoked:
 def _close_these(
     means: Means, passport_ids: Sequence[str], transaction: Transaction
 ) -> list[tuple[Session, Session | None]]:
-    now, closed = means.clock.now(), list[tuple[Session, Session | None]]()
+    now, closed = means.now, list[tuple[Session, Session | None]]()
     for passport_id in passport_ids:
         session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
         if session is not None:
@@ -138,7 +137,7 @@ class RevokeSession:
             if session is None:
                 raise SessionNotFound("no session has this id")
             first = _first_of(transaction, session) if self.lineage else session
-            first = looked_at(means, transaction, first, means.clock.now())
+            first = looked_at(means, transaction, first, means.now)
             return session, *_close_line(means, transaction, first, MOVES["revoke_session"])
 
         session, first, last = await means.transact(work)

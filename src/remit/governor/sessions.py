@@ -23,10 +23,9 @@ from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
 from remit.governor.closing import finish
 from remit.governor.holders import check_bound, check_holder
-from remit.governor.lifecycle import close, looked_at, standing_in
+from remit.governor.lifecycle import MOVES, close, looked_at, standing_in
 from remit.governor.means import Means
 from remit.governor.rate import report_skipped
-from remit.governor.states import MOVES, left_ms
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
@@ -93,7 +92,7 @@ class Start:
 
     async def _verified(self, means: Means) -> Passport:
         """Verify the passport; a key that is not known may have come in by another process."""
-        now_s = means.clock.now().wall_s
+        now_s = means.now.wall_s
         try:
             return verify_passport(self.token, means.keys.keyring(), now=now_s)
         except KeyUnknown:
@@ -111,7 +110,7 @@ def _start(
     means: Means, transaction: Transaction, passport: Passport, holder: str
 ) -> tuple[Started, PassportError | None]:
     """Return the session, and why its passport is not accepted any more: what was found out is kept all the same."""
-    now = means.clock.now()
+    now = means.now
     if transaction.session(passport.jti) is not None:
         session = found(transaction, passport.jti)
         check_holder(session.holder, holder)
@@ -127,7 +126,7 @@ def _start(
         raise PassportExpired(f"good until {passport.expires_at}, it is {now.wall_s}")
     if passport.parent_jti is not None:
         parent = _delegating(means, transaction, passport, now)
-        session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, left_ms(parent)))
+        session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, parent.left_ms))
     transaction.put_session(session)
     return Started(session, passport, existing=False), None
 
@@ -228,7 +227,7 @@ class Look:
         await report_skipped(means, self.session_id)
 
         def work(transaction: Transaction) -> Session:
-            return kept(means, transaction, found(transaction, self.session_id), means.clock.now())
+            return kept(means, transaction, found(transaction, self.session_id), means.now)
 
         session: Session = await means.transact(work)
         await finish(means, session)
@@ -245,7 +244,7 @@ class End:
         """Close the session, which refuses every call in its lineage from then on, and then its delegates."""
 
         def work(transaction: Transaction) -> Session:
-            now = means.clock.now()
+            now = means.now
             session = looked_at(means, transaction, found(transaction, self.session_id), now)
             return close(means, transaction, session, MOVES["end"], now)
 

@@ -68,7 +68,7 @@ class StartFor:
         return started
 
     def _work(self, means: Means, transaction: Transaction) -> Started:
-        now = means.clock.now()
+        now = means.now
         session = current(transaction, self.reporter.key)
         if session is not None:
             session = kept(means, transaction, session, now)

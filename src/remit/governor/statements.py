@@ -88,7 +88,7 @@ class Declare:
             raise FieldInvalid(f"{quote(self.code)} is not a denial code", place="$.code")
 
     def _work(self, means: Means, transaction: Transaction, name: str, form: bytes) -> Pending:
-        now = means.clock.now()
+        now = means.now
         session = looked_at(means, transaction, found(transaction, name), now)
         _, pending = append(means, transaction, session, self._step(session, now), now, form=form)
         return pending

@@ -14,11 +14,10 @@ from remit.governor.assistants import Begin
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.closing import finish
 from remit.governor.leads import tampered_name
-from remit.governor.lifecycle import MAX_CLOSED, close, looked_at
+from remit.governor.lifecycle import MAX_CLOSED, MOVES, close, looked_at
 from remit.governor.means import Means
 from remit.governor.sessions import found
 from remit.governor.sources import Reporter
-from remit.governor.states import MOVES
 from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import Session
 
@@ -76,7 +75,7 @@ async def _close_all(means: Means, names: list[str], generation: int) -> None:
     """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
 
     def work(transaction: Transaction) -> list[Session]:
-        now = means.clock.now()
+        now = means.now
         sessions = [looked_at(means, transaction, found(transaction, name), now) for name in names]
         for name in names:
             source = transaction.source_of(name)

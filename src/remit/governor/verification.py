@@ -25,10 +25,9 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
-from remit.governor.lifecycle import quarantine
+from remit.governor.lifecycle import QUARANTINED, quarantine
 from remit.governor.means import Means, UseCaseRunner
 from remit.governor.statements import Declare
-from remit.governor.states import QUARANTINED
 from remit.ledger.home import Home, open_home
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
@@ -298,7 +297,7 @@ class Quarantine:
         session = transaction.session(self.session_id)
         if session is None or session.broken:
             return False
-        quarantine(means, transaction, session, means.clock.now())
+        quarantine(means, transaction, session, means.now)
         return True
 
 

@@ -112,6 +112,22 @@ class Session(Struct, frozen=True, kw_only=True):
         return min(self.started_ms, self.expires_ms) // 1000
 
     @property
+    def calls_left(self) -> int:
+        """Return how many calls are left: those that delegates hold are not."""
+        return max(0, self.limit - self.used - self.reserved)
+
+    @property
+    def left_ms(self) -> int:
+        """Return how long it may still last, as of `seen_wall_ms`: by its duration and the end of its passport."""
+        return max(0, min(self.lifetime_ms - self.elapsed_ms, self.expires_ms - self.seen_wall_ms))
+
+    @property
+    def duration_left_s(self) -> int:
+        """Return the seconds that are left, the last one begun counted whole: none are left when the time is over."""
+        left = min(self.lifetime_ms - self.elapsed_ms, self.expires_ms - self.seen_wall_ms)
+        return -(-left // 1000) if left > 0 else 0
+
+    @property
     def head(self) -> Head:
         """Return where the chain stands."""
         lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)

@@ -8,8 +8,8 @@ import msgspec
 
 from remit.claims.mission import EVERYTHING, Mission
 from remit.governor.clock import Moment
+from remit.governor.lifecycle import standing_of, touched
 from remit.governor.receipts import clip
-from remit.governor.states import duration_left_s, standing_of, touched
 from remit.governor.verification import Progress
 from remit.hub.pages.entries import Entry
 from remit.hub.pages.figures import Times, When, number, span
@@ -169,7 +169,7 @@ def _time(session: Session) -> Bar:
     if session.state != "active":
         lasted = max(0, (session.ended_ms or session.started_ms) - session.started_ms) // 1000
         return Bar(_share(lasted, whole), 0.0, f"Over after {span(lasted)}; it had {span(whole)}")
-    left = duration_left_s(session)
+    left = session.duration_left_s
     told = f"{span(left)} of {span(whole)} left" if left else f"no time left of {span(whole)}"
     return Bar(_share(whole - min(left, whole), whole), 0.0, told)
 
