@@ -10,10 +10,9 @@ from remit.errors import HolderMismatch, SessionNotFound
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.holders import Held, check_bound, check_holder
 from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import End, Held, Start, check_bound, check_holder
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service
 

@@ -20,9 +20,8 @@ from remit.governor.assistants import Actor, Begin, Govern
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.holders import Held
 from remit.governor.issue import Issue, Order
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import End, Held, Start
 from remit.governor.sources import Reporter, StartFor
 from remit.ledger.keys import LedgerKeys
 from tests.governor.world import ALLOWED, MISSION, Service

@@ -130,7 +130,7 @@ def test_every_use_case_is_run_by_the_ledger_process_or_known_to_be_run_by_the_f
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 for member in node.body:
-                    if isinstance(member, ast.AsyncFunctionDef) and member.name == "run":
+                    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name == "run":
                         names = [argument.arg for argument in member.args.args]
                         found |= {node.name} if names == ["self", "means"] else set()
     assert found == OF_THE_FRONT | set(CASES)

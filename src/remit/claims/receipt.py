@@ -6,6 +6,7 @@ in any language, and a test holds the two equal. How receipts hang together is f
 """
 
 import re
+from hashlib import sha256
 from itertools import compress
 from operator import not_
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -311,7 +312,7 @@ def _encoded(step: Step) -> bytes:
 def _sealed(payload: bytes, claims: Receipt, key: SigningKey) -> SignedReceipt:
     """Return a payload signed; `claims` are what was read back from it."""
     token = sign_token(RECEIPT, payload, key)
-    return SignedReceipt(token, claims, key.kid, sha256_hex(token.encode("ascii")))
+    return SignedReceipt(token, claims, key.kid, sha256(token.encode("ascii")).hexdigest())
 
 
 def _read_back(payload: bytes, given: Step) -> Receipt:

@@ -6,9 +6,9 @@ before they come to the ledger. A call whose session stands otherwise when its t
 slow happens while the ledger is held, and no limit is overrun.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from msgspec import UNSET, UnsetType, to_builtins
 
@@ -21,9 +21,12 @@ from remit.claims.receipt import (
     Digest,
     LineageBudgetDelta,
     Measurement,
+    PublicDenialReason,
+    Receipt,
     Sensitivity,
     SignedReceipt,
     Step,
+    Verdict,
     named_tool,
 )
 from remit.claims.shapes import encode
@@ -57,7 +60,19 @@ from remit.policy.engines import DENIALS, Engine, Finding, Remedy, Standing
 from remit.policy.evidence import measurements
 from remit.policy.redaction import redacted
 
-__all__ = ["MAX_KEY", "Answer", "Evaluate", "Evidence", "Prejudged", "Seen", "decided", "judged", "prejudge"]
+__all__ = [
+    "MAX_KEY",
+    "Answer",
+    "Evaluate",
+    "Evidence",
+    "Outcome",
+    "Prejudged",
+    "Seen",
+    "decided",
+    "judged",
+    "outcome_of",
+    "prejudge",
+]
 
 MAX_KEY: Final = 256
 _MAX_REASON: Final = 4096
@@ -106,10 +121,27 @@ class Answer(NamedTuple):
         return self.receipt.claims.verdict == "compliant" and not self.refusal
 
 
-class Prejudged(NamedTuple):
-    """How another process of ours has judged a call, before it comes to the ledger.
+class Outcome(NamedTuple):
+    """What a client is told about a decision."""
 
-    `decide` makes the decision of the findings. It counts only as far as `standing` is still how the session stands.
+    verdict: Verdict
+    reason: str
+    public_reason: PublicDenialReason | UnsetType = UNSET
+
+
+def outcome_of(claims: Receipt, refusal: str) -> Outcome:
+    """Return what a receipt says; or, where that was a permission that `refusal` has ended, why it does not hold."""
+    if not refusal or claims.verdict != "compliant":
+        return Outcome(claims.verdict, claims.reason, claims.public_denial_reason)
+    public_reason, verdict = DENIALS[refusal]
+    return Outcome(verdict, f"permitted before, and not any more: {refusal.replace('_', ' ')}", public_reason)
+
+
+class Prejudged(NamedTuple):
+    """How a front has judged a call, before it comes to the ledger process.
+
+    The ledger process makes the decision from the findings. They count only while the session still stands as in
+    `standing`.
     """
 
     # The canonical form of the arguments, and whether it is an `ExactForm`.
@@ -140,9 +172,9 @@ class Evaluate:
         """Return the request with how it is judged here; see `prejudge`."""
         return await prejudge(means, self)
 
-    async def run(self, means: Means) -> Answer:
+    def run(self, means: Means) -> Coroutine[Any, Any, Answer]:
         """Judge, append, answer."""
-        return cast("Answer", (await decided(means, self)))
+        return cast("Coroutine[Any, Any, Answer]", decided(means, self))
 
     def check(self) -> None:
         """Raise if it asks for what cannot be."""
@@ -204,7 +236,7 @@ async def decided(means: Means, request: Evaluate, *, over: Collection[SessionSt
     case = _Case(means, request, passport, over)
     outcome: _Outcome | Settled | None = None
     for turn in range(_MAX_TURNS):
-        if not turn and case.take_prejudged():
+        if request.prejudged is not None and not turn and case.take_prejudged():
             outcome = await means.transact(case.append)
         elif case.is_light:
             case.read()

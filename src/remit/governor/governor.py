@@ -14,7 +14,7 @@ from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
 from remit.ledger.port import Ledger, Prepare, Work
 
-__all__ = ["Governor"]
+__all__ = ["Governor", "finish"]
 
 _T = TypeVar("_T")
 
@@ -37,9 +37,9 @@ class _Blocking:
         """Compute it here."""
         return compute()
 
-    async def run(self, case: UseCase[_T], means: Means) -> _T:
+    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
         """Run it here."""
-        return await case.run(means)
+        return case.run(means)
 
 
 class _OnLoop:
@@ -50,9 +50,20 @@ class _OnLoop:
         self.aside: Final = pools.run
         self.quickly: Final = pools.run_quickly
 
-    async def run(self, case: UseCase[_T], means: Means) -> _T:
+    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
         """Run it here."""
-        return await case.run(means)
+        return case.run(means)
+
+
+def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Return what a coroutine returns that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        answer: _T = end.value
+        return answer
+    coroutine.close()
+    raise RuntimeError("a use case has waited for something else than its means")
 
 
 class Governor:
@@ -83,14 +94,7 @@ class Governor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
-        coroutine = case.run(self.means.at_one_moment(self._blocking))
-        try:
-            coroutine.send(None)
-        except StopIteration as end:
-            answer: _T = end.value
-            return answer
-        coroutine.close()
-        raise RuntimeError("a use case has waited for something else than its means")
+        return finish(case.run(self.means.at_one_moment(self._blocking)))
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""

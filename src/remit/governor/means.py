@@ -4,9 +4,9 @@ A use case is a value with typed members, and a coroutine `run`. It awaits work 
 through its `Means`, and nothing else, so the same use case serves threads and event loops: see `governor.py`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.claims.passport import AUDIENCES, Passport, verify_passport
@@ -43,14 +43,14 @@ class Waiting(Protocol):
     def quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Return what is quick to compute, unless a file system hangs: for that, too, no event loop waits."""
 
-    async def run(self, case: "UseCase[_T]", means: "Means") -> _T:
+    def run(self, case: "UseCase[_T]", means: "Means") -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case that is a part of another: from here, or from the process that runs it."""
 
 
 class UseCase(Protocol[_T_co]):
     """One thing that the service does."""
 
-    async def run(self, means: "Means") -> _T_co:
+    def run(self, means: "Means") -> Coroutine[Any, Any, _T_co]:
         """Do it, and return the answer."""
 
 
@@ -126,7 +126,7 @@ class Means:
         """Compute what is quick; see `Waiting`."""
         return self.waiting.quickly(compute)
 
-    def run(self, case: "UseCase[_T]") -> Awaitable[_T]:
+    def run(self, case: "UseCase[_T]") -> Coroutine[Any, Any, _T]:
         """Have a use case done as a part of another; see `Waiting`."""
         return self.waiting.run(case, self)
 

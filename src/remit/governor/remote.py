@@ -13,7 +13,7 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -22,6 +22,7 @@ from msgspec import msgpack
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RemitError, StateMissing
+from remit.governor.governor import finish
 from remit.governor.handshake import (
     MAX_HANDSHAKE,
     SOCKET,
@@ -238,7 +239,7 @@ class RemoteGovernor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
-        return _finished(self._run(case, self.means.at_one_moment(self._blocking)))
+        return finish(self._run(case, self.means.at_one_moment(self._blocking)))
 
     async def _run(self, case: UseCase[_T], means: Means) -> _T:
         if not _is_remote(case):
@@ -300,17 +301,6 @@ class RemoteGovernor:
 
 def _is_remote(case: UseCase[Any]) -> bool:
     return CASES.get(type(case).__name__) is type(case)
-
-
-def _finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return what a coroutine returns that never gives way."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        answer: _T = end.value
-        return answer
-    coroutine.close()
-    raise RuntimeError("a use case has waited for something else than its means")
 
 
 def _awaited(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:

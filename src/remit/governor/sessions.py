@@ -1,13 +1,20 @@
-"""Starting a session from a passport, and ending one."""
+"""Starting a session from a passport, ending one, and who may use it: the holder of the certificate that started it.
 
+Keeps this invariant: a session that was started with a certificate answers to no other, whatever its id is known to;
+and a passport that is bound to someone starts a session for no one else. Who holds a certificate, the server knows from
+the verified connection.
+"""
+
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from remit.claims.canonical import encode_base64url, sha256_hex
 from remit.claims.passport import Passport, verify_passport
 from remit.errors import (
+    HolderMismatch,
     KeyUnknown,
     KillSwitchOn,
     LineageUnknown,
@@ -22,14 +29,74 @@ from remit.errors import (
 from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
 from remit.governor.closing import finish
-from remit.governor.holders import check_bound, check_holder
 from remit.governor.lifecycle import MOVES, close, looked_at, standing_in
-from remit.governor.means import Means
+from remit.governor.means import Means, UseCase
 from remit.governor.rate import report_skipped
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
-__all__ = ["End", "Look", "Looked", "Start", "Started", "durable", "found", "kept", "new_session"]
+__all__ = [
+    "End",
+    "Held",
+    "Look",
+    "Looked",
+    "Start",
+    "Started",
+    "check_bound",
+    "check_holder",
+    "durable",
+    "found",
+    "kept",
+    "new_session",
+]
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+def check_bound(passport: Passport, holder: str) -> None:
+    """Raise unless the passport is bound to no one, or to this holder."""
+    bound = passport.bound_to
+    if bound is None:
+        return
+    if bound.certificate is UNSET:
+        raise HolderMismatch("the passport is bound to a key, and only certificates are checked here")
+    if bound.certificate != holder:
+        raise HolderMismatch("the passport is bound to a certificate that this client has not shown")
+
+
+def check_holder(bound_to: str, holder: str) -> None:
+    """Raise unless a session is bound to no one, or to this holder."""
+    if bound_to and bound_to != holder:
+        raise HolderMismatch("the session is bound to the certificate that started it")
+
+
+@dataclass(frozen=True)
+class Held(Generic[_T_co]):
+    """A use case on a session, for a client that has shown a certificate or none."""
+
+    case: UseCase[_T_co]
+    session_id: str
+    holder: str
+
+    def run(self, means: Means) -> Coroutine[Any, Any, _T_co]:
+        """See whose session it is, then go on as the case does."""
+        bound_to = means.holders.get(self.session_id)
+        if bound_to is None:
+            return self._find_and_run(means)
+        check_holder(bound_to, self.holder)
+        return means.run(self.case)
+
+    async def _find_and_run(self, means: Means) -> _T_co:
+        check_holder(means.holder_of(await means.aside(lambda: self._session(means))), self.holder)
+        return await means.run(self.case)
+
+    def _session(self, means: Means) -> Session:
+        """Return the session, if a client may use it at all; neither that nor its holder ever changes."""
+        session = means.reader.session(self.session_id)
+        if session is None:
+            raise SessionNotFound("no session has this id")
+        check_client(means.reader, session)
+        return session
 
 
 class Started(NamedTuple):

@@ -8,8 +8,8 @@ Answers are believed as they are: they come from the ledger process, which has p
 So receipts and passports are rebuilt here without their signatures being verified again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar, get_origin, get_type_hints
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Raw, msgpack
@@ -173,7 +173,10 @@ def answer_type(kind: type[UseCase[_T]]) -> Any:  # noqa: ANN401 - whatever the 
     """Return the type of the answer of a use case."""
     known = _answers.get(kind)
     if known is None:
-        known = _answers[kind] = get_type_hints(kind.run)["return"]
+        known = get_type_hints(kind.run)["return"]
+        if get_origin(known) is Coroutine:
+            *_, known = get_args(known)
+        _answers[kind] = known
     return known
 
 

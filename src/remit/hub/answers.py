@@ -5,9 +5,8 @@ from msgspec import convert, to_builtins
 from remit.claims.public import public_view
 from remit.claims.receipt import SignedReceipt
 from remit.governor.clock import timestamp
-from remit.governor.evaluate import Answer
+from remit.governor.evaluate import Answer, outcome_of
 from remit.governor.observe import Observe
-from remit.governor.outcomes import outcome_of
 from remit.governor.sessions import Started
 from remit.hub.reviews import Known, review_of, source_members
 from remit.messages.hub import (

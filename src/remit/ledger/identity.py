@@ -67,12 +67,16 @@ class LedgerFile:
         if self._failure:
             self._refuse()
         least = self._size  # before the look: another thread may see the file grow meanwhile
-        identity, size = _look(self.path)
-        if identity != self._identity:
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
             self.fail(_GONE.format("ledger.db"))
-        if size < least:
+        elif found.st_size < least:
             self.fail(_TRUNCATED.format("ledger.db"))
-        self._size = size
+        else:
+            self._size = found.st_size
 
     def fail(self, reason: str, kind: type[RemitError] = LedgerUnavailable) -> None:
         """Refuse every further use of the ledger by this process, and raise `kind`, or what was raised before."""

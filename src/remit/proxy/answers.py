@@ -6,8 +6,7 @@ from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.governor.clock import timestamp
 from remit.governor.delegate import Delegated
-from remit.governor.evaluate import Answer
-from remit.governor.outcomes import outcome_of
+from remit.governor.evaluate import Answer, outcome_of
 from remit.governor.receipts import budget_remaining
 from remit.governor.results import Recorded
 from remit.governor.sessions import Started

@@ -13,11 +13,10 @@ from remit.errors import StateCorrupt, TokenError
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.holders import Held
 from remit.governor.means import Means, UseCase, UseCaseRunner
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import End, Held, Start
 from remit.http.routes import Ask
 from remit.ledger.records import KeyRecord, Session
 from remit.messages.proxy import (

@@ -38,10 +38,9 @@ from remit.errors import (
 )
 from remit.governor.assistants import Actor, Begin, Finish, Govern
 from remit.governor.conclude import Conclude
-from remit.governor.evaluate import Answer
+from remit.governor.evaluate import Answer, outcome_of
 from remit.governor.leads import GENERATION, SECRET
 from remit.governor.means import UseCaseRunner
-from remit.governor.outcomes import outcome_of
 from remit.governor.placing import Placement, Placing
 from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
