@@ -404,7 +404,8 @@ class _Case:
         evidence, at_ms = request.evidence, max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
         if request.observed_ms is not None:
             at_ms = reported_ms(means, transaction, session, now, request.observed_ms)
-        step = _step(session, used, decision, request, timestamp(at_ms))
+        left_s = standing.budget.duration_s if session.state == "active" else 0
+        step = _step(session, decision, request, used=used, left_s=left_s, moment=timestamp(at_ms))
         new_id = new_receipt_id(means, now)
         if evidence is None:
             after, pending = append(
@@ -470,7 +471,7 @@ def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing
     return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
 
 
-def _step(session: Session, used: int, decision: Decision, request: Evaluate, moment: str) -> Step:
+def _step(session: Session, decision: Decision, request: Evaluate, *, used: int, left_s: int, moment: str) -> Step:
     """Return what the receipt says about a decision; `used` are the calls of the session, this one included."""
     action = decision.action
     calls = max(0, session.limit - used - session.reserved)
@@ -496,7 +497,7 @@ def _step(session: Session, used: int, decision: Decision, request: Evaluate, mo
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),
-        budget_remaining={CALLS: calls, "duration_s": session.duration_left_s if session.state == "active" else 0},
+        budget_remaining={CALLS: calls, "duration_s": left_s},
         timestamp=moment,
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,

@@ -187,7 +187,7 @@ class UseCaseRunner(Protocol):
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
 
-    async def arun(self, case: UseCase[_T]) -> _T:
+    def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -149,7 +149,7 @@ def _send_handshake(connection: socket.socket, message: bytes) -> None:
 
 
 def _receive_one(connection: socket.socket, most: int) -> bytes:
-    """Return the next frame, and read nothing of what follows it: that is for whoever gets the connection."""
+    """Return the next frame, and leave what follows it unread."""
     size = int.from_bytes(_receive_exactly(connection, HEADER))
     if size > most:
         raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process")
@@ -192,21 +192,9 @@ class _Learning(Protocol):
 
 
 # By type, because looking for the method on each value takes longer than sending it.
+_REMOTE: Final = frozenset(CASES.values())
 _PREJUDGING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "prejudge"))
 _LEARNING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "learn"))
-
-
-async def _prejudged(case: UseCase[_T], means: Means) -> UseCase[_T]:
-    """Return a use case as it is sent: with how it is judged here, if it can be."""
-    if type(case) not in _PREJUDGING:
-        return case
-    judged: UseCase[_T] = await cast("_Prejudging", case).prejudge(means)
-    return judged
-
-
-def _learn(case: UseCase[_T], means: Means, answer: _T) -> None:
-    if type(case) in _LEARNING:
-        cast("_Learning", case).learn(means, answer)
 
 
 class RemoteGovernor:
@@ -242,24 +230,32 @@ class RemoteGovernor:
         return finish(self._run(case, self.means.at_one_moment(self._blocking)))
 
     async def _run(self, case: UseCase[_T], means: Means) -> _T:
-        if not _is_remote(case):
+        kind = type(case)
+        if kind not in _REMOTE:
             return await case.run(means)
-        answer = self.ask(await _prejudged(case, means))
-        _learn(case, means, answer)
+        sent = await cast("_Prejudging", case).prejudge(means) if kind in _PREJUDGING else case
+        answer: _T = self.ask(sent)
+        if kind in _LEARNING:
+            cast("_Learning", case).learn(means, answer)
         return answer
 
-    async def arun(self, case: UseCase[_T]) -> _T:
+    def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        return await self.arun_with(case, self.means.at_one_moment(self._on_loop))
+        return self.arun_with(case, self.means.at_one_moment(self._on_loop))
 
-    async def arun_with(self, case: UseCase[_T], means: Means) -> _T:
+    def arun_with(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case that is, or is a part of, one request."""
-        if not _is_remote(case):
-            return await case.run(means)
-        sent = await _prejudged(case, means)
-        link = await self._link()
+        return self._arun_remote(case, means) if type(case) in _REMOTE else case.run(means)
+
+    async def _arun_remote(self, case: UseCase[_T], means: Means) -> _T:
+        kind = type(case)
+        sent = await cast("_Prejudging", case).prejudge(means) if kind in _PREJUDGING else case
+        link = self._link()
+        if not link.is_ready:
+            await link.open()
         answer: _T = await link.ask(sent)
-        _learn(case, means, answer)
+        if kind in _LEARNING:
+            cast("_Learning", case).learn(means, answer)
         return answer
 
     def ask(self, case: UseCase[_T]) -> _T:
@@ -287,20 +283,15 @@ class RemoteGovernor:
                     raise LedgerUnavailable(str(error)) from None
             time.sleep(_RETRY_S)
 
-    async def _link(self) -> "_Link":
-        """Return the connection of the running loop, made first where there is none."""
+    def _link(self) -> "_Link":
+        """Return the connection of the running loop."""
         loop = asyncio.get_running_loop()
         link = self._links.get(id(loop))
         if link is None or link.loop is not loop:
             for number in [number for number, other in self._links.items() if other.loop.is_closed()]:
                 del self._links[number]
             link = self._links[id(loop)] = _Link(loop, self._connected, self._deadline_s)
-        await link.ready()
         return link
-
-
-def _is_remote(case: UseCase[Any]) -> bool:
-    return CASES.get(type(case).__name__) is type(case)
 
 
 def _awaited(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:
@@ -340,9 +331,9 @@ class _Blocking:
         """Compute it here."""
         return compute()
 
-    async def run(self, case: UseCase[_T], means: Means) -> _T:
+    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
         """Have it run where it belongs."""
-        return await self._governor._run(case, means)  # noqa: SLF001 - a part of it
+        return self._governor._run(case, means)  # noqa: SLF001 - a part of it
 
 
 class _OnLoop:
@@ -376,15 +367,18 @@ class _Link(asyncio.Protocol):
         self._heard = 0.0
         self._looking: asyncio.TimerHandle | None = None
 
-    async def ready(self) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether there is a connection."""
+        return self._transport is not None
+
+    async def open(self) -> None:
         """Return when there is a connection, or raise `LedgerUnavailable` at the deadline."""
-        if self._transport is not None:
-            return
         if self._connecting is None or self._connecting.done():
-            self._connecting = self.loop.create_task(self._open())
+            self._connecting = self.loop.create_task(self._connect_once())
         await asyncio.shield(self._connecting)
 
-    async def _open(self) -> None:
+    async def _connect_once(self) -> None:
         connection = await self.loop.run_in_executor(None, self._connect)
         connection.setblocking(False)  # noqa: FBT003 - as sockets have it
         self._frames = Frames()
@@ -565,7 +559,7 @@ class Keeper:
             return
 
     def _pass_on(self, content: msgspec.Raw) -> None:
-        with suppress(Exception):  # whoever only watches must not stop the keeper
+        with suppress(Exception):  # an observer that fails must not end the thread
             for name, size, seconds, why in _events(content):
                 if name == "committed":
                     # No observer of a front looks at the store.

@@ -171,7 +171,7 @@ class LedgerServer:
             one.hang_up()
 
     def is_full(self) -> bool:
-        """Tell whether no further connection is let in."""
+        """Tell whether further connections are refused."""
         return len(self._connections) >= _MAX_CONNECTIONS
 
     def add(self, connection: "_Connection") -> None:
@@ -263,7 +263,7 @@ class _Connection(asyncio.Protocol):
         self._own = hello()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let in whoever belongs to the same user."""
+        """Accept connections of the same user."""
         self._transport = stream = cast("asyncio.Transport", transport)
         try:
             if self._server.is_full():

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Work
-from remit.ledger.records import Session, Switches
+from remit.ledger.records import Switches
 from remit.ledger.transaction import Buffer, Changes, Known, Store
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
@@ -149,7 +149,7 @@ class GroupCommit:
         deliver_answers(group)
         if store is not None:
             self._known.trim()
-            with suppress(Exception):  # whoever only watches must not stop the writer
+            with suppress(Exception):  # an observer that fails must not stop the writer
                 if self._turned:
                     self._observer.turned()
                 self._observer.committed(store, len(wanted), self._seconds)
@@ -219,23 +219,18 @@ class GroupCommit:
             store.begin()
             if store.disturbed():
                 raise HeadMoved("something else has written to the ledger")
-        self._release_waiters(group)
-        before = time.perf_counter()
-        sessions = store.commit(changes)
-        self._last_s = time.perf_counter() - before
-        self._seconds += self._last_s
-        self._remember(sessions, changes)
+        self._write(store, group, changes)
         return None
 
-    def _release_waiters(self, group: list[Item]) -> None:
-        """Let event loops go on while the disk is waited for, if that takes long here."""
+    def _write(self, store: Store, group: list[Item], changes: Changes) -> None:
+        """Make changes durable, and keep what is durable then, so that the next group need not read it."""
         if self._last_s > _SLOW_COMMIT_S:
             for waiter in {item.waiter for item in group}:
                 waiter.release()
-
-    def _remember(self, sessions: dict[str, Session], changes: Changes) -> None:
-        """Keep what is durable now, so that the next group need not read it."""
-        self._known.sessions.update(sessions)
+        before = time.perf_counter()
+        self._known.sessions.update(store.commit(changes))
+        self._last_s = time.perf_counter() - before
+        self._seconds += self._last_s
         if changes.marks_an_epoch:
             self._turned = True
             self._known.revoked.clear()

@@ -154,6 +154,7 @@ class AsyncWaiter:
         is_only = not self._unanswered
         size = _BUNDLE if is_only else len(self._out)
         bundle, self._out = self._out[:size], self._out[size:]
+        self._unanswered += len(bundle)
         try:
             self._submit(bundle)
         except LedgerUnavailable as error:
@@ -161,7 +162,6 @@ class AsyncWaiter:
                 item.failure = error
             self._resolve(bundle)
         else:
-            self._unanswered += len(bundle)
             if is_only and not any(map(_is_alone, bundle)):
                 self._block()
         if self._out:  # called after what waits for the answers that have come
@@ -173,36 +173,32 @@ class AsyncWaiter:
             return
         self._is_blocked = True
         try:
-            answered = self._answers.get(timeout=_BLOCK_S)
+            self._resolve(self._answers.get(timeout=_BLOCK_S))
         except Empty:
             self._block_after = now + _UNBLOCKED_S
-        else:
-            self._receive(answered)
         finally:
             self._is_blocked = False
-        self._receive_all()  # what came between the end of the wait and the line before
+        if not self._answers.empty():  # what came between the end of the wait and the line before
+            self._receive()
 
     def deliver(self, items: list[Item]) -> None:
         """Receive items that have their answers. Called on the thread that has done the work."""
         self._answers.put(items)
         if not self._is_blocked:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
-                self.loop.call_soon_threadsafe(self._receive_all)
+                self.loop.call_soon_threadsafe(self._receive)
 
     def release(self) -> None:
         """Let the loop go on. Called on the thread that does the work."""
         if self._is_blocked:
             self._answers.put([])
 
-    def _receive_all(self) -> None:
+    def _receive(self) -> None:
         while not self._answers.empty():
-            self._receive(self._answers.get())
-
-    def _receive(self, items: list[Item]) -> None:
-        self._unanswered -= len(items)
-        self._resolve(items)
+            self._resolve(self._answers.get())
 
     def _resolve(self, items: list[Item]) -> None:
+        self._unanswered -= len(items)
         for item in items:
             future, _ = self._pending.pop(item, _GIVEN_UP)
             if future is None or future.done():
