@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.contextvars import bound_contextvars
 
 from remit.claims.canonical import canonicalize
 from remit.errors import FieldInvalid, NotCanonicalizable
@@ -56,8 +55,7 @@ def for_people(event: str, **fields: object) -> str:
 
 
 def test_a_line_says_when_how_bad_what_and_who() -> None:
-    with bound_contextvars(request_id="r-1"):
-        line = told("started", port=8443)
+    line = told("started", port=8443, request_id="r-1")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("timestamp"))
     assert line == {"level": "info", "event": "started", "request_id": "r-1", "pid": os.getpid(), "port": 8443}
     assert "request_id" not in told("stopped")

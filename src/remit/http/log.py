@@ -20,9 +20,6 @@ from types import TracebackType
 from typing import Any, Final, TextIO, TypeAlias
 
 import orjson
-from structlog import BoundLoggerBase
-from structlog.contextvars import merge_contextvars
-from structlog.typing import EventDict, WrappedLogger
 
 from remit.errors import FieldInvalid, RemitError, quote
 from remit.http.lines import Lines
@@ -42,7 +39,8 @@ _MIN_SECRET: Final = 8
 _SILENT: Final = 100
 _FLUSH_S: Final = 1.0
 
-_Line: TypeAlias = Callable[[EventDict], str]
+_Members: TypeAlias = dict[str, Any]
+_Line: TypeAlias = Callable[[_Members], str]
 
 
 class _Secrets:
@@ -156,7 +154,7 @@ def _frames(trace: TracebackType | None) -> Iterator[str]:
         trace = trace.tb_next
 
 
-def _describe_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _describe_error(event: _Members) -> None:
     """Replace `exc_info` by what may be said of the error."""
     given = event.pop("exc_info", None)
     if isinstance(given, tuple):
@@ -168,17 +166,16 @@ def _describe_error(_logger: WrappedLogger, _method: str, event: EventDict) -> E
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if cause is not None:
             event["cause"] = _named(cause)
-    return event
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _redact(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _redact(level: str, event: _Members) -> _Members:
     """Return the line's members in their order: our own first, and nobody can overwrite them."""
     own = {name: event.pop(name, None) for name in _OWN}
-    first: EventDict = {"timestamp": _now(), "level": method, "event": _shown(own["event"])}
+    first: _Members = {"timestamp": _now(), "level": level, "event": _shown(own["event"])}
     if own["request_id"] is not None:
         first["request_id"] = _shown(own["request_id"])
     rest = _shown(event)
@@ -186,17 +183,16 @@ def _redact(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 _OWN: Final = frozenset(("timestamp", "level", "event", "request_id", "pid"))
-_PROCESSORS: Final = (merge_contextvars, _describe_error, _redact)
 
 
-def _as_json(event: EventDict) -> str:
+def _as_json(event: _Members) -> str:
     return orjson.dumps(event).decode()
 
 
 _BARE: Final = re.compile(r"[\w.:/+@-]+")
 
 
-def _for_people(event: EventDict) -> str:
+def _for_people(event: _Members) -> str:
     """Return a short line; a value that could pass for something else is quoted."""
     rest = [f"{name}={_word(value)}" for name, value in event.items() if name not in _UNTOLD]
     return " ".join((event["timestamp"][11:23], f"{event['level']:<7}", _plain(event["event"]), *rest))
@@ -227,54 +223,56 @@ class _Output:
     def point(self, threshold: int, line: _Line, stream: TextIO) -> None:
         self.threshold, self._line, self._stream = threshold, line, stream
 
-    def write(self, event: EventDict) -> None:
+    def write(self, event: _Members) -> None:
         if self._stream is not None:
             self._lines.put(self._stream, self._line(event) + "\n")
 
     def _dropped(self, count: int) -> str:
-        said: EventDict = {"timestamp": _now(), "level": "warning", "event": "lines_dropped", "pid": os.getpid()}
+        said: _Members = {"timestamp": _now(), "level": "warning", "event": "lines_dropped", "pid": os.getpid()}
         return self._line({**said, "count": count}) + "\n"
 
 
 _OUTPUT: Final = _Output()
 
 
-class Logger(BoundLoggerBase):
-    """Says one thing, with named values: what stands inside the text cannot be told apart from it."""
+class Logger:
+    """Logs an event with named values: a value inside of the text could not be told apart from it."""
 
-    _logger: _Output
+    def __init__(self, output: _Output) -> None:
+        self._output = output
 
     def debug(self, event: str, **fields: object) -> None:
         """Say what only helps to find a fault."""
-        if self._logger.threshold <= LEVELS["debug"]:
+        if self._output.threshold <= LEVELS["debug"]:
             self._say("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """Say what happens when all is well."""
-        if self._logger.threshold <= LEVELS["info"]:
+        if self._output.threshold <= LEVELS["info"]:
             self._say("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Say what somebody should look at some time."""
-        if self._logger.threshold <= LEVELS["warning"]:
+        if self._output.threshold <= LEVELS["warning"]:
             self._say("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """Say what somebody should look at now; `exc_info=error` adds what may be said of an error."""
-        if self._logger.threshold <= LEVELS["error"]:
+        if self._output.threshold <= LEVELS["error"]:
             self._say("error", event, fields)
 
     def _say(self, level: str, event: str, fields: dict[str, object]) -> None:
-        with suppress(Exception):  # whoever wants to say something has more important things to do
-            _, members = self._process_event(level, event, fields)
-            self._logger.write(dict(members))
+        with suppress(Exception):  # a line is not worth an error
+            members = {**fields, "event": event}
+            _describe_error(members)
+            self._output.write(_redact(level, members))
 
 
-_LOGGER: Final = Logger(_OUTPUT, _PROCESSORS, {})
+_LOGGER: Final = Logger(_OUTPUT)
 
 
 def logger() -> Logger:
-    """Return the logger; `structlog.contextvars.bind_contextvars(request_id=...)` adds to all lines of a request."""
+    """Return the logger."""
     return _LOGGER
 
 
