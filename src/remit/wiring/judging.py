@@ -16,7 +16,6 @@ from remit.ledger.home import Home
 from remit.ledger.port import Reader
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
-from remit.policy.cedar import CedarEngine
 from remit.policy.decide import DEADLINE_S, judge
 from remit.policy.engines import Engine, Standing, Watched
 from remit.policy.files import Files, SeenFiles, load_policies
@@ -37,15 +36,21 @@ def judging_of(user_home: str | None, policies: str | None) -> Judging:
     numbers, line = own_process()
     text = None if policies is None else load_policies(policies)
     if text is not None:
-        CedarEngine(text)  # what is wrong with them is said before anything is opened
+        _cedar_engine(text)  # what is wrong with them is said before anything is opened
     return Judging(user_home, text, numbers, line)
+
+
+def _cedar_engine(policies: str) -> Engine:
+    from remit.policy.cedar import CedarEngine  # noqa: PLC0415 - slow to import, and most have no policies
+
+    return CedarEngine(policies)
 
 
 def means_for(
     judging: Judging, home: Home, keys: Keys, reader: Reader, *, beside: Callable[[], Sequence[Own]] = tuple
 ) -> Means:
     """Return the means that judge in this way; `beside` returns further processes that no call may stop."""
-    further = [] if judging.policies is None else [Watched(CedarEngine(judging.policies), DEADLINE_S)]
+    further = [] if judging.policies is None else [Watched(_cedar_engine(judging.policies), DEADLINE_S)]
     protections = Protections(home)
     own = Own(judging.numbers, judging.line)
     guard = GuardEngine(protections.guarded, (home.path,), lambda: (own, *beside()), protections.with_token)
