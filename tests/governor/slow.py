@@ -1000,23 +1000,34 @@ class _Run:
         self.at = At(operation.now, kept, operation.answer)
         self.steps = operation.steps(slow)(self.at, **operation.arguments)
         self.has_looked = not operation.looks_at
+        self.looking: Steps | None = None
         self.taken = 0
         self.done = False
 
+    @property
+    def progress(self) -> object:
+        """What tells how far it is."""
+        return self.taken, self.has_looked, self.looking is None
+
     def look(self, slow: Slow) -> None:
-        """Look at the session before the first step."""
+        """Begin to look at the session, before the first step; this may take steps of its own."""
         self.has_looked = True
-        before = slow.copy()
-        try:
-            for _ in slow.look(self.at, self.operation.looks_at):
-                pass
-        except Refused:
-            slow.__dict__.update(before.__dict__)
+        self.looking = slow.look(self.at, self.operation.looks_at)
+        self.advance(slow)
 
     def advance(self, slow: Slow) -> None:
         """Take the next step; after the last one, the answer must be the one that was given."""
         self.taken += 1
         before = slow.copy()
+        if self.looking is not None:
+            try:
+                next(self.looking)
+            except StopIteration:
+                self.looking = None
+            except Refused:
+                self.looking = None
+                slow.__dict__.update(before.__dict__)
+            return
         try:
             next(self.steps)
         except StopIteration as end:
@@ -1048,7 +1059,7 @@ def explain(before: Slow, operations: Sequence[Operation], kept: Kept, rows: Map
             for number in order:
                 _take(slow, runs, number)
             while numbers := _next(runs):
-                reached = slow.fingerprint(), *((run.taken, run.has_looked) for run in runs)
+                reached = slow.fingerprint(), *(run.progress for run in runs)
                 if reached in visited:
                     break  # another order led here, and nowhere
                 visited.add(reached)
@@ -1075,7 +1086,10 @@ def _next(runs: Sequence[_Run]) -> list[int]:
         if not run.done and not (follows and not run.taken):
             numbers.append(number)
     numbers.sort(key=lambda number: runs[number].taken)
-    return numbers + [~number for number in numbers if not runs[number].has_looked and not runs[number].taken]
+    # One that may look at its session most probably does, because it is seen for the first time.
+    looking = {number for number in numbers if not runs[number].has_looked and not runs[number].taken}
+    guesses = [~number if number in looking else number for number in numbers]
+    return guesses + [number for number in numbers if number in looking]
 
 
 def _take(slow: Slow, runs: Sequence[_Run], number: int) -> None:
