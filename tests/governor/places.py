@@ -12,6 +12,7 @@ from remit.governor.clock import Moment
 from remit.governor.means import Keys
 from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.port import Reader, Transaction
@@ -102,8 +103,8 @@ class Place(Protocol):
     def keys(self) -> Keys:
         """Return the keys, as a new process reads them."""
 
-    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
-        """Change the key that signs."""
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> KeyRecord:
+        """Change the key that signs, and return the record of the new one."""
 
     def restart(self) -> None:
         """Forget whatever a process has in memory."""
@@ -147,8 +148,8 @@ class MemoryPlace:
         reader = self.reader()
         return LedgerKeys(_NumberedFiles(reader), reader)  # type: ignore[arg-type]  # it only loads
 
-    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
-        """Change the key that signs."""
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> KeyRecord:
+        """Change the key that signs, and return the record of the new one."""
 
         def work(transaction: Transaction) -> KeyRecord:
             number = len(self.shelf.keys)
@@ -159,9 +160,10 @@ class MemoryPlace:
             transaction.put_switches(transaction.switches._replace(kid=new.kid))
             return record
 
-        ledger.run(work, alone=True)
+        record = ledger.run(work, alone=True)
         assert isinstance(keys, LedgerKeys)
         keys.refresh()
+        return record
 
     def restart(self) -> None:
         """Forget nothing: it is all on the shelf."""
@@ -178,8 +180,13 @@ class SqlitePlace:
     """A home with the embedded ledger."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.resolve() / "home"
-        self._embedded: Embedded = open_embedded(self._path, deadline_s=DEADLINE_S)
+        self.path = path.resolve() / "home"
+        self._embedded: Embedded = open_embedded(self.path, deadline_s=DEADLINE_S)
+
+    @property
+    def key_files(self) -> KeyFiles:
+        """The files of private keys."""
+        return self._embedded.key_files
 
     def open_store(self, weather: Weather) -> Store:
         """Return a store for a writer."""
@@ -196,15 +203,15 @@ class SqlitePlace:
         """Return the keys, as a new process reads them."""
         return LedgerKeys(self._embedded.key_files, self.reader())
 
-    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> None:
-        """Change the key that signs."""
+    def rotate(self, ledger: GroupCommit, keys: Keys, now: Moment) -> KeyRecord:
+        """Change the key that signs, and return the record of the new one."""
         assert isinstance(keys, LedgerKeys)
-        rotate(ledger, keys, self._embedded.key_files, now.wall_ms)
+        return rotate(ledger, keys, self._embedded.key_files, now.wall_ms)
 
     def restart(self) -> None:
         """Close everything and open it again."""
         self._embedded.close()
-        self._embedded = open_embedded(self._path, deadline_s=DEADLINE_S)
+        self._embedded = open_embedded(self.path, deadline_s=DEADLINE_S)
 
     def close(self) -> None:
         """Let go."""

@@ -101,6 +101,9 @@ class Kept(Protocol):
     def is_drawn(self, part: bytes) -> bool:
         """Tell whether these random bytes were drawn."""
 
+    def kid(self) -> str:
+        """Return the id of the key that signs."""
+
 
 class Event(NamedTuple):
     """What an observer brings beside a call."""
@@ -238,8 +241,10 @@ class Slow:
         *("compliant", "violation", "insufficient_evidence"),
     )
 
-    def __init__(self, key: SigningKey) -> None:
+    def __init__(self, key: SigningKey, engines: Sequence[Engine] = ()) -> None:
+        """Begin with this key; `engines` judge calls beside the passport's own rules."""
         self.key = key
+        self.engines = engines
         self.grants: dict[str, Grant] = {}
         self.registered: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
@@ -640,7 +645,8 @@ class Slow:
 
     def _decided(self, session: Session, at: At, call: ToolCall, event: Event | None, *, early: bool) -> Claims:
         budget = Budget(session.left, self._left_s(session, at.now), own_calls=session.used >= session.limit)
-        engines: list[Engine] = [NativeEngine()] if event is None else [ObservationEngine(), NativeEngine()]
+        native = NativeEngine()
+        engines: list[Engine] = [native, *self.engines] if event is None else [ObservationEngine(), native]
         standing = Standing(session.id, budget, self._refusal(session, at.now))
         mission = session.grant.mission
         decision = judge(call, mission, standing, engines=engines, files=TextFiles(), clock=_stopwatch)
@@ -1100,7 +1106,9 @@ def _take(slow: Slow, runs: Sequence[_Run], number: int) -> None:
 
 
 def _check_rows(slow: Slow, rows: Mapping[str, Claims], kept: Kept) -> None:
-    """Raise unless the rows of the sessions say the same, and no receipt is left over."""
+    """Raise unless the rows of the sessions say the same, no receipt is left over, and the same key signs."""
+    if slow.key.kid != kept.kid():
+        raise Mismatch(f"expected that {slow.key.kid} signs, and it is {kept.kid()}")
     expected = {name: session.row() for name, session in slow.sessions.items()}
     for name in sorted(expected.keys() | rows.keys()):
         if expected.get(name) != rows.get(name):

@@ -1,13 +1,17 @@
-"""Whatever is asked, alone, together or by several processes: the governor does what a slow, obvious evaluator does."""
+"""Whatever is asked, alone, together or by several processes: the governor does what a slow, obvious evaluator does.
+
+Where the processes are fronts, every use case crosses the socket of the ledger process; see `fronts.py`.
+"""
 
 import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +20,7 @@ from hypothesis import strategies as st
 from remit.claims.keys import SigningKey
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
-from remit.errors import RemitError
+from remit.errors import RemitError, StateMissing
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate, Seen
 from remit.governor.means import UseCase
@@ -30,7 +34,9 @@ from remit.ledger.home import open_home
 from remit.ledger.records import Session
 from remit.ledger.restore import restore
 from remit.policy.call import ToolCall
-from tests.governor.places import MemoryPlace, Place, SqlitePlace
+from remit.policy.engines import Engine
+from tests.governor.fronts import Front, Gate, LedgerProcess, engines_beside
+from tests.governor.places import DEADLINE_S, MemoryPlace, Place, SqlitePlace
 from tests.governor.results import digest_of
 from tests.governor.slow import Event, Grant, Moment, Operation, Slow, explain
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, SetClock, mission
@@ -40,55 +46,78 @@ _THOROUGH = settings.default is not None and settings.default.max_examples > 100
 # A session that permits nothing any more gets ten decisions a second, which `test_rate.py` is about.
 _MAX_PER_S = 10
 _UNKNOWN = "pass:unknown"
-
-
-class Process(Service):
-    """A process that remembers which random bytes it has drawn."""
-
-    drawn = b""
-
-    def _boot(self) -> None:
-        super()._boot()
-        means = self.governor.means
-        entropy = means.entropy
-
-        def draw(size: int) -> bytes:
-            part = entropy(size)
-            self.drawn += part
-            return part
-
-        means.entropy = draw
+_T = TypeVar("_T")
 
 
 class World:
     """Two processes over one place, with one clock. A governor of another kind is a world of another kind."""
+
+    # What judges calls beside the passport's own rules.
+    engines: Sequence[Engine] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = SetClock()
         self.copies = 0
         self.place = self.open_place()
-        self.processes = [Process(self.place, clock=self.clock, name=name) for name in ("one", "two")]
+        self.processes = self.open_processes()
 
     def open_place(self) -> Place:
         """Return where evidence is kept."""
         raise NotImplementedError
 
-    def key(self) -> SigningKey:
-        """Return the key that signs."""
-        one = self.processes[0]
-        return one.governor.means.keys.signing(one.reader.switches().kid)
+    def open_processes(self) -> Sequence[Service]:
+        """Return the two processes that are asked."""
+        return [Service(self.place, clock=self.clock, name=name) for name in ("one", "two")]
+
+    @property
+    def deciding(self) -> Sequence[Service]:
+        """The processes that decide, sign and write."""
+        return self.processes
+
+    def decides(self, process: Service) -> Service:
+        """Return the process that decides what this one is asked."""
+        return process
+
+    def kid(self) -> str:
+        """Return the id of the key that signs."""
+        return self.processes[0].reader.switches().kid
+
+    def key(self, kid: str) -> SigningKey:
+        """Return a key: of one that was changed since, only the process knows that has changed it."""
+        for process in self.deciding:
+            with suppress(StateMissing):
+                return process.governor.means.keys.signing(kid)
+        raise AssertionError(f"no process knows the key {kid}")
 
     def restart(self) -> None:
-        """Stop all processes, and start them again."""
+        """Stop the processes that decide, and start them again."""
         one, two = self.processes
         two.ledger.close()
         one.restart()
         two._boot()
 
+    def reboot(self) -> None:
+        """Stop all processes, and start them again."""
+        self.restart()
+
     def is_drawn(self, part: bytes) -> bool:
-        """Tell whether a process has drawn these bytes."""
-        return any(part in process.drawn for process in self.processes)
+        """Tell whether a process that decides has drawn these bytes."""
+        return any(part in process.drawn for process in self.deciding)
+
+    async def gather(self, asks: Sequence[Coroutine[Any, Any, _T]], *, in_order: bool) -> Sequence[_T]:
+        """Ask for all of it at once; with `in_order`, the order in which it is asked is that in which it arrives."""
+        del in_order  # here, it always is
+        return await asyncio.gather(*asks)
+
+    def turn_of(self, process: Service, prepared: "Prepared", *, in_order: bool) -> str:
+        """Return a name for what a process decides in the order in which it is asked."""
+        del prepared, in_order
+        return process._name
+
+    def set_meanwhile(self, act: Callable[[], object] | None) -> None:
+        """Do this once, after the first process has read what it decides by, and before it writes."""
+        self.processes[0].weather.meanwhile = act
 
     def back_up(self) -> None:
         """Copy the ledger."""
@@ -97,11 +126,16 @@ class World:
         """Put the copy in the place of the ledger; tell whether that is possible here."""
         return False
 
+    def close_processes(self) -> None:
+        """Let go of the place."""
+        for process in self.processes:
+            process.close(with_place=False)
+
     def close(self) -> None:
         """Verify every chain and count every budget again, then let go."""
         for process in self.processes:
             process.check_afresh()
-            process.close(with_place=False)
+        self.close_processes()
         self.place.close()
 
 
@@ -115,40 +149,102 @@ class MemoryWorld(World):
 class SqliteWorld(World):
     """A home with the embedded ledger."""
 
+    place: SqlitePlace
+
     def open_place(self) -> Place:
         return SqlitePlace(self.folder)
 
-    @property
-    def _home(self) -> Path:
-        return self.folder.resolve() / "home"
-
     def back_up(self) -> None:
         self.copies += 1
-        with open_home(self._home) as home:
+        with open_home(self.place.path) as home:
             backup(home, self.folder / f"copy-{self.copies}.db")
 
     def restore(self) -> bool:
-        for process in self.processes:
-            process.close(with_place=False)
+        self.close_processes()
         self.place.close()
-        with open_home(self._home) as home:
+        with open_home(self.place.path) as home:
             restore(home, self.folder / f"copy-{self.copies}.db", accept_loss=True)
         self.place.restart()
+        self.boot_processes()
+        return True
+
+    def boot_processes(self) -> None:
+        """Start the processes over a ledger that was restored, which may lack what they have permitted."""
         for process in self.processes:
             process.permits.clear()
             process._boot()
-        return True
 
     def close(self) -> None:
-        with open_home(self._home) as home:
+        with open_home(self.place.path) as home:
             assert check_ledger(home).findings == ()
         super().close()
+
+
+class FrontWorld(SqliteWorld):
+    """Two fronts, which judge, and the ledger process that they send to over its socket."""
+
+    def open_processes(self) -> Sequence[Service]:
+        self.ledger = LedgerProcess(self.place, clock=self.clock)
+        self.engines = engines_beside(self.place)
+        self.fronts = [Front(self.ledger, name=name) for name in ("one", "two")]
+        self._meanwhile: Callable[[], object] | None = None
+        return self.fronts
+
+    @property
+    def deciding(self) -> Sequence[Service]:
+        return [self.ledger]
+
+    def decides(self, process: Service) -> Service:  # noqa: ARG002 - they all send to it
+        return self.ledger
+
+    def restart(self) -> None:
+        """Restart the ledger process; the fronts go on with what they know, as after a crash."""
+        self.ledger.restart()
+
+    def reboot(self) -> None:
+        self.ledger.restart()
+        for front in self.fronts:
+            front.restart()
+
+    def boot_processes(self) -> None:
+        self.ledger._boot()
+        super().boot_processes()
+
+    async def gather(self, asks: Sequence[Coroutine[Any, Any, _T]], *, in_order: bool) -> Sequence[_T]:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        gate = self.ledger.gate = Gate(len(asks), self.ledger.loop, meanwhile)
+        tasks = []
+        try:
+            for ask in asks:
+                task = asyncio.create_task(ask)
+                task.add_done_callback(gate.note_end)
+                tasks.append(task)
+                if in_order:
+                    await gate.wait_for_next()
+            return await asyncio.gather(*tasks)
+        finally:
+            self.ledger.gate = None
+            for front in self.fronts:
+                await front.remote.disconnect()
+
+    def turn_of(self, process: Service, prepared: "Prepared", *, in_order: bool) -> str:
+        """What is judged before it is sent arrives after what is not, unless each waits for the one before it."""
+        return "ledger" if in_order else f"{process._name} {isinstance(prepared.case, Evaluate)}"
+
+    def set_meanwhile(self, act: Callable[[], object] | None) -> None:
+        """Do this once, after what is asked next was judged and has arrived, and before it is decided."""
+        self._meanwhile = act
+
+    def close_processes(self) -> None:
+        super().close_processes()
+        self.ledger.close(with_place=False)
 
 
 WORLDS: dict[str, tuple[Callable[[Path], World], int]] = {
     # The world, and how many runs it is worth: all of a profile, or a part.
     "memory": (MemoryWorld, 1),
     "sqlite": (SqliteWorld, 6),
+    "fronts": (FrontWorld, 6),
 }
 
 
@@ -162,8 +258,10 @@ class Ask(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What is asked together, and how: `beside` asks two processes in turn, `meanwhile` lets the other one do the last
-    thing after the first has read and before it writes.
+    """What is asked, and how: one after the other (`alone`, or `by_turns` of two processes) or all at once.
+
+    `together` asks one process, and `beside` asks two in turn. `meanwhile` lets the other process do the last thing
+    after the first has read and before it writes; of a front, after it has judged and before that is decided.
     """
 
     mode: str
@@ -255,7 +353,7 @@ class Trial:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self.slow = Slow(self.world.key())
+        self.slow = Slow(self.world.key(self.world.kid()), self.world.engines)
 
     # What is kept.
 
@@ -266,6 +364,10 @@ class Trial:
     def is_drawn(self, part: bytes) -> bool:
         """Tell whether these random bytes were drawn."""
         return self.world.is_drawn(part)
+
+    def kid(self) -> str:
+        """Return the id of the key that signs."""
+        return self.world.kid()
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Read everything that is kept, and return what the rows of sessions say."""
@@ -404,7 +506,8 @@ class Trial:
 
     def _do_reboot(self, seconds: float) -> None:
         self.world.clock.reboot(after_s=seconds)
-        self._do_restart(0)
+        self.world.reboot()
+        self.known.clear()
 
     def _do_backup(self, _seconds: float) -> None:
         self.world.back_up()
@@ -426,11 +529,12 @@ class Trial:
         if self.calls > _MAX_PER_S:
             self.world.clock.pass_s(1)
             self.calls = len(group.asks)
-        if group.mode == "alone":
-            for ask in group.asks:
+        if group.mode in ("alone", "by_turns"):
+            for number, ask in enumerate(group.asks):
                 prepared = self.prepare(ask)
                 prepared.arguments.pop("early", None)
-                self.check([self._done(self.world.processes[0], prepared)])
+                process = self.world.processes[number % 2 if group.mode == "by_turns" else 0]
+                self.check([self._done(process, prepared)])
                 self.world.clock.pass_s(group.tick_ms / 1000)
             return
         asked = [self.prepare(ask) for ask in group.asks]
@@ -448,14 +552,14 @@ class Trial:
         one, two = self.world.processes
         *asked, last = asked
         late: list[Done] = []
-        one.weather.meanwhile = lambda: late.append(self._done(two, last))
+        self.world.set_meanwhile(lambda: late.append(self._done(two, last)))
         is_simple = all(it.is_simple and not self._looks_at(one, it) for it in asked)
         together = asyncio.run(self._together(asked, group, 1))
         if not late:  # nothing was written
-            one.weather.meanwhile = None
+            self.world.set_meanwhile(None)
             late.append(self._done(two, last))
             late[0].phase = 1
-        elif is_simple:
+        elif is_simple or self.world.decides(one) is self.world.decides(two):
             late[0].phase = -1
         return [*late, *together]
 
@@ -467,48 +571,55 @@ class Trial:
     def _now(self) -> Moment:
         return Moment(*self.world.clock.now())
 
-    def _done(self, process: Process, prepared: Prepared) -> Done:
+    def _done(self, process: Service, prepared: Prepared) -> Done:
         now, looks_at = self._now(), self._looks_at(process, prepared)
         try:
-            if prepared.case is None:
-                process.rotate()
-                answer: dict[str, Any] = {"key": self.world.key()}
-            else:
-                answer = answer_of(process.run(prepared.case))
+            answer = self._rotated(process) if prepared.case is None else answer_of(process.run(prepared.case))
         except RemitError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         else:
-            self.known.add((process._name, prepared.looks_at))
+            self._note(process, prepared)
         return Done(prepared, now, answer, looks_at=looks_at)
 
-    def _looks_at(self, process: Process, prepared: Prepared) -> str:
-        """Return the session that a process may look at before it decides, because it sees it for the first time."""
-        return "" if (process._name, prepared.looks_at) in self.known else prepared.looks_at
+    def _rotated(self, process: Service) -> dict[str, Any]:
+        return {"key": self.world.key(process.rotate().kid)}
+
+    def _note(self, process: Service, prepared: Prepared) -> None:
+        """Note that a session is known to the process that was asked, and to the one that decides."""
+        self.known |= {(it._name, prepared.looks_at) for it in (process, self.world.decides(process))}
+
+    def _looks_at(self, process: Service, prepared: Prepared) -> str:
+        """Return the session that is looked at before it is decided, because it is seen for the first time."""
+        name = self.world.decides(process)._name
+        return "" if (name, prepared.looks_at) in self.known else prepared.looks_at
 
     async def _together(self, prepared: Sequence[Prepared], group: Group, count: int) -> list[Done]:
         """Ask for all of it at once, of so many processes in turn."""
+        in_order = group.tick_ms > 0
 
         async def ask(number: int, each: Prepared) -> Done:
             process = self.world.processes[number % count]
             self.world.clock.pass_s(group.tick_ms / 1000)
             now = self._now()
             looks_at = self._looks_at(process, each)
-            turn = process._name if each.in_turn and not looks_at else ""
+            is_known = not each.looks_at or (process._name, each.looks_at) in self.known
+            in_turn = each.in_turn and is_known and not looks_at
+            turn = self.world.turn_of(process, each, in_order=in_order) if in_turn else ""
             try:
                 if each.case is None:
-                    await asyncio.to_thread(process.rotate)
-                    answer: dict[str, Any] = {"key": self.world.key()}
+                    answer = await asyncio.to_thread(self._rotated, process)
                 else:
                     answer = answer_of(await process.governor.arun(each.case))
             except RemitError as error:
                 answer = {"error": type(error).__name__, "message": str(error)}
             return Done(each, now, answer, turn, looks_at=looks_at)
 
-        names = [(self.world.processes[number % count]._name, each.looks_at) for number, each in enumerate(prepared)]
-
-        done = await asyncio.gather(*(ask(number, each) for number, each in enumerate(prepared)))
-        self.known |= {name for name, it in zip(names, done, strict=True) if "error" not in it.answer}
-        return done
+        asks = [ask(number, each) for number, each in enumerate(prepared)]
+        done = await self.world.gather(asks, in_order=in_order)
+        for number, it in enumerate(done):
+            if "error" not in it.answer:
+                self._note(self.world.processes[number % count], it.prepared)
+        return list(done)
 
 
 def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of answer
@@ -577,7 +688,7 @@ _ASKS = st.builds(
 )
 _GROUPS = st.builds(
     Group,
-    st.sampled_from(["together", "together", "alone", "beside", "meanwhile"]),
+    st.sampled_from(["together", "together", "alone", "by_turns", "beside", "meanwhile"]),
     st.lists(_ASKS, min_size=1, max_size=5).map(tuple),
     st.sampled_from([0, 0, 1, 499, 1000]),
 )
@@ -647,6 +758,17 @@ KINDS: dict[str, list[Group | Between]] = {
         _asked("alone", ("start", 0), ("call", 0, 0))],
     "the kill switch, after the end of a session": [
         _KNOWN, _together(("end", 2), ("kill_switch", 0, 1), ("call", 2, 0), ("end", 1), ("call", 0, 0))],
+    "the kill switch, while sessions are seen for the first time": [
+        Between("reboot"), _together(("kill_switch", 0, 1), ("call", 1, 0), tick_ms=1)],
+    "calls that two processes take by turns": [
+        _KNOWN, _asked("by_turns", *[("call", 2, 0, "a")] * 2, *[("call", 0, 0)] * 3), _PASS_1,
+        _asked("by_turns", ("rotate",), ("call", 2, 0), ("rotate",), ("call", 2, 1), ("call", 2, 2)), _PASS_1,
+        _asked("by_turns", ("delegate", 2, 0, "a"), ("start", 0), ("call", 0, 0), ("revoke_passport", 0)),
+        _asked("by_turns", ("call", 2, 0), ("call", 0, 0), ("end", 2), ("call", 2, 0, "a"), ("call", 2, 0, "a"))],
+    "what two processes are asked at once": [
+        _KNOWN, _asked("beside", *[("call", 0, 0)] * 4), _PASS_1,
+        _asked("beside", ("call", 2, 0, "a"), ("call", 2, 0, "a"), ("call", 2, 0, "a"), ("call", 2, 1, "a")), _PASS_1,
+        _asked("beside", ("call", 2, 0), ("call", 1, 3), ("revoke_passport", 3), ("call", 1, 0), ("call", 2, 3))],
     "a change of key": [
         _KNOWN, _together(("call", 2, 0), ("rotate",), ("call", 2, 1)), _asked("alone", ("rotate",), ("call", 2, 0)),
         _asked("beside", ("call", 0, 0), ("call", 2, 0), ("rotate",), ("call", 2, 0)), Between("restart"),
@@ -698,6 +820,12 @@ KINDS: dict[str, list[Group | Between]] = {
         _together(("revoke_passport", 3), ("revoke_session", 0, 1), ("end", 0), ("look", 1)), _PASS_1,
         _together(("begin", 0, 1), ("begin", 0, 2)), _together(("call", 0, 0), ("call", 1, 0))],
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up on nothing because a machine is slow: a front waits this long for a call to be judged."""
+    monkeypatch.setattr("remit.governor.pools.DEADLINE_S", DEADLINE_S)
 
 
 def run(kind: str, script: Sequence[Group | Between]) -> None:

@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,13 +23,13 @@ from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.governor import Governor
 from remit.governor.issue import Issue, Order
-from remit.governor.means import Means, UseCase
+from remit.governor.means import Means, UseCase, UseCaseRunner
 from remit.governor.sessions import Start, Started
 from remit.ledger.commit import GroupCommit
 from remit.ledger.keys import keyring_of
 from remit.ledger.memory import Shelf
 from remit.ledger.port import Reader
-from remit.ledger.records import Session
+from remit.ledger.records import KeyRecord, Session
 from remit.policy.call import ToolCall
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles
@@ -91,15 +91,18 @@ class SetClock:
 
 
 class _Entropy:
-    """Bytes that follow from a name and a count; each process has a name of its own."""
+    """Bytes that follow from a name and a count; each process has a name of its own. `drawn` gets all of them."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, drawn: bytearray) -> None:
         self._name = name
+        self._drawn = drawn
         self._count = 0
 
     def __call__(self, size: int) -> bytes:
         self._count += 1
-        return hashlib.shake_256(f"{self._name} {self._count}".encode()).digest(size)
+        part = hashlib.shake_256(f"{self._name} {self._count}".encode()).digest(size)
+        self._drawn += part
+        return part
 
 
 @dataclass
@@ -154,6 +157,8 @@ class Service:
         self.clock = clock or SetClock()
         self.weather = Weather()
         self.permits: list[Answer] = []
+        # All random bytes that the process has used, whenever it was started.
+        self.drawn = bytearray()
         self._engines = engines
         self._name = name
         self._passports = 0
@@ -176,17 +181,22 @@ class Service:
         self._starts += 1
         reader = self.place.reader()
         self.ledger = GroupCommit(lambda: self.place.open_store(self.weather), reader, deadline_s=DEADLINE_S)
-        means = Means(
+        self.governor: UseCaseRunner = Governor(self.ledger, self._means(reader))
+
+    def _means(self, reader: Reader) -> Means:
+        return Means(
             keys=self.place.keys(),
             engines=self._engines,
             observers=[ObservationEngine(), NativeEngine()],
             files=TextFiles(),
             clock=self.clock,
             stopwatch=lambda: 0.0,
-            entropy=_Entropy(f"{self._name} {self._starts}"),
+            entropy=self._entropy(),
             reader=reader,
         )
-        self.governor = Governor(self.ledger, means)
+
+    def _entropy(self) -> Callable[[int], bytes]:
+        return _Entropy(f"{self._name} {self._starts}", self.drawn)
 
     @property
     def reader(self) -> Reader:
@@ -252,9 +262,9 @@ class Service:
         """Attest a session."""
         return self.run(Attest(session_id, end=end))
 
-    def rotate(self) -> None:
-        """Change the key that signs."""
-        self.place.rotate(self.ledger, self.governor.means.keys, self.clock.now())
+    def rotate(self) -> KeyRecord:
+        """Change the key that signs, and return the record of the new one."""
+        return self.place.rotate(self.ledger, self.governor.means.keys, self.clock.now())
 
     def session(self, session_id: str) -> Session:
         """Return a session as it is kept."""
