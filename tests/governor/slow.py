@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import to_builtins
@@ -25,9 +26,9 @@ from remit.claims.canonical import (
     sha256_base64url,
     sha256_hex,
 )
-from remit.claims.jws import PASSPORT, RECEIPT, Kind, sign_token
+from remit.claims.jws import ATTESTATION, PASSPORT, RECEIPT, Kind, sign_token
 from remit.claims.keys import SigningKey
-from remit.claims.mission import Mission, narrow
+from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, narrow
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import parse_object
 from remit.errors import RemitError
@@ -48,6 +49,7 @@ YEAR_S = 31_536_000
 MAX_DEPTH = 8
 MAX_OPEN = 100
 MAX_EXPLORED = 3000
+VERDICTS = "compliant", "violation", "insufficient_evidence"
 
 Claims = dict[str, Any]
 Steps = Generator[None, None, Claims]
@@ -177,6 +179,8 @@ class Session:
     run_nonce: str
     lifetime_ms: int
     seen: Seen
+    started_ms: int
+    ended_ms: int | None = None
     state: str = "active"
     cause: str = ""
     used: int = 0
@@ -364,6 +368,7 @@ class Slow:
             return
         session.seen = self._seen(session, at.now)
         session.state, session.cause = state, cause
+        session.ended_ms = max(at.now.wall_ms, session.started_ms)
         if not session.reserved:
             self._settle_given(session, at)
 
@@ -547,7 +552,7 @@ class Slow:
         self._draw(trace_id, "trace:", 16, at)
         self._draw_bytes(decode_base64url(run_nonce), at)
         seen = Seen(0, at.now.boot, at.now.mono_ms, at.now.wall_ms)
-        self.sessions[grant.id] = Session(grant, trace_id, run_nonce, lifetime_ms, seen)
+        self.sessions[grant.id] = Session(grant, trace_id, run_nonce, lifetime_ms, seen, at.now.wall_ms)
         return {"existing": False, "session": grant.id, "trace_id": trace_id, "run_nonce": run_nonce}
 
     def _start_again(self, at: At, session_id: str) -> Steps:
@@ -899,6 +904,60 @@ class Slow:
         session = self.sessions[session_id]
         return {"state": session.state, "cause": session.cause}
 
+    def attest(self, at: At, session_id: str, *, end: bool) -> Steps:
+        """Attest a session as it stands after it was looked at, or was ended first; sign that with the key of then."""
+        if end:
+            yield from self.end(at, session_id)
+            yield
+        yield from self.look(at, session_id)
+        yield
+        claims = self._attestation(self.sessions[session_id], at)
+        yield
+        claims["iss"] = f"remit:{self.key.kid}"
+        self._draw(claims["jti"], "att:", 16, at)
+        self._check_token(f"the attestation of {session_id}", ATTESTATION, at.answer["attestation"], claims)
+        return {"attestation": at.answer["attestation"], "fault": None}
+
+    def _attestation(self, session: Session, at: At) -> Claims:
+        """Return the claims over a session, which must be those of the attestation but for who has signed it."""
+        if "attestation" not in at.answer:
+            raise Mismatch(f"{session.id} was to be attested: {at.answer}")
+        given = _claims_of(at.answer["attestation"])
+        chain, tokens = session.chain, at.kept.tokens(session.id)[: len(session.chain)]
+        issued_at = max(at.now.wall_s, session.iat)
+        permitted = [claims for claims in chain if "public_denial_reason" not in claims]
+        denied = [claims["public_denial_reason"] for claims in chain if "public_denial_reason" in claims]
+        claims: Claims = {
+            "iss": given["iss"],
+            "sub": session.grant.mission.agent_id,
+            "iat": issued_at,
+            "exp": issued_at + YEAR_S,
+            "jti": given["jti"],
+            "session_id": session.id,
+            "mission": session.grant.mission.mission,
+            "state": session.state,
+            "started_at": _timestamp(session.started_ms),
+            "ended_at": None if session.ended_ms is None else _timestamp(session.ended_ms),
+            "receipts": len(chain),
+            "verdicts": _counted(VERDICTS, [claims["verdict"] for claims in chain]),
+            "tools": _counted((), [claims["tool"] for claims in chain]),
+            "side_effects": _counted(SIDE_EFFECT_CLASSES, [claims["side_effect_class"] for claims in permitted]),
+            "denials": _counted((), denied),
+            "budget_used": {
+                "tool_calls": session.used,
+                "duration_s": max(0, session.lifetime_ms // 1000 - self._left_s(session, at.now)),
+            },
+            "first_receipt_id": chain[0]["receipt_id"] if chain else None,
+            "last_receipt_id": chain[-1]["receipt_id"] if chain else None,
+            "last_receipt_hash": sha256_hex(tokens[-1].encode()) if chain else None,
+            "receipts_root": _root([token.encode() for token in tokens]).hex(),
+            "chain_verified": True,
+        }
+        if claims != given:
+            differ = {name: (claims.get(name), given.get(name)) for name in claims if claims[name] != given.get(name)}
+            raise Mismatch(f"the attestation of {session.id}: expected and signed differ in {differ}")
+        return claims
+
     def revoke_passport(self, at: At, passport_id: str) -> Steps:
         """Revoke a passport, then close what runs under it."""
         self.revoked.add(passport_id)
@@ -956,6 +1015,24 @@ class Slow:
 def _failed(name: str, message: str) -> Claims:
     """Return the outcome of an operation that fails although what it found out is kept."""
     return {"error": name, "message": message}
+
+
+def _counted(names: Iterable[str], found: Iterable[str]) -> dict[str, int]:
+    """Return how often each is found; those of `names` also where they are not."""
+    counts = dict.fromkeys(names, 0)
+    for name in found:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _root(entries: Sequence[bytes]) -> bytes:
+    """Return the root of the Merkle tree over entries, as RFC 9162 defines it."""
+    if len(entries) <= 1:
+        return sha256(b"\x00" + entries[0] if entries else b"").digest()
+    half = 1
+    while half * 2 < len(entries):
+        half *= 2
+    return sha256(b"\x01" + _root(entries[:half]) + _root(entries[half:])).digest()
 
 
 def _names(chain: Iterable[Claims]) -> Iterable[str]:

@@ -21,6 +21,7 @@ from remit.claims.keys import SigningKey
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.errors import RemitError, StateMissing
+from remit.governor.attest import Attest, Attested
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate, Seen
 from remit.governor.means import UseCase
@@ -240,11 +241,18 @@ class FrontWorld(SqliteWorld):
         self.ledger.close(with_place=False)
 
 
-WORLDS: dict[str, tuple[Callable[[Path], World], int]] = {
-    # The world, and how many runs it is worth: all of a profile, or a part.
-    "memory": (MemoryWorld, 1),
-    "sqlite": (SqliteWorld, 6),
-    "fronts": (FrontWorld, 6),
+class Tried(NamedTuple):
+    """A world, and how many random scripts are tried in it: in every run of the tests, and in a thorough one."""
+
+    world: Callable[[Path], World]
+    scripts: int
+    thoroughly: int
+
+
+WORLDS = {
+    "memory": Tried(MemoryWorld, 80, 1500),
+    "sqlite": Tried(SqliteWorld, 30, 400),
+    "fronts": Tried(FrontWorld, 60, 600),
 }
 
 
@@ -453,6 +461,10 @@ class Trial:
         name = self._session(ask)
         return Prepared(End(name), lambda slow: slow.end, {"session_id": name})
 
+    def _attest(self, ask: Ask) -> Prepared:
+        name, end = self._session(ask), bool(ask.what % 2)
+        return Prepared(Attest(name, end=end), lambda slow: slow.attest, {"session_id": name, "end": end})
+
     def _revoke_passport(self, ask: Ask) -> Prepared:
         name = self._grant(ask)
         return Prepared(RevokePassport(name), lambda slow: slow.revoke_passport, {"passport_id": name})
@@ -567,6 +579,10 @@ class Trial:
         """Explain everything that was answered and is kept."""
         rows = self.rows()
         self.slow = explain(self.slow, [it.as_operation() for it in done], self, rows)
+        for it in done:
+            if "attestation" in it.answer:
+                kept = self.world.processes[0].reader.attestations(it.prepared.arguments["session_id"])
+                assert it.answer["attestation"] in kept
 
     def _now(self) -> Moment:
         return Moment(*self.world.clock.now())
@@ -642,6 +658,8 @@ def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each ki
         case Delegated():
             names = ("passport", "child_id", "repeated", "refusal")
             return {"token": answer.receipt.token, **{name: getattr(answer, name) for name in names}}
+        case Attested():
+            return {"attestation": answer.attestation.token, "fault": answer.fault}
         case Recorded():
             return {"token": answer.receipt.token, "repeated": answer.repeated}
         case Session():
@@ -678,6 +696,8 @@ _KINDS = (
     "result",
     "look",
     "end",
+    "attest",
+    "attest",
     "revoke_passport",
     "revoke_session",
     "kill_switch",
@@ -797,6 +817,20 @@ KINDS: dict[str, list[Group | Between]] = {
                _asked("alone", ("call", 2, 0), ("observe", 2, 4), ("end", 2), ("observe", 2, 0))],
     "outcomes": [_KNOWN, _asked("alone", ("call", 2, 0), ("result", 2, 0), ("result", 2, 1), ("result", 2, 1, "a")),
                  _together(("result", 2, 2), ("result", 2, 2), ("result", 7, 0), ("result", 1, 0))],
+    "attestations": [
+        _KNOWN, _together(("call", 2, 0), ("attest", 2), ("call", 2, 1), ("attest", 2), ("call", 2, 2)), _PASS_1,
+        _asked("by_turns", ("attest", 2), ("result", 2, 0), ("attest", 2), ("rotate",), ("attest", 2)), _PASS_1,
+        _together(("attest", 7), ("attest", 0), ("attest", 1), tick_ms=1), Between("restart"),
+        _asked("alone", ("attest", 2), ("call", 2, 2), ("attest", 2))],
+    "attestations at the end of sessions": [
+        _KNOWN, _asked("alone", ("call", 2, 3), ("attest", 2, 1), ("attest", 2), ("call", 2, 0), ("attest", 2, 1)),
+        _PASS_1, _together(("call", 0, 0), ("attest", 1, 1), ("call", 0, 0), ("attest", 0)), _PASS_1,
+        _asked("alone", ("begin", 0, 1), ("attest", 0, 1), ("begin", 0, 1)), _PASS_100,
+        _asked("by_turns", ("attest", 0), ("attest", 0, 1), ("call", 0, 0), ("attest", 0))],
+    "an attestation, while another process goes on": [
+        _KNOWN, _asked("beside", ("attest", 2), ("call", 2, 0), ("attest", 2, 1), ("call", 2, 0)), _PASS_1,
+        _meanwhile(("attest", 1, 1), ("call", 0, 0), ("call", 0, 0)), _PASS_1,
+        _meanwhile(("attest", 1), ("revoke_passport", 1)), _meanwhile(("attest", 0), ("rotate",))],
     "delegations": [
         _together(("delegate", 2, 0, "a"), ("delegate", 2, 0, "a"), ("delegate", 2, 1, "a"), ("delegate", 2, 7, "b")),
         _asked("alone", ("start", 0), ("delegate", 0, 1, "b"), ("end", 0), ("delegate", 3, 0, "a")), _PASS_1,
@@ -832,7 +866,7 @@ def run(kind: str, script: Sequence[Group | Between]) -> None:
     """Go through a script in a new world, and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="remit-slow-"))
     try:
-        world = WORLDS[kind][0](folder)
+        world = WORLDS[kind].world(folder)
         Trial(world).go_through(script)
         world.close()
     except AssertionError as error:
@@ -850,7 +884,7 @@ def test_each_kind_of_call_is_as_a_slow_evaluator_expects(kind: str, name: str) 
 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_what_is_asked_together_shares_a_commit(kind: str, tmp_path: Path) -> None:
-    world = WORLDS[kind][0](tmp_path)
+    world = WORLDS[kind].world(tmp_path)
     Trial(world).go_through([_KNOWN, _together(("call", 2, 0), ("call", 0, 0), ("revoke_passport", 0), ("call", 0, 0))])
     # Three calls, of which the last one finds the passport revoked and gives its calls back to another session.
     assert (3, 4) in world.processes[0].weather.written
@@ -859,9 +893,9 @@ def test_what_is_asked_together_shares_a_commit(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_everything_is_as_a_slow_evaluator_expects(kind: str) -> None:
-    examples = (1500 if _THOROUGH else 60) // WORLDS[kind][1]
+    tried = WORLDS[kind]
 
-    @settings(max_examples=examples)
+    @settings(max_examples=tried.thoroughly if _THOROUGH else tried.scripts)
     @given(script=_SCRIPTS)
     def check(script: list[Group | Between]) -> None:
         run(kind, script)
