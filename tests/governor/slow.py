@@ -638,10 +638,20 @@ class Slow:
             if key:
                 session.repeats[key] = Repeat(asked, len(session.chain) - 1)
             break
+        self._check_answer(outcome, at)
         if session.is_open:
             yield
             self._close_delegates(self.sessions[session_id], at)
         return outcome
+
+    def _check_answer(self, outcome: Claims, at: At) -> None:
+        """Raise unless this is the answer, before further steps are taken.
+
+        `explain` takes two orders that lead to the same state for one, and nothing but their answers tells two calls
+        apart that are alike and have got each other's receipts.
+        """
+        if outcome != at.answer:
+            raise Mismatch(f"expected the answer {outcome}, and it is {at.answer}")
 
     def _answered(self, session: Session, place: int, at: At) -> Claims:
         token = at.kept.tokens(session.id)[place]
@@ -996,6 +1006,7 @@ class Slow:
         active = [name for name, it in self.sessions.items() if it.state == "active"] if on else []
         if on:
             self.killed |= self.sessions.keys()
+        self._check_answer({"revoked": len(active)}, at)
         if active:
             yield
             for name in list(self.sessions):
