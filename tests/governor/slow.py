@@ -42,7 +42,7 @@ from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 from remit.policy.redaction import redacted
 
-__all__ = ["Event", "Grant", "Kept", "Mismatch", "Moment", "Operation", "Refused", "Slow", "explain"]
+__all__ = ["Event", "Grant", "Kept", "Mismatch", "Moment", "Operation", "Refused", "Skipped", "Slow", "explain"]
 
 SKEW_S = 60
 YEAR_S = 31_536_000
@@ -114,6 +114,13 @@ class Event(NamedTuple):
     marks: tuple[str, ...]
     actions: tuple[Mapping[str, Any], ...]
     observed_ms: int | None
+
+
+class Skipped(NamedTuple):
+    """How many calls of a session were not evaluated, and since when."""
+
+    calls: int
+    since_ms: int
 
 
 class At(NamedTuple):
@@ -727,6 +734,47 @@ class Slow:
         if observed_ms is None or observed_ms >= latest:
             return latest
         return max(observed_ms, _parse_timestamp(session.chain[-1]["timestamp"]) if session.chain else 0)
+
+    def permits_nothing(self, session_id: str, now: Moment) -> bool:
+        """Tell whether every call of a session is refused, with a receipt."""
+        session = self.sessions.get(session_id)
+        return session is not None and session.cause != "restored" and bool(self._refusal(session, now))
+
+    def limit(self, at: At, session_id: str, skipped: Skipped | None) -> Steps:
+        """Do not evaluate a call, because too many come to a session that permits nothing; report some if due."""
+        if skipped is not None:
+            self._report(session_id, skipped, at)
+        yield from ()
+        message = "the session permits nothing any more; calls beyond 10 a second are not evaluated, but counted"
+        return _failed("RateLimited", message)
+
+    def report(self, at: At, skipped: Mapping[str, Skipped]) -> Steps:
+        """Report all calls that were not evaluated."""
+        yield from ()
+        for session_id, some in skipped.items():
+            self._report(session_id, some, at)
+        return {"state": None}
+
+    def _report(self, session_id: str, skipped: Skipped, at: At) -> None:
+        session, since = self.sessions[session_id], _timestamp(skipped.since_ms)
+        self._look(session, at)
+        calls = "1 call was" if skipped.calls == 1 else f"{skipped.calls} calls were"
+        counted = f"{calls} not evaluated since {since}"
+        reason = f"{counted}: a session that permits nothing any more gets 10 decisions a second"
+        step: Claims = {
+            "tool": "remit.rate_limit",
+            "action_class": "observe",
+            "target": session_id,
+            "resource_family": "evidence",
+            "side_effect_class": "none",
+            "verdict": DENIALS["rate_limited"][1],
+            "reason": reason,
+            "policy_decisions": [{"backend": "governor", "decision": "deny", "reason": reason}],
+            "public_denial_reason": DENIALS["rate_limited"][0],
+            "internal_denial_code": "rate_limited",
+            "measurements": {"remit.rate_limit": {"kind": "telemetry", "status": "not-run", "description": counted}},
+        }
+        self._append(session, step, {"calls": skipped.calls, "since": since}, at)
 
     def result(self, at: At, session_id: str, receipt_id: str, result: Digest) -> Steps:
         """Record the outcome of a call."""

@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate, Seen
 from remit.governor.means import UseCase
 from remit.governor.observe import Observe, parse_digest
+from remit.governor.rate import ReportSkipped
 from remit.governor.results import Recorded, RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Looked, Start, Started
@@ -39,12 +41,12 @@ from remit.policy.engines import Engine
 from tests.governor.fronts import Front, Gate, LedgerProcess, engines_beside
 from tests.governor.places import DEADLINE_S, MemoryPlace, Place, SqlitePlace
 from tests.governor.results import digest_of
-from tests.governor.slow import Event, Grant, Moment, Operation, Slow, explain
+from tests.governor.slow import Event, Grant, Moment, Operation, Skipped, Slow, explain
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, SetClock, mission
 
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 _THOROUGH = settings.default is not None and settings.default.max_examples > 1000
-# A session that permits nothing any more gets ten decisions a second, which `test_rate.py` is about.
+# A session that permits nothing any more gets ten decisions a second: more are only asked for by a `flood`.
 _MAX_PER_S = 10
 _UNKNOWN = "pass:unknown"
 _T = TypeVar("_T")
@@ -269,7 +271,8 @@ class Group(NamedTuple):
     """What is asked, and how: one after the other (`alone`, or `by_turns` of two processes) or all at once.
 
     `together` asks one process, and `beside` asks two in turn. `meanwhile` lets the other process do the last thing
-    after the first has read and before it writes; of a front, after it has judged and before that is decided.
+    after the first has read and before it writes; of a front, after it has judged and before that is decided. `flood`
+    makes more calls like the first one in a second than some sessions get decisions.
     """
 
     mode: str
@@ -359,6 +362,8 @@ class Trial:
     # Sessions that a process has looked at: it does not look at them again before it decides on a call.
     known: set[tuple[str, str]] = field(default_factory=set)
     calls: int = 0
+    # When a process has last reported that it did not evaluate calls of a session.
+    reported_ms: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.slow = Slow(self.world.key(self.world.kid()), self.world.engines)
@@ -509,17 +514,22 @@ class Trial:
         self.world.clock.pass_s(seconds)
         self.calls = 0 if seconds >= 1 else self.calls
 
+    def _forget(self) -> None:
+        """Note that processes have lost what they had in memory."""
+        self.known.clear()
+        self.reported_ms.clear()
+
     def _do_jump(self, seconds: float) -> None:
         self.world.clock.jump_s(seconds)
 
     def _do_restart(self, _seconds: float) -> None:
         self.world.restart()
-        self.known.clear()
+        self._forget()
 
     def _do_reboot(self, seconds: float) -> None:
         self.world.clock.reboot(after_s=seconds)
         self.world.reboot()
-        self.known.clear()
+        self._forget()
 
     def _do_backup(self, _seconds: float) -> None:
         self.world.back_up()
@@ -532,7 +542,7 @@ class Trial:
         if self.world.restore():
             self.slow = self.slow.restored(self.backup)
             self.backup = None
-            self.known.clear()
+            self._forget()
         self.check([])
 
     def do(self, group: Group) -> None:
@@ -541,6 +551,9 @@ class Trial:
         if self.calls > _MAX_PER_S:
             self.world.clock.pass_s(1)
             self.calls = len(group.asks)
+        if group.mode == "flood":
+            self._flood(group.asks[0])
+            return
         if group.mode in ("alone", "by_turns"):
             for number, ask in enumerate(group.asks):
                 prepared = self.prepare(ask)
@@ -574,6 +587,39 @@ class Trial:
         elif is_simple or self.world.decides(one) is self.world.decides(two):
             late[0].phase = -1
         return [*late, *together]
+
+    def _flood(self, ask: Ask) -> None:
+        """Make more calls in a second than a session gets decisions on that permits nothing any more.
+
+        Each process that decides counts on its own; in the end, it reports what it has not evaluated.
+        """
+        self.world.clock.pass_s(1)
+        name, now, deciding = self._session(ask), self._now(), self.world.deciding
+        is_limited = self.slow.permits_nothing(name, now)
+        evaluated, skipped = dict.fromkeys((it._name for it in deciding), 0), Counter[str]()
+        for number in range(len(deciding) * (_MAX_PER_S + 3)):
+            process, prepared = self.world.processes[number % 2], self._call(ask)
+            prepared.arguments.pop("early")
+            decider = self.world.decides(process)._name
+            if not is_limited or evaluated[decider] < _MAX_PER_S:
+                evaluated[decider] += 1
+            else:
+                skipped[decider] += 1
+                reported_ms = self.reported_ms.get((decider, name))
+                is_due = reported_ms is None or now.mono_ms - reported_ms >= 60_000
+                report = Skipped(skipped.pop(decider), now.wall_ms) if is_due else None
+                if is_due:
+                    self.reported_ms[decider, name] = now.mono_ms
+                arguments = {"session_id": name, "skipped": report}
+                prepared = Prepared(prepared.case, lambda slow: slow.limit, arguments)
+            self.check([self._done(process, prepared)])
+        for process in {self.world.decides(it)._name: it for it in self.world.processes}.values():
+            decider = self.world.decides(process)._name
+            left = {name: Skipped(skipped[decider], now.wall_ms)} if skipped[decider] else {}
+            if left:
+                self.reported_ms[decider, name] = now.mono_ms
+            self.check([self._done(process, Prepared(ReportSkipped(), lambda slow: slow.report, {"skipped": left}))])
+        self.calls = _MAX_PER_S
 
     def check(self, done: Sequence[Done]) -> None:
         """Explain everything that was answered and is kept."""
@@ -708,7 +754,7 @@ _ASKS = st.builds(
 )
 _GROUPS = st.builds(
     Group,
-    st.sampled_from(["together", "together", "alone", "by_turns", "beside", "meanwhile"]),
+    st.sampled_from([*("together", "alone", "by_turns", "beside", "meanwhile") * 3, "together", "together", "flood"]),
     st.lists(_ASKS, min_size=1, max_size=5).map(tuple),
     st.sampled_from([0, 0, 1, 499, 1000]),
 )
@@ -831,6 +877,10 @@ KINDS: dict[str, list[Group | Between]] = {
         _KNOWN, _asked("beside", ("attest", 2), ("call", 2, 0), ("attest", 2, 1), ("call", 2, 0)), _PASS_1,
         _meanwhile(("attest", 1, 1), ("call", 0, 0), ("call", 0, 0)), _PASS_1,
         _meanwhile(("attest", 1), ("revoke_passport", 1)), _meanwhile(("attest", 0), ("rotate",))],
+    "more calls than are evaluated": [
+        _KNOWN, _asked("flood", ("call", 2, 0)), _asked("alone", ("end", 2)), _asked("flood", ("call", 2, 0)), _PASS_30,
+        _asked("flood", ("call", 2, 3)), _PASS_100, _asked("flood", ("call", 0, 0, "a")),
+        _together(("call", 0, 0), ("attest", 0), ("attest", 2)), Between("restart"), _asked("flood", ("call", 2, 0))],
     "delegations": [
         _together(("delegate", 2, 0, "a"), ("delegate", 2, 0, "a"), ("delegate", 2, 1, "a"), ("delegate", 2, 7, "b")),
         _asked("alone", ("start", 0), ("delegate", 0, 1, "b"), ("end", 0), ("delegate", 3, 0, "a")), _PASS_1,
