@@ -11,7 +11,7 @@ from remit.http.application import Application
 from remit.http.connection import Connection, Exchange, ServerState
 from remit.http.customs import Customs
 from remit.http.limits import ConnectionLimiter, Limits
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Plain, Request, Route
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Access, Doorkeeper, Doors
 from tests.http.serving import Heard, Said
@@ -60,7 +60,7 @@ class Asked(Exchange):
         holder: str = "thumbprint",
         after: "Asked | None" = None,
     ) -> None:
-        """Ask on a connection of its own, or on that of a request before."""
+        """Request on a connection of its own, or on that of a request before."""
         state = ServerState(application, Limits(), ConnectionLimiter(1, 1), lambda *_: None)
         connection, self.wire = Connection(state, peer), Wire()
         if after is not None:
@@ -89,7 +89,7 @@ class Asked(Exchange):
 
 
 @dataclass
-class Witness:
+class Witness(Telemetry):
     """Remembers what it was told."""
 
     told: list[tuple[str, int, str]] = field(default_factory=list)
@@ -97,12 +97,22 @@ class Witness:
     stages: list[str] = field(default_factory=list)
     cut: list[tuple[str, str, BaseException]] = field(default_factory=list)
 
-    def stage(self, name: str, seconds: float) -> None:
-        assert seconds >= 0
-        self.stages.append(name)
+    exporter: None = None
 
-    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
-        self.told.append((route, status, request_id))
+    def answered(
+        self,
+        request: Request,
+        route: str,
+        status: int,
+        *,
+        stages: Mapping[str, float],
+        error: BaseException | None,
+        span: Any,
+    ) -> None:
+        assert span is None
+        assert all(seconds >= 0 for seconds in stages.values())
+        self.stages += stages
+        self.told.append((route, status, request.request_id))
         self.errors.append(error)
 
     def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
@@ -114,26 +124,26 @@ class Desk:
     """What the routes lead to; it fails with `failure`, if there is one."""
 
     failure: BaseException | None = None
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[Request] = field(default_factory=list)
 
-    async def say(self, ask: Ask) -> Heard:
+    async def say(self, ask: Request) -> Heard:
         self.asked.append(ask)
         if self.failure:
             raise self.failure
         return Heard(ask.body.word if ask.body else "nothing")
 
-    async def hear(self, ask: Ask) -> Plain:
+    async def hear(self, ask: Request) -> Plain:
         self.asked.append(ask)
         if self.failure:
             raise self.failure
         return Plain(json.dumps(ask.body).encode(), "application/json")
 
-    async def page(self, ask: Ask) -> Plain:
+    async def page(self, ask: Request) -> Plain:
         self.asked.append(ask)
         return Plain(b"<page>", "text/html", ((b"x-page", b"1"),))
 
 
-def _told(ask: Ask, error: Exception) -> Plain:
+def _told(ask: Request, error: Exception) -> Plain:
     return Plain(json.dumps([ask.parameters["name"], ask.body, type(error).__name__]).encode(), "application/json")
 
 
@@ -187,8 +197,7 @@ class World:
             hosts=frozenset({HOST}),
             doors=self.doors or doors,
             body_bytes=self.body_bytes,
-            witness=self.witness,
-            telemetry=Telemetry(),
+            telemetry=self.witness,
             customs=self.customs,
         )
 

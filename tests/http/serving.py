@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,7 +16,7 @@ from remit.http.application import Application
 from remit.http.connection import Connection
 from remit.http.hosts import allowed_hosts
 from remit.http.limits import Limits
-from remit.http.routes import Ask, Plain, Route, Streamed
+from remit.http.routes import Plain, Request, Route, Streamed
 from remit.http.server import Server, bind
 from remit.http.telemetry import Telemetry
 from remit.http.tokens import Doors
@@ -48,15 +49,13 @@ class Heard(Struct, frozen=True):
 
 
 @dataclass
-class Witness:
-    """A witness that only keeps what was cut off."""
+class Witness(Telemetry):
+    """Telemetry that only keeps what was cut off."""
 
     cut: list[tuple[str, BaseException]] = field(default_factory=list)
+    exporter: None = None
 
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage of a request took so long."""
-
-    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
+    def answered(self, *args: Any, **kwargs: Any) -> None:
         """A request was answered."""
 
     def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
@@ -94,21 +93,21 @@ class Service:
             Route("POST", "/say", self._say, Heard, "What was said", Said),
         ]
 
-    async def _quick(self, ask: Ask) -> Heard:  # noqa: ARG002 - as routes have it
+    async def _quick(self, ask: Request) -> Heard:  # noqa: ARG002 - as routes have it
         return Heard("quick")
 
-    async def _wait(self, ask: Ask) -> Heard:  # noqa: ARG002
+    async def _wait(self, ask: Request) -> Heard:  # noqa: ARG002
         self.waiting += 1
         await self.go.wait()
         return Heard("waited")
 
-    async def _large(self, ask: Ask) -> Plain:  # noqa: ARG002
+    async def _large(self, ask: Request) -> Plain:  # noqa: ARG002
         return Plain(b"x" * LARGE, "text/plain")
 
-    async def _stream(self, ask: Ask) -> Streamed:  # noqa: ARG002
+    async def _stream(self, ask: Request) -> Streamed:  # noqa: ARG002
         return Streamed(self.parts(), "text/plain")
 
-    async def _say(self, ask: Ask) -> Heard:
+    async def _say(self, ask: Request) -> Heard:
         return Heard(ask.body.word)
 
     @property
@@ -150,7 +149,7 @@ class Client:
         self.writer.write(text.replace("$HOST", self.host).encode("latin-1"))
 
     def get(self, path: str, *lines: str, method: str = "GET") -> None:
-        """Ask for something, with further lines of headers."""
+        """Request for something, with further lines of headers."""
         self.send("\r\n".join([f"{method} {path} HTTP/1.1", "Host: $HOST", *lines, "", ""]))
 
     async def status(self) -> int:
@@ -194,8 +193,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
         hosts=allowed_hosts("127.0.0.1", service.port),
         doors=Doors({}, clock=time.monotonic),
         body_bytes=limits.body_bytes,
-        witness=service.witness,
-        telemetry=Telemetry(),
+        telemetry=service.witness,
     )
     service.server = Server(application, listening, limits=limits, tls=tls, refused=service.note)
     running = asyncio.get_running_loop().create_task(service.server.run(ready.set))

@@ -12,7 +12,7 @@ from docs.build import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 
 from remit.errors import LedgerUnavailable, StateMissing
-from remit.http.metrics import OTHER, STAGES, Metrics, mark_dead
+from remit.http.telemetry import OTHER, STAGES, Metrics, mark_dead
 from remit.ledger.commit import MAX_GROUP, GroupCommit
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.records import Switches
@@ -136,7 +136,7 @@ def test_a_ledger_that_cannot_write_is_counted() -> None:
 
 WORKER = """
 import sys
-from remit.http.metrics import Metrics
+from remit.http.telemetry import Metrics
 metrics = Metrics(sys.argv[1])
 metrics.watch(open_sessions=lambda: 5, kill_switch=lambda: False)
 print("ready", flush=True)

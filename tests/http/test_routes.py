@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import MethodRefused, RouteNotFound
-from remit.http.routes import Ask, Plain, Route, Router
+from remit.http.routes import Plain, Request, Route, Router
 
 
-async def nothing(ask: Ask) -> Plain:
+async def nothing(ask: Request) -> Plain:
     return Plain(b"", "text/plain")
 
 

@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from remit.errors import FieldInvalid, StateMissing
 from remit.http.log import configure, flush
-from remit.http.otlp import QUEUE
-from remit.http.telemetry import Telemetry, start_telemetry
+from remit.http.otlp import QUEUE, OtlpExporter
+from remit.http.telemetry import start_exporter
 from tests.world import session_of
 
 PERMITTED, _, DENIED = (signed.claims for signed in session_of(3).receipts)
@@ -90,8 +90,10 @@ def attributes(thing: Any) -> dict[str, Any]:
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in thing.attributes}
 
 
-def started(url: str) -> Telemetry:
-    return start_telemetry(url, "remit-proxy", "1.2.3")
+def started(url: str) -> OtlpExporter:
+    exporter = start_exporter(url, "remit-proxy", "1.2.3")
+    assert exporter is not None
+    return exporter
 
 
 def test_a_request_becomes_a_span_with_these_attributes_and_no_others(collector: Collector) -> None:
@@ -187,11 +189,10 @@ def test_nothing_of_a_call_but_its_tool_leaves_the_house(collector: Collector) -
 
 def test_without_an_endpoint_nothing_is_imported() -> None:
     code = (
-        "import sys; from remit.http.telemetry import start_telemetry\n"
-        "telemetry = start_telemetry(None, 'remit', '1')\n"
-        "with telemetry.span('/evaluate', 'POST', None) as span:\n"
-        "    span.decided('s', 'compliant'); span.answered('/evaluate', 200, 'r')\n"
-        "telemetry.receipt('s', None, '', 'PERMIT'); telemetry.close()\n"
+        "import sys; from remit.http.telemetry import start_exporter\n"
+        "from remit.http.telemetry import Metrics, Telemetry\n"
+        "assert start_exporter(None, 'remit', '1') is None\n"
+        "Telemetry(Metrics()).close()\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests'))])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
@@ -200,8 +201,8 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
 def test_a_missing_package_is_named() -> None:
     code = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from remit.errors import StateMissing; from remit.http.telemetry import start_telemetry\n"
-        "try: start_telemetry('http://localhost:4318', 'remit', '1')\n"
+        "from remit.errors import StateMissing; from remit.http.telemetry import start_exporter\n"
+        "try: start_exporter('http://localhost:4318', 'remit', '1')\n"
         "except StateMissing as error: print(error.code)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"state_missing\n"
@@ -221,7 +222,7 @@ def test_an_endpoint_that_is_no_plain_url_is_refused(endpoint: str) -> None:
     assert (caught.value.code, caught.value.place) == ("field_invalid", "$.endpoint")
 
 
-def busy(telemetry: Telemetry, requests: int) -> float:
+def busy(telemetry: OtlpExporter, requests: int) -> float:
     """Serve some requests, and return how long closing took."""
     for number in range(requests):
         with telemetry.span("/evaluate", "POST") as span:
@@ -255,7 +256,7 @@ def test_a_collector_that_is_down_disturbs_nobody_and_is_complained_of_once(said
 
 def test_no_thread_goes_on_after_the_end() -> None:
     before = set(threading.enumerate())
-    telemetry = start_telemetry("http://127.0.0.1:9", "remit-proxy", "1.2.3")
+    telemetry = started("http://127.0.0.1:9")
     with telemetry.span("/evaluate", "POST") as span:
         span.answered("/evaluate", 200, "id")
     telemetry.close()
@@ -299,8 +300,8 @@ HOSTILE = {
 
 def test_the_environment_changes_nothing_but_headers_and_certificates(collector: Collector) -> None:
     code = (
-        "import sys; from remit.http.telemetry import start_telemetry\n"
-        "telemetry = start_telemetry(sys.argv[1], 'remit-proxy', '1.2.3')\n"
+        "import sys; from remit.http.telemetry import start_exporter\n"
+        "telemetry = start_exporter(sys.argv[1], 'remit-proxy', '1.2.3')\n"
         "with telemetry.span('/health', 'GET') as span: span.answered('/health', 200, 'r-1')\n"
         "telemetry.close()"
     )

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from remit.http import log
-from remit.http.metrics import Metrics
-from remit.http.telemetry import Telemetry
-from remit.http.watch import Ration, Watch
+from remit.http.telemetry import LineLimiter, Metrics, Telemetry
 from tests.proxy.service import HTTP, Running, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
@@ -96,7 +94,7 @@ def test_what_is_turned_away_at_the_door_is_counted(visitor: Visitor) -> None:
 
 def test_a_ration_is_so_many_in_a_second_and_counts_the_rest() -> None:
     now = [0.0]
-    ration = Ration(2, lambda: now[0])
+    ration = LineLimiter(2, lambda: now[0])
     assert [ration.allows() for _ in range(5)] == [True, True, False, False, False]
     assert ration.left_out() == 0
     now[0] = 1.0
@@ -165,7 +163,7 @@ def test_an_answer_that_was_cut_off_has_a_line_that_names_no_words_of_the_error(
     stream = io.StringIO()
     for name, value in {"threshold": 0, "_line": json.dumps, "_stream": stream}.items():
         monkeypatch.setattr(log._OUTPUT, name, value)
-    Watch(Metrics(None), Telemetry()).cut_off("/stream", "id-1", ValueError("secret"))
+    Telemetry(Metrics(None)).cut_off("/stream", "id-1", ValueError("secret"))
     log.flush()
     line = json.loads(stream.getvalue())
     assert [line[name] for name in ("event", "level", "route", "request_id")] == ["cut_off", "error", "/stream", "id-1"]

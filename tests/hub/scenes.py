@@ -15,8 +15,7 @@ from remit.governor.observe import Observe, Report
 from remit.governor.results import RecordResult
 from remit.governor.sources import Reporter
 from remit.governor.verification import VerificationState
-from remit.http.routes import Ask, Plain
-from remit.http.telemetry import Span
+from remit.http.routes import Plain, Request
 from remit.hub.pages.desk import Pages
 from remit.hub.pages.text import visible
 from remit.hub.recording import Recording
@@ -74,7 +73,7 @@ class Dashboard:
 
     def ask(self, page: str, query: dict[str, str] | None = None, **parameters: str) -> Plain:
         """Return the answer for one page."""
-        ask = Ask(None, parameters, "", "request", Span(), query or {})
+        ask = Request(None, parameters, "", "request", query or {})
         answer: Plain = asyncio.run(getattr(self.pages, page)(ask))
         return answer
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remit.errors import HubTokenRequired, TooManyTries
 from remit.http.openapi import describe
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Plain, Request, Route
 from remit.http.tokens import MAX_TRIES, Access, Shown
 from remit.hub.doors import (
     COOKIE,
@@ -175,7 +175,7 @@ def test_the_token_is_not_kept() -> None:
 
 
 def asked(method: str, path: str, access: Access = "page", **headers: Any) -> World:
-    """Ask a service that has the doors and customs of the Hub."""
+    """Request a service that has the doors and customs of the Hub."""
     hub = Hub()
     world = World(customs=HUB_CUSTOMS, doors=hub.doors, access=access)
     world.ask(method, path, headers={name.replace("_", "-").encode(): value for name, value in headers.items()})
@@ -229,7 +229,7 @@ def test_a_cookie_opens_views_for_our_own_pages_and_nothing_else(
 
 
 def test_every_way_in_is_described_and_no_other() -> None:
-    async def nothing(ask: Ask) -> Plain:
+    async def nothing(ask: Request) -> Plain:
         return Plain(b"", "text/html")
 
     routes = [

@@ -10,9 +10,9 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct, json
 
@@ -33,43 +33,31 @@ from remit.http.customs import Customs
 from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page
 from remit.http.hosts import is_loopback_host
 from remit.http.query import parse_query
-from remit.http.routes import Ask, Found, Plain, Route, Router, Streamed
+from remit.http.routes import Found, Plain, Request, Route, Router, Streamed
 from remit.http.statuses import error_body, headers_for, status_of
 from remit.http.streaming import Stream
-from remit.http.telemetry import NO_SPAN, Span, Telemetry
+from remit.http.telemetry import OTHER, Telemetry
 from remit.http.tokens import Access, Doorkeeper, Shown
 
-__all__ = ["Application", "Witness"]
+if TYPE_CHECKING:
+    from remit.http.otlp import OtlpExporter, Span
 
-_NOWHERE: Final = "other"
+__all__ = ["Application"]
+
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _JSON: Final = (b"content-type", b"application/json")
 _CUSTOMS: Final = Customs()
 _NO_CONTENT: Final = 204
-_NO_QUERY: Final[Mapping[str, str]] = {}
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 # A body beyond this is decoded in a thread: it would keep all other requests waiting.
 _LARGE_BODY: Final = 64 * 1024
 # So many streams can wait for a disk at the same time.
 _STREAM_THREADS: Final = 4
 
 
-class Witness(Protocol):
-    """Who is told what goes on. Nothing waits for it."""
+class _Response(NamedTuple):
+    """A response but for the headers that all have."""
 
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage of a request took so long."""
-
-    def answered(self, route: str, status: int, request_id: str, error: BaseException | None) -> None:
-        """A request was answered, or the first of its answer is there."""
-
-    def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
-        """An answer that had begun could not be brought to its end."""
-
-
-class _Reply(NamedTuple):
-    """What goes back."""
-
-    route: str
     status: int
     headers: HeaderList
     content: bytes | Stream
@@ -85,21 +73,12 @@ class _Examined(NamedTuple):
     path: str
     query_text: bytes
     headers: Sent
-    sought: Found | None
-    # Why nothing is there, or the query cannot be read: that is told to those who are authorized.
+    found: Found | None
+    # Why there is no route, or the query cannot be read: that is told to clients that are authorized.
     error: AccessError | InputError | None
     query: Mapping[str, str]
     shown: Shown
     is_preflight: bool
-
-    def is_of(self, exchange: Exchange) -> bool:
-        """Tell whether a request says the same."""
-        return (
-            self.headers == exchange.headers
-            and self.path == exchange.path
-            and self.method == exchange.method
-            and self.query_text == exchange.query
-        )
 
 
 class Application:
@@ -112,7 +91,6 @@ class Application:
         hosts: frozenset[bytes],
         doors: Doorkeeper,
         body_bytes: int,
-        witness: Witness,
         telemetry: Telemetry,
         customs: Customs = _CUSTOMS,
     ) -> None:
@@ -121,7 +99,6 @@ class Application:
         self._hosts = hosts
         self._doors = doors
         self._body_bytes = body_bytes
-        self._witness = witness
         self._telemetry = telemetry
         self._customs = customs
         # Ids tell requests apart; nobody has to guess them.
@@ -131,61 +108,67 @@ class Application:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="bodies")
         self._streams = ThreadPoolExecutor(_STREAM_THREADS, thread_name_prefix="streams")
 
-    async def __call__(self, exchange: Exchange) -> None:
+    def __call__(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """Answer one request."""
-        request_id = f"{self._run}-{next(self._count):08x}"
-        if self._telemetry.is_on:
-            trace = exchange.headers.get(b"traceparent", b"").decode("latin-1")
-            with self._telemetry.span(_NOWHERE, exchange.method, trace) as span:
-                reply = await self._reply(exchange, request_id, span)
-        else:
-            reply = await self._reply(exchange, request_id, NO_SPAN)
-        if reply is None:
-            return
-        headers = self._headers(reply, exchange.headers, request_id)
-        if isinstance(reply.content, bytes):
-            exchange.respond(reply.status, headers, reply.content)
-        else:
-            exchange.begin(reply.status, headers)
-            await self._send(exchange, reply.content, reply.route, request_id)
+        exporter = self._telemetry.exporter
+        return self._answer(exchange, None) if exporter is None else self._answer_traced(exchange, exporter)
 
-    async def _reply(self, exchange: Exchange, request_id: str, span: Span) -> _Reply | None:
-        """Return what a client is told, whatever happens; None if it has gone."""
-        failure: Exception | None = None
-        known: _Examined | None = exchange.connection.kept
-        sought: Found | None = None
-        query, data, body = _NO_QUERY, b"", None
-        route, headers = _NOWHERE, exchange.headers
+    async def _answer_traced(self, exchange: Exchange, exporter: "OtlpExporter") -> None:
+        parent = exchange.headers.get(b"traceparent", b"").decode("latin-1")
+        with exporter.span(OTHER, exchange.method, parent) as span:
+            await self._answer(exchange, span)
+
+    async def _answer(self, exchange: Exchange, span: "Span | None") -> None:
+        """Respond to a request, whatever happens; not if its client has gone."""
+        connection, headers = exchange.connection, exchange.headers
+        request_id = f"{self._run}-{next(self._count):08x}"
+        request = Request(None, _NO_PARAMETERS, connection.holder, request_id, headers=headers)
+        # The template of the path, once the client is authorized.
+        path, route, failure = OTHER, None, None
+        stages: dict[str, float] = {}
         try:
-            if known is None or not known.is_of(exchange):
+            known: _Examined | None = connection.kept
+            if (
+                known is None
+                or known.headers != headers
+                or known.path != exchange.path
+                or known.method != exchange.method
+                or known.query_text != exchange.query
+            ):
                 known = self._examine(exchange)
                 # An error is made anew each time: it holds the frames that it has passed through.
-                exchange.connection.kept = known if known.error is None else None
-            sought = known.sought
+                connection.kept = known if known.error is None else None
+            if known.found is not None:
+                route, request.parameters = known.found
             if known.is_preflight:
-                reply = _Reply(route, _NO_CONTENT, self._customs.preflight(), b"")
+                response = _Response(_NO_CONTENT, self._customs.preflight(), b"")
             else:
-                found = self._authorize(exchange, known)
-                route, query = found.route.path, known.query
-                if found.route.request is not None:
-                    read = await self._read(found.route, exchange)
-                    if read is None:
-                        return None
-                    data = read
-                    body = await self._decode(found.route.request, data)
-                ask = Ask(body, found.parameters, exchange.connection.holder, request_id, span, query, headers, data)
-                reply = await self._answer(found.route, ask, exchange)
-        except asyncio.CancelledError:
-            raise
+                route = self._authorize(exchange, known)
+                path, request.query = route.path, known.query
+                if route.request is not None and not await self._read(exchange, route, request, stages):
+                    return
+                begun = time.perf_counter()
+                answer = await route.answering(request)
+                decided = time.perf_counter()
+                stages["decide"] = decided - begun
+                if isinstance(answer, Struct):
+                    response = _Response(200, [_JSON], json.encode(answer))
+                    stages["answer"] = time.perf_counter() - decided
+                elif isinstance(answer, Plain):
+                    response = _response_of(answer, answer.content)
+                else:
+                    response = _response_of(answer, await self._begin(exchange, answer))
         except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
             failure = error
-            parameters = sought.parameters if sought else _NO_QUERY
-            ask = Ask(body, parameters, exchange.connection.holder, request_id, span, query, headers, data)
-            reply = _failed(sought.route if sought else None, ask, error)
-        span.answered(route, reply.status, request_id)
-        self._witness.answered(route, reply.status, request_id, failure)
+            response = _failed(route, request, error)
+        self._telemetry.answered(request, path, response.status, stages=stages, error=failure, span=span)
         failure = known = None  # an error holds this frame, and all that was read, for as long as this frame holds it
-        return reply
+        head = self._headers(response, headers, request_id)
+        if isinstance(response.content, bytes):
+            exchange.respond(response.status, head, response.content)
+        else:
+            exchange.begin(response.status, head)
+            await self._send(exchange, response.content, path, request_id)
 
     def _examine(self, exchange: Exchange) -> _Examined:
         """Return what the target and the headers of a request say, or raise if its host is not served here."""
@@ -193,80 +176,62 @@ class Application:
         host = headers.get(b"host", b"").lower()
         if host not in self._hosts and not is_loopback_host(host):
             raise HostRefused("this Host is not served here")
-        sought, query = None, _NO_QUERY
+        found, query = None, _NO_PARAMETERS
         error: AccessError | InputError | None = None
         try:
             query = parse_query(exchange.query)
         except InputError as unreadable:
             error = unreadable.with_traceback(None)  # which holds this frame, and this frame holds it
         try:
-            sought = self._router.find(exchange.method, exchange.path)
+            found = self._router.find(exchange.method, exchange.path)
         except (RouteNotFound, MethodRefused) as missing:
             error = missing.with_traceback(None)
         shown = self._customs.shown(headers, query)
-        if sought and sought.route.subject:
-            shown = shown._replace(subject=sought.parameters.get(sought.route.subject, ""))
+        if found and found.route.subject:
+            shown = shown._replace(subject=found.parameters.get(found.route.subject, ""))
         return _Examined(
             exchange.method,
             exchange.path,
             exchange.query,
             headers,
-            sought,
+            found,
             error,
             query,
             shown,
             self._customs.is_preflight(exchange.method, headers),
         )
 
-    def _authorize(self, exchange: Exchange, known: _Examined) -> Found:
+    def _authorize(self, exchange: Exchange, known: _Examined) -> Route:
         """Return the route of a request, once it is clear that its client may know of it."""
-        access: Access = known.sought.route.access if known.sought else "token"
+        access: Access = known.found.route.access if known.found else "token"
         self._doors.check(access, known.shown, exchange.connection.peer)
         if access != "open":
             exchange.connection.is_authenticated = True
         self._customs.check_origin(exchange.method, exchange.headers)
-        if known.sought is None or known.error is not None:
+        if known.found is None or known.error is not None:
             raise known.error or RouteNotFound("nothing is at this path")
-        return known.sought
+        return known.found.route
 
-    async def _read(self, route: Route, exchange: Exchange) -> bytes | None:
-        """Return the body of a request, or None if the client went away."""
+    async def _read(self, exchange: Exchange, route: Route, request: Request, stages: dict[str, float]) -> bool:
+        """Read the body of a request and decode it; tell whether the client is still there."""
         most, headers = self._body_bytes, exchange.headers
         if exchange.content_length > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
         data = await exchange.read_body(most)
         if data is None:
-            return None
-        if not data and route.without_body is not None and not could_be_of_a_page(headers):
-            return route.without_body
-        check_media_type(headers, any_type=self._customs.takes_any_type)
-        return data or route.without_body or b""
-
-    async def _decode(self, request: type[Claims] | type[dict[str, Any]], data: bytes) -> Claims | dict[str, JSON]:
-        """Return what a body says."""
+            return False
+        if data or route.without_body is None or could_be_of_a_page(headers):
+            check_media_type(headers, any_type=self._customs.takes_any_type)
+        request.data = data = data or route.without_body or b""
+        schema = route.request or dict
         begun = time.perf_counter()
         if len(data) <= _LARGE_BODY:
-            body = _parse(request, data, self._body_bytes)
+            request.body = _parse(schema, data, most)
         else:
             loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._beside, _parse, request, data, self._body_bytes)
-        self._witness.stage("decode", time.perf_counter() - begun)
-        return body
-
-    async def _answer(self, route: Route, ask: Ask, exchange: Exchange) -> _Reply:
-        """Return the answer of a route."""
-        begun = time.perf_counter()
-        answer = await route.answering(ask)
-        decided = time.perf_counter()
-        self._witness.stage("decide", decided - begun)
-        if isinstance(answer, Struct):
-            content = json.encode(answer)
-            self._witness.stage("answer", time.perf_counter() - decided)
-            return _Reply(route.path, 200, [_JSON], content)
-        if isinstance(answer, Plain):
-            return _Reply(route.path, 200, [_media_type(answer.media_type), *answer.headers], answer.content)
-        stream = await self._begin(exchange, answer)
-        return _Reply(route.path, 200, [_media_type(answer.media_type), *answer.headers], stream)
+            request.body = await loop.run_in_executor(self._beside, _parse, schema, data, most)
+        stages["decode"] = time.perf_counter() - begun
+        return True
 
     async def _begin(self, exchange: Exchange, answer: Streamed) -> Stream:
         """Return a stream with its first piece, unless none will be sent: what fails before that has a status."""
@@ -280,17 +245,17 @@ class Application:
             raise
         return stream
 
-    def _headers(self, reply: _Reply, sent: Sent, request_id: str) -> HeaderList:
-        headers = [*reply.headers, *_COMMON, (b"x-request-id", request_id.encode("ascii"))]
+    def _headers(self, response: _Response, sent: Sent, request_id: str) -> HeaderList:
+        headers = [*response.headers, *_COMMON, (b"x-request-id", request_id.encode("ascii"))]
         varies = []
         if self._customs.origins is not None:
             headers += self._customs.crossing(sent)
             varies.append(b"Origin")
-        if isinstance(reply.content, Stream):
-            headers += reply.content.headers
+        if isinstance(response.content, Stream):
+            headers += response.content.headers
             varies.append(b"Accept-Encoding")
-        elif reply.status != _NO_CONTENT:
-            headers.append((b"content-length", b"%d" % len(reply.content)))
+        elif response.status != _NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(response.content)))
         if varies:
             headers.append((b"vary", b", ".join(varies)))
         return headers
@@ -307,7 +272,7 @@ class Application:
                 is_last = stream.is_over
         except Exception as error:  # noqa: BLE001 - the edge of the service: there is no status left to tell it by
             is_last = False
-            self._witness.cut_off(route, request_id, error)
+            self._telemetry.cut_off(route, request_id, error)
         finally:
             stream.close()
             if not is_last:
@@ -325,14 +290,13 @@ def _check_chunks(exchange: Exchange) -> None:
         raise HttpMalformed("this answer needs HTTP 1.1")
 
 
-def _failed(route: Route | None, ask: Ask, error: Exception) -> _Reply:
-    """Return what a client is told of a failure: by a status, or by the words of a route that knows only one."""
-    path = route.path if route else _NOWHERE
+def _failed(route: Route | None, request: Request, error: Exception) -> _Response:
+    """Return what a client is told of a failure: by a status, or by the route if its clients know only one status."""
     if route is None or route.failing is None or isinstance(error, OriginRefused):
-        return _Reply(path, status_of(error).status, [_JSON, *headers_for(error)], error_body(error))
-    answer = route.failing(ask, error)
-    return _Reply(path, 200, [_media_type(answer.media_type), *answer.headers], answer.content)
+        return _Response(status_of(error).status, [_JSON, *headers_for(error)], error_body(error))
+    answer = route.failing(request, error)
+    return _response_of(answer, answer.content)
 
 
-def _media_type(name: str) -> tuple[bytes, bytes]:
-    return b"content-type", name.encode("ascii")
+def _response_of(answer: Plain | Streamed, content: bytes | Stream) -> _Response:
+    return _Response(200, [(b"content-type", answer.media_type.encode("ascii")), *answer.headers], content)

@@ -241,6 +241,11 @@ class Logger:
     def __init__(self, output: _Output) -> None:
         self._output = output
 
+    @property
+    def output(self) -> _Output:
+        """Return where lines go, which has the lowest level that is written."""
+        return self._logger
+
     def debug(self, event: str, **fields: object) -> None:
         """Say what only helps to find a fault."""
         if self._output.threshold <= LEVELS["debug"]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Token
 from threading import Thread
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, final
 
 import requests
 from msgspec import UNSET
@@ -34,9 +34,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from remit.claims.receipt import Receipt
 from remit.http.log import logger
-from remit.http.telemetry import Span, Telemetry
 
-__all__ = ["EVENT", "QUEUE", "Otlp"]
+__all__ = ["EVENT", "QUEUE", "OtlpExporter", "Span"]
 
 EVENT: Final = "remit.receipt"
 QUEUE: Final = 2_048
@@ -86,48 +85,62 @@ def _listen_to_complaints() -> None:
     sdk.propagate = False
 
 
-class _Span(Span):
-    """A request, as a span. Attributes are those of the HTTP conventions, and three of ours."""
+@final
+class Span:
+    """The span of a request, as a context manager. Attributes are those of the HTTP conventions, and three of ours."""
 
-    __slots__ = ("_method", "_span", "_token")
+    __slots__ = ("_is_ended", "_method", "_span", "_token")
 
     def __init__(self, span: SdkSpan, method: str) -> None:
         self._span = span
         self._method = method
+        self._is_ended = False
         self._token: Token[Context] | None = None
 
     def __enter__(self) -> Self:
+        """Make this the current span."""
         self._token = attach(set_span_in_context(self._span))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
+        """End the span, unless it was; an error that passes is marked, and not described."""
         if self._token is not None:
             detach(self._token)
-        if error is not None:
-            self._span.set_status(Status(StatusCode.ERROR))
-        with suppress(Exception):
-            self._span.end()
+        if not self._is_ended:
+            if error is not None:
+                self._span.set_status(Status(StatusCode.ERROR))
+            self._end()
 
     def decided(self, session_id: str, verdict: str) -> None:
+        """Set which session the request was for, and the verdict."""
         self._span.set_attributes({"session_id": session_id, "verdict": verdict})
 
     def answered(self, route: str, status: int, request_id: str) -> None:
+        """Set how the request was answered, and end the span: sending a response is not part of it.
+
+        `route` is the template that the request turned out to be for.
+        """
         self._span.update_name(f"{self._method} {route}")
         self._span.set_attributes(
             {"http.route": route, "http.response.status_code": status, "request_id": request_id},
         )
         if status >= _SERVER_ERROR:
             self._span.set_status(Status(StatusCode.ERROR))
+        self._end()
+
+    def _end(self) -> None:
+        self._is_ended = True
+        with suppress(Exception):
+            self._span.end()
 
 
-class Otlp(Telemetry):
+@final
+class OtlpExporter:
     """Sends in the background, in batches, what requests leave in its queues."""
 
     __slots__ = ("_exporters", "_log", "_logs", "_tracer", "_traces")
-
-    is_on = True
 
     def __init__(self, endpoint: str, service_name: str, version: str) -> None:
         """Send to the collector at `endpoint`; the names of the signals are added to it."""
@@ -162,12 +175,14 @@ class Otlp(Telemetry):
         self._log = self._logs.get_logger("remit", version)
 
     def span(self, route: str, method: str, traceparent: str | None = None) -> Span:
+        """Start the span of a request; `traceparent` is the header of W3C Trace Context."""
         known = method if method in _METHODS else _OTHER_METHOD
         parent = _W3C.extract({"traceparent": traceparent}) if traceparent else Context()
         attributes = {"http.route": route, "http.request.method": known}
-        return _Span(self._tracer.start_span(f"{known} {route}", parent, SpanKind.SERVER, attributes), known)
+        return Span(self._tracer.start_span(f"{known} {route}", parent, SpanKind.SERVER, attributes), known)
 
     def receipt(self, session_id: str, claims: Receipt, receipt_hash: str, decision: str) -> None:
+        """Send what may be known of a receipt: a closed list of members, without arguments, targets and reasons."""
         with suppress(Exception):
             attributes = {"session_id": session_id, "receipt_hash": receipt_hash, "decision": decision}
             for name in _MEMBERS:
@@ -178,6 +193,7 @@ class Otlp(Telemetry):
             self._log.emit(timestamp=time.time_ns(), severity_number=severity, attributes=attributes, event_name=EVENT)
 
     def close(self) -> None:
+        """Send what is left, for two seconds at most."""
         closing = [Thread(target=_quietly(end), daemon=True) for end in (self._traces.shutdown, self._logs.shutdown)]
         deadline = time.monotonic() + _CLOSING_S
         for thread in closing:

@@ -11,31 +11,41 @@ from msgspec import Struct
 
 from remit.claims.shapes import Claims
 from remit.errors import FieldInvalid, MethodRefused, RouteNotFound
+from remit.governor.evaluate import Answer
 from remit.http.headers import Sent
-from remit.http.telemetry import Span
 from remit.http.tokens import Access
 
-__all__ = ["Ask", "Choice", "Failing", "Found", "Plain", "Route", "Router", "Streamed"]
+__all__ = ["Choice", "Decision", "Failing", "Found", "Plain", "Request", "Route", "Router", "Streamed"]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _NO_HEADERS: Final[Sent] = {}
 
 
-class Ask(NamedTuple):
-    """A request that was read: its body, the parameters of its path and of its query, and who sent it."""
+class Decision(NamedTuple):
+    """What was decided on a call or an event of a session."""
 
+    session_id: str
+    answer: Answer
+
+
+class Request(Struct):
+    """A request as far as it was read, and what its handler reports for telemetry."""
+
+    # An instance of the request type of its route; None without one, and until it is decoded.
     body: Any
+    # Of the path.
     parameters: Mapping[str, str]
     # The thumbprint of the certificate that the client has shown; empty if none.
     holder: str
     request_id: str
-    # Of its trace; it is told what was decided.
-    span: Span
     query: Mapping[str, str] = _NO_PARAMETERS
-    # By their names in small letters.
+    # By their names in lower case.
     headers: Sent = _NO_HEADERS
     # The bytes of the body as they came.
     data: bytes = b""
+    # Set by the handler.
+    decision: Decision | None = None
+    chain_is_broken: bool = False
 
 
 class Plain(NamedTuple):
@@ -54,9 +64,9 @@ class Streamed(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_Answering: TypeAlias = Callable[[Ask], Awaitable[Struct | Plain | Streamed]]
+_Answering: TypeAlias = Callable[[Request], Awaitable[Struct | Plain | Streamed]]
 # Given the request, with its body as far as it was read, and what went wrong.
-Failing: TypeAlias = Callable[[Ask, Exception], Plain]
+Failing: TypeAlias = Callable[[Request, Exception], Plain]
 
 
 class Choice(NamedTuple):

@@ -5,18 +5,17 @@ reported before; an export is written piece by piece.
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import UNSET
 
 from remit.claims.receipt import SignedReceipt
 from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
-from remit.governor.evaluate import Answer
 from remit.governor.means import Means, UseCaseRunner
 from remit.governor.observe import Consider, Report
 from remit.governor.sources import StartFor
-from remit.http.routes import Ask, Choice, Streamed
+from remit.http.routes import Choice, Decision, Request, Streamed
 from remit.hub.answers import considered, observed, public_receipt, signed_receipt, started
 from remit.hub.evidence import report_of, reporter_of
 from remit.hub.reviews import Known, LoadKnown, Shelf
@@ -35,52 +34,41 @@ from remit.messages.proxy import AttestAnswer, AttestRequest
 from remit.messages.shared import HealthAnswer
 from remit.version import __version__
 
-__all__ = ["RECEIPT_VIEW", "Desk", "Watcher"]
+__all__ = ["RECEIPT_VIEW", "Desk"]
 
 RECEIPT_VIEW: Final = Choice(
     "view", ("full", "public"), "`public` leaves out the internal code and audit-only members."
 )
 
 
-class Watcher(Protocol):
-    """Who is told of decisions. Nothing waits for it."""
-
-    def decided(self, session_id: str, answer: Answer) -> None:
-        """An event was decided on."""
-
-    def chain_failed(self) -> None:
-        """A chain was found broken."""
-
-
 class Desk:
     """What the routes of the Hub lead to, but for its pages."""
 
-    def __init__(self, governor: UseCaseRunner, watcher: Watcher, place: Place) -> None:
+    def __init__(self, governor: UseCaseRunner, place: Place) -> None:
         self._governor = governor
-        self._watcher = watcher
         self._place = place
         self._shelf = Shelf()
         self._sightings = Sightings()
 
-    async def health(self, ask: Ask) -> HealthAnswer:  # noqa: ARG002 - nobody has to say anything to be told this
+    async def health(self, ask: Request) -> HealthAnswer:  # noqa: ARG002 - nobody has to say anything to be told this
         """Tell that the Hub is there."""
         return HealthAnswer(schema_version=SCHEMA_VERSION, version=__version__)
 
-    async def status(self, ask: Ask) -> StatusAnswer:  # noqa: ARG002
+    async def status(self, ask: Request) -> StatusAnswer:  # noqa: ARG002
         """Tell how the Hub stands."""
         return await self._governor.arun(_Status(self._place, self._sightings))
 
-    async def export(self, ask: Ask) -> Streamed:  # noqa: ARG002
+    async def export(self, ask: Request) -> Streamed:  # noqa: ARG002
         """Give everything that the Hub holds; what can be wrong at once is said at once."""
         await self._governor.arun(_Status(self._place, self._sightings))
         return Streamed(evidence(self._governor.means, self._place, self._sightings), "application/json")
 
-    async def start(self, ask: Ask) -> StartAnswer:
+    async def start(self, ask: Request) -> StartAnswer:
         """Start a session, or find the one that there is."""
         start = await self._governor.arun(StartFor(reporter_of(ask.body)))
         return started(start, self._shelf.get(start.session.id) or await self._load(start.session.id))
 
-    async def observe(self, ask: Ask) -> ObserveAnswer:
+    async def observe(self, ask: Request) -> ObserveAnswer:
         """Take an event into the chain of its session."""
         report = self._report(ask)
         try:
@@ -90,8 +78,7 @@ class Desk:
             raise _damaged() from error
         session_id, answer = reported
         self._sightings.note(ask.body.source.type, answer.receipt.claims.iat, ask.body.source.version)
-        self._watcher.decided(session_id, answer)
-        ask.span.decided(session_id, answer.receipt.claims.verdict)
+        ask.decision = Decision(session_id, answer)
         known = self._shelf.get(session_id)
         if known is not None and answer.note is not None:
             known.follow(answer.note)
@@ -99,27 +86,26 @@ class Desk:
             known = await self._load(session_id)
         return observed(answer, report.observe, known)
 
-    async def check(self, ask: Ask) -> CheckAnswer:
+    async def check(self, ask: Request) -> CheckAnswer:
         """Say what would be decided on an event."""
         report = self._report(ask)
         decision = await self._governor.arun(Consider(report))
         return CheckAnswer(policy=considered(decision, report.observe))
 
-    async def receipt(self, ask: Ask) -> SignedReceiptAnswer | PublicReceiptAnswer:
+    async def receipt(self, ask: Request) -> SignedReceiptAnswer | PublicReceiptAnswer:
         """Return a receipt, in full or as its public view."""
         view = RECEIPT_VIEW.chosen(ask.query)
         kept, receipt = await self._governor.arun(_GetReceipt(ask.parameters["receipt_id"]))
         return public_receipt(receipt) if view == "public" else signed_receipt(receipt, kept.session_id)
 
-    async def attest(self, ask: Ask) -> AttestAnswer:
+    async def attest(self, ask: Request) -> AttestAnswer:
         """Attest a session."""
         request: AttestRequest = ask.body
         try:
             attested = await self._governor.arun(Attest(ask.parameters["ardur_session_id"], end=request.end))
         except TokenError as error:
             raise _damaged() from error
-        if attested.fault is not None:
-            self._watcher.chain_failed()
+        ask.chain_is_broken = attested.fault is not None
         claims = attested.attestation.claims
         return AttestAnswer(
             token=attested.attestation.token,
@@ -128,7 +114,7 @@ class Desk:
             fault=attested.fault.fault if attested.fault else UNSET,
         )
 
-    def _report(self, ask: Ask) -> Report:
+    def _report(self, ask: Request) -> Report:
         return report_of(ask.body, self._governor.means.clock.now().wall_ms)
 
     async def _load(self, session_id: str) -> Known:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from remit.http.openapi import describe
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Plain, Request, Route
 from remit.hub.desk import RECEIPT_VIEW, Desk
 from remit.hub.doors import HUB_SECURITY
 from remit.messages.hub import (
@@ -23,7 +23,7 @@ from remit.version import __version__
 
 __all__ = ["Cookie", "Page", "PageDesk", "describe_hub", "hub_routes", "table_of_routes"]
 
-Page: TypeAlias = Callable[[Ask], Awaitable[Plain]]
+Page: TypeAlias = Callable[[Request], Awaitable[Plain]]
 # Makes the header that lets a browser see all pages.
 Cookie: TypeAlias = Callable[[], tuple[bytes, bytes]]
 _HTML: Final = "text/html"
@@ -35,22 +35,22 @@ _NOTHING: Final = b"{}"
 class PageDesk(Protocol):
     """Who makes the pages of the dashboard."""
 
-    async def overview(self, ask: Ask) -> Plain:
+    async def overview(self, ask: Request) -> Plain:
         """Show whether anything is wrong, what agents do, and what was refused."""
 
-    async def sessions(self, ask: Ask) -> Plain:
+    async def sessions(self, ask: Request) -> Plain:
         """List the sessions."""
 
-    async def session(self, ask: Ask) -> Plain:
+    async def session(self, ask: Request) -> Plain:
         """Show one session and its chain."""
 
-    async def receipt(self, ask: Ask) -> Plain:
+    async def receipt(self, ask: Request) -> Plain:
         """Show one receipt."""
 
-    async def denials(self, ask: Ask) -> Plain:
+    async def denials(self, ask: Request) -> Plain:
         """Show the reasons of denials."""
 
-    async def denials_of(self, ask: Ask) -> Plain:
+    async def denials_of(self, ask: Request) -> Plain:
         """List the denials of one reason."""
 
 
@@ -60,7 +60,7 @@ def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, opena
     The other two are the business of neither desk.
     """
 
-    async def enter(ask: Ask) -> Plain:
+    async def enter(ask: Request) -> Plain:
         page = await pages.overview(ask)
         return page._replace(headers=(*page.headers, cookie()))
 
@@ -106,7 +106,7 @@ def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, opena
 def table_of_routes() -> list[Route]:
     """Return the routes for those who only read about them: nobody is at the desks."""
 
-    async def nothing(ask: Ask) -> Plain:  # noqa: ARG001 - nobody asks
+    async def nothing(ask: Request) -> Plain:  # noqa: ARG001 - nobody asks
         return Plain(b"", _METRICS)
 
     class Empty:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from remit.http.openapi import describe
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Plain, Request, Route
 from remit.messages.proxy import (
     AttestAnswer,
     AttestRequest,
@@ -29,7 +29,7 @@ from remit.version import __version__
 
 __all__ = ["Page", "describe_proxy", "proxy_routes", "table_of_routes"]
 
-Page = Callable[[Ask], Awaitable[Plain]]
+Page = Callable[[Request], Awaitable[Plain]]
 _METRICS = "text/plain"
 _NOTHING = b"{}"
 
@@ -80,7 +80,7 @@ def proxy_routes(desk: Desk, metrics: Page, openapi: Page) -> list[Route]:
 def table_of_routes() -> list[Route]:
     """Return the routes for those who only read about them: nobody is at the desk."""
 
-    async def nothing(ask: Ask) -> Plain:  # noqa: ARG001 - nobody asks
+    async def nothing(ask: Request) -> Plain:  # noqa: ARG001 - nobody asks
         return Plain(b"", _METRICS)
 
     return proxy_routes(Desk.__new__(Desk), nothing, nothing)

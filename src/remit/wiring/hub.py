@@ -21,12 +21,10 @@ from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, is_loopback
 from remit.http.limits import Limits
 from remit.http.log import configure, hide
-from remit.http.metrics import Metrics
 from remit.http.routes import Route
 from remit.http.server import Server, bind, run_server, url_of
-from remit.http.telemetry import start_telemetry
+from remit.http.telemetry import Metrics, Telemetry, start_exporter
 from remit.http.tokens import Reloading
-from remit.http.watch import Watch
 from remit.hub.desk import Desk
 from remit.hub.doors import HUB_CUSTOMS, HubDoors, shared_hook_token
 from remit.hub.opening import clear_opening
@@ -60,7 +58,7 @@ def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
 
 def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Callable[[], None]) -> None:
     """Run one server with its own governor until it is stopped."""
-    telemetry = start_telemetry(options.otlp_endpoint, "remit-hub", __version__)
+    exporter = start_exporter(options.otlp_endpoint, "remit-hub", __version__)
     metrics = Metrics(None)
     recording = Recording(metrics.ledger)
     service = build_service(
@@ -77,8 +75,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         wall=time.time,
         takes_shared=partial(_is_of_first_release, service.protections),
     )
-    watch = Watch(metrics, telemetry)
-    verification = Verification(service.governor, options.home, watch)
+    telemetry = Telemetry(metrics, exporter)
+    verification = Verification(service.governor, options.home, telemetry)
     verification.start()
     pages = Pages(service.governor, verification.state, recording)
     vigil = _vigil(service, options)
@@ -87,13 +85,12 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         authenticator = Reloading(
             lambda: _renewed(doors, service.home),
             lambda: service.home.version_of(CONFIG_FILE),
-            failed=lambda error: watch.told("settings_kept", error),
+            failed=lambda error: telemetry.log_event("settings_kept", error),
         )
         place = Place(options.home, url, partial(_check, options), verification.state)
-        desk = Desk(service.governor, watch, place)
+        desk = Desk(service.governor, place)
         hooks = HookDesk(
             service.governor,
-            watch,
             service.protections,
             options.user_home,
             doors.prove,
@@ -113,7 +110,6 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             hosts=allowed_hosts(options.host, listening.getsockname()[1]),
             doors=authenticator,
             body_bytes=MAX_BODY_BYTES,
-            witness=watch,
             telemetry=telemetry,
             customs=HUB_CUSTOMS,
         )
@@ -125,8 +121,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
                 application,
                 listening,
                 limits=limits,
-                refused=watch.refused,
-                told=watch.told,
+                refused=telemetry.refused,
+                told=telemetry.log_event,
                 renew=authenticator.reload,
             ),
             ready,

@@ -21,11 +21,9 @@ from remit.http.application import Application
 from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
 from remit.http.limits import Limits
 from remit.http.log import configure, hide, logger
-from remit.http.metrics import Metrics, mark_dead
 from remit.http.server import Server, bind, run_server, url_of
-from remit.http.telemetry import start_telemetry
+from remit.http.telemetry import Metrics, Telemetry, mark_dead, start_exporter
 from remit.http.tokens import Access, Doors, Reloading
-from remit.http.watch import Watch
 from remit.http.workers import Workers
 from remit.ledger.commit import Observer
 from remit.ledger.home import Home, open_home
@@ -148,12 +146,12 @@ def _serve(
     leash: int | None = None,
 ) -> None:
     """Run one server with its own governor until it is stopped."""
-    telemetry = start_telemetry(options.otlp_endpoint, "remit-proxy", __version__)
+    exporter = start_exporter(options.otlp_endpoint, "remit-proxy", __version__)
     metrics = Metrics(metrics_folder)
     service = _service(options, processes, metrics.ledger)
     service.finish_closing()
-    watch = Watch(metrics, telemetry)
-    verification = Verification(service.governor, options.home, watch)
+    telemetry = Telemetry(metrics, exporter)
+    verification = Verification(service.governor, options.home, telemetry)
     verification.start()
     try:
         watch_ledger(metrics, service.reader, verification.state)
@@ -161,14 +159,13 @@ def _serve(
         authenticator = Reloading(
             lambda: _doors(options, service.home),
             lambda: service.home.version_of(CONFIG_FILE),
-            failed=lambda error: watch.told("settings_kept", error),
+            failed=lambda error: telemetry.log_event("settings_kept", error),
         )
         application = Application(
-            with_pages(partial(proxy_routes, Desk(service.governor, watch)), metrics, describe_proxy),
+            with_pages(partial(proxy_routes, Desk(service.governor)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
             doors=authenticator,
             body_bytes=limits.body_bytes,
-            witness=watch,
             telemetry=telemetry,
         )
         run_server(
@@ -177,8 +174,8 @@ def _serve(
                 listening,
                 limits=limits,
                 tls=_credentials(options),
-                refused=watch.refused,
-                told=watch.told,
+                refused=telemetry.refused,
+                told=telemetry.log_event,
                 renew=authenticator.reload,
             ),
             ready,

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from remit.claims.shapes import encode
 from remit.governor.verification import VerificationState
-from remit.http.metrics import Metrics
 from remit.http.record import ServiceName, noted
-from remit.http.routes import Ask, Plain, Route
+from remit.http.routes import Plain, Request, Route
+from remit.http.telemetry import Metrics
 from remit.ledger.home import open_home
 from remit.ledger.port import Reader
 
@@ -23,7 +23,7 @@ __all__ = ["FINISHING_S", "Closing", "close_all", "end_now", "noted_in", "watch_
 FINISHING_S: Final = 3.0
 _CLOSING_S: Final = 1.5
 
-_Page: TypeAlias = Callable[[Ask], Awaitable[Plain]]
+_Page: TypeAlias = Callable[[Request], Awaitable[Plain]]
 
 
 class Closing(Protocol):
@@ -88,10 +88,10 @@ def with_pages(
 ) -> list[Route]:
     """Return the routes that `routes_for` makes with the two pages that everyone gets alike."""
 
-    async def show_metrics(ask: Ask) -> Plain:  # noqa: ARG001
+    async def show_metrics(ask: Request) -> Plain:  # noqa: ARG001
         return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
 
-    async def show_description(ask: Ask) -> Plain:  # noqa: ARG001
+    async def show_description(ask: Request) -> Plain:  # noqa: ARG001
         return description
 
     routes = routes_for(show_metrics, show_description)

@@ -17,8 +17,7 @@ from remit.adapters.hooks.desk import HookDesk
 from remit.adapters.protection.records import Protections
 from remit.cli import main
 from remit.errors import RateLimited
-from remit.http.routes import Ask
-from remit.http.telemetry import Span
+from remit.http.routes import Request
 from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from tests.adapters.hooks.scenes import PROTECTION, Scene, deny_reason, protection, secret_of, staged
@@ -389,9 +388,9 @@ def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> 
 def test_a_hook_that_asks_too_often_after_the_end_of_its_session_gets_a_denial_that_says_what_to_do() -> None:
     body = {"hook_event_name": "PreToolUse", "session_id": "one", "tool_name": "Read"}
     unused: Any = None
-    desk = HookDesk(unused, unused, unused, None, lambda _protection, _nonce, _request, _answer: "")
+    desk = HookDesk(unused, unused, None, lambda _protection, _nonce, _request, _answer: "")
     error = RateLimited("calls beyond 10 a second are not evaluated")
-    answer = desk.failing(Ask(body, {"assistant": "claude-code"}, "", "request", Span()), error)
+    answer = desk.failing(Request(body, {"assistant": "claude-code"}, "", "request"), error)
     said = deny_reason(json.loads(answer.content))
     assert "not evaluated" in said
     assert "start a new one" in said

@@ -31,11 +31,10 @@ from remit.adapters.protection.records import Protection, Protections
 from remit.claims.mission import escape_path
 from remit.errors import RemitError
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import Look, Start
 from remit.governor.statements import Declare
 from remit.http.application import Application
-from remit.http.telemetry import Telemetry
 from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
@@ -68,13 +67,6 @@ ODD: Final = (
     "/" + "x/" * 1500,
     "/etc",
 )
-
-
-class Silent:
-    """Is told of decisions, and says nothing."""
-
-    def decided(self, session_id: str, answer: Answer) -> None:
-        """A call was decided on."""
 
 
 @dataclass
@@ -122,10 +114,10 @@ class World:
         """Start the Hub."""
         self.service: Service = build_service(self.home, user_home=str(self.place))
         doors = HubDoors(HUB_TOKEN, clock=time.monotonic, wall=time.time)
-        desk = HookDesk(self.service.governor, Silent(), self.service.protections, str(self.place), doors.prove)
+        desk = HookDesk(self.service.governor, self.service.protections, str(self.place), doors.prove)
         self.application = Application(
-            hook_routes(desk), hosts=frozenset((HOST,)), doors=doors, body_bytes=1 << 20, witness=Witness(),
-            telemetry=Telemetry(), customs=HUB_CUSTOMS,
+            hook_routes(desk), hosts=frozenset((HOST,)), doors=doors, body_bytes=1 << 20, telemetry=Witness(),
+            customs=HUB_CUSTOMS,
         )  # fmt: skip
 
     def started(self) -> int:

@@ -46,11 +46,11 @@ from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
 from remit.governor.tampering import EndReporter
 from remit.http.headers import Sent
-from remit.http.routes import Ask, Plain
+from remit.http.routes import Decision, Plain, Request
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
 
-__all__ = ["MARK", "HookDesk", "Prove", "Shelf", "Watcher"]
+__all__ = ["MARK", "HookDesk", "Prove", "Shelf"]
 
 # The header that tells a hook that it is the Hub that has answered, and not whatever else listens there.
 MARK: Final = b"x-remit-hook"
@@ -84,13 +84,6 @@ _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
 _PLAIN: Final = "/:@#+,"
 
 
-class Watcher(Protocol):
-    """Who is told of decisions. Nothing waits for it."""
-
-    def decided(self, session_id: str, answer: Answer) -> None:
-        """A call was decided on."""
-
-
 class Shelf(Protocol):
     """Where protections are kept."""
 
@@ -118,7 +111,6 @@ class HookDesk:
     def __init__(
         self,
         governor: UseCaseRunner,
-        watcher: Watcher,
         protections: Shelf,
         user_home: str | None,
         prove: Prove,
@@ -135,14 +127,13 @@ class HookDesk:
         self._is_tampered = is_tampered
         self._governor = governor
         self._user_home = user_home
-        self._watcher = watcher
         self._protections = protections
         self._prove = prove
         self._homes: frozenset[str] = frozenset()
         self._homes_until = 0.0
         self._reported: set[str] = set()
 
-    async def hook(self, ask: Ask) -> Plain:
+    async def hook(self, ask: Request) -> Plain:
         """Answer a hook."""
         dialect, protection = self._found(ask.parameters)
         notice = dialect.read(ask.body)
@@ -154,7 +145,7 @@ class HookDesk:
             raise
         return self._plain(ask, answer)
 
-    async def _answer(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
+    async def _answer(self, ask: Request, event: _Event) -> Mapping[str, JSON]:
         dialect, notice, actor = event.dialect, event.notice, event.actor
         told = ""
         if notice.kind in ("call", "session_started") and self._is_tampered(event.protection):
@@ -181,13 +172,12 @@ class HookDesk:
         mission = means.passport_of(session).mission if session else event.actor.reporter.mission
         return _told(event.dialect, mission, "" if mission.resource_scope else event.refusal)
 
-    async def _decide(self, ask: Ask, event: _Event) -> Mapping[str, JSON]:
+    async def _decide(self, ask: Request, event: _Event) -> Mapping[str, JSON]:
         dialect, protection, notice = event.dialect, event.protection, event.notice
         session_id, answer = await self._governor.arun(
             Govern(event.actor, self._call(event), notice.call_id, _envelope(dialect, notice))
         )
-        self._watcher.decided(session_id, answer)
-        ask.span.decided(session_id, answer.receipt.claims.verdict)
+        ask.decision = Decision(session_id, answer)
         if answer.permits:
             return dialect.permitted(notice, allow=protection.mode == "allow", told="")
         means = self._governor.means
@@ -267,13 +257,13 @@ class HookDesk:
             raise ProtectionNotFound("this Hub knows no protection of this name")
         return dialect, protection
 
-    def failing(self, ask: Ask, error: Exception) -> Plain:
+    def failing(self, ask: Request, error: Exception) -> Plain:
         """Return the denial of a hook that could not be answered otherwise."""
         dialect = DIALECTS.get(ask.parameters.get("assistant", ""), DIALECTS["claude-code"])
         event = dialect.event_of(ask.body) if isinstance(ask.body, dict) else ""
         return self._plain(ask, dialect.denied(event, _failure(dialect, error)))
 
-    def _plain(self, ask: Ask, answer: Mapping[str, JSON]) -> Plain:
+    def _plain(self, ask: Request, answer: Mapping[str, JSON]) -> Plain:
         """Return an answer, with the proof that a hook has asked for."""
         content, nonce, proof = json.encode(answer), ask.headers.get(_NONCE_HEADER, b""), b"1"
         if nonce:

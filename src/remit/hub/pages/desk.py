@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from remit.governor.means import UseCaseRunner
 from remit.governor.verification import VerificationState
-from remit.http.routes import Ask, Plain
+from remit.http.routes import Plain, Request
 from remit.hub.pages.chart import RANGES
 from remit.hub.pages.figures import Times
 from remit.hub.pages.paging import Links, choice, is_live, place
@@ -55,7 +55,7 @@ class Pages:
         """Let go of the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def overview(self, ask: Ask) -> Plain:
+    async def overview(self, ask: Request) -> Plain:
         """Show whether anything is wrong, and what goes on."""
 
         def show(reading: Reading) -> _Shown:
@@ -67,7 +67,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def sessions(self, ask: Ask) -> Plain:
+    async def sessions(self, ask: Request) -> Plain:
         """Show the sessions, newest first."""
 
         def show(reading: Reading) -> _Shown:
@@ -77,7 +77,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def session(self, ask: Ask) -> Plain:
+    async def session(self, ask: Request) -> Plain:
         """Show one session and its chain."""
 
         def show(reading: Reading) -> _Shown:
@@ -90,7 +90,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def receipt(self, ask: Ask) -> Plain:
+    async def receipt(self, ask: Request) -> Plain:
         """Show everything that one receipt says."""
 
         def show(reading: Reading) -> _Shown:
@@ -100,7 +100,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def denials(self, ask: Ask) -> Plain:
+    async def denials(self, ask: Request) -> Plain:
         """Show why calls were refused."""
 
         def show(reading: Reading) -> _Shown:
@@ -108,7 +108,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def denials_of(self, ask: Ask) -> Plain:
+    async def denials_of(self, ask: Request) -> Plain:
         """Show the calls that were refused for one reason."""
 
         def show(reading: Reading) -> _Shown:
@@ -118,7 +118,7 @@ class Pages:
 
         return await self._page(ask, show)
 
-    async def _page(self, ask: Ask, show: Callable[[Reading], _Shown]) -> Plain:
+    async def _page(self, ask: Request, show: Callable[[Reading], _Shown]) -> Plain:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._made, ask.query, show)
 
     def _made(self, query: Mapping[str, str], show: Callable[[Reading], _Shown]) -> Plain:
