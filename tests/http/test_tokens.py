@@ -1,14 +1,14 @@
 """What opens which door, and how wrong tokens are slowed down. Time is set, not waited for."""
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.errors import TokenRequired, TooManyTries
-from remit.http.tokens import MAX_TRIES, Access, Doors, Lock, Shown
+from remit.errors import StateCorrupt, TokenRequired, TooManyTries
+from remit.http.tokens import COMPARE_S, MAX_TRIES, Access, Doors, Lock, Reloading, Shown
 
 COMMON, ADMIN = "common-token", "admin-token"
 ACCESS: tuple[Access, ...] = get_args(Access)
@@ -136,3 +136,70 @@ def test_tokens_are_not_kept() -> None:
     refusal(doors, "wrong")
     kept = repr((doors._locks["token"]._digests, doors._tries._tries))
     assert not [word for word in (COMMON, ADMIN, "wrong") if word in kept]
+
+
+@dataclass
+class Settings:
+    """A settings file with one token, its version, and how often that was asked for."""
+
+    token: str = "first"
+    version: int | None = 1
+    asked: int = 0
+    is_damaged: bool = False
+
+    def load(self) -> Doors:
+        if self.is_damaged:
+            raise StateCorrupt("it cannot be read")
+        return Doors({"token": (self.token,)}, clock=Clock())
+
+    def current(self) -> int | None:
+        self.asked += 1
+        return self.version
+
+
+def opened(authenticator: Reloading, *tokens: str) -> list[bool]:
+    opens = []
+    for token in tokens:
+        try:
+            authenticator.check("token", Shown(token), "a")
+            opens.append(True)
+        except TokenRequired:
+            opens.append(False)
+    return opens
+
+
+def test_a_token_that_was_replaced_is_refused_within_ten_milliseconds() -> None:
+    settings, clock = Settings(), Clock()
+    authenticator = Reloading(settings.load, settings.current, clock=clock)
+    settings.token, settings.version = "second", 2
+    clock.now += COMPARE_S
+    assert COMPARE_S == 0.01
+    assert opened(authenticator, "first", "second") == [False, True]
+
+
+def test_the_version_of_the_settings_is_compared_at_most_every_ten_milliseconds() -> None:
+    settings, clock = Settings(), Clock()
+    authenticator = Reloading(settings.load, settings.current, clock=clock)
+    for _ in range(100):
+        clock.now += COMPARE_S / 10
+        opened(authenticator, "first")
+    assert settings.asked in (10, 11)
+
+
+@pytest.mark.parametrize("damage", [{"version": None}, {"version": 2, "is_damaged": True}])
+def test_settings_that_cannot_be_read_leave_the_tokens_that_were_read_last(damage: dict[str, Any]) -> None:
+    settings, clock, failures = Settings(), Clock(), list[Exception]()
+    authenticator = Reloading(settings.load, settings.current, clock=clock, failed=failures.append)
+    for name, value in damage.items():
+        setattr(settings, name, value)
+    clock.now += COMPARE_S
+    assert opened(authenticator, "first", "second") == [True, False]
+    assert len(failures) == int("is_damaged" in damage)
+
+
+def test_a_reload_does_not_wait() -> None:
+    settings = Settings()
+    authenticator = Reloading(settings.load, settings.current, clock=Clock())
+    settings.token = "second"
+    authenticator.reload()
+    assert opened(authenticator, "first", "second") == [False, True]

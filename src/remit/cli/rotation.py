@@ -1,7 +1,8 @@
 """Rotating a token so that it takes effect at once: in running services, and in the hooks of assistants.
 
-Running services compare the version of `config.json` before each request. A Hub is asked with the new token until it
-accepts it; one that refuses it (an older version that still runs) is sent SIGHUP first.
+Running services compare the version of `config.json` when a request comes, at most every 10 milliseconds. A Hub is
+asked with the new token until it accepts it; one that refuses it (an older version that still runs) is sent SIGHUP
+first.
 """
 
 import os

@@ -11,13 +11,15 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from remit.errors import RemitError, TokenRequired, TooManyTries
 
-__all__ = ["MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Reloading", "Shown", "Tries"]
+__all__ = ["COMPARE_S", "MAX_TRIES", "Access", "Doorkeeper", "Doors", "Lock", "Reloading", "Shown", "Tries"]
 
 # Whom a route is for: anyone, holders of the service's token, its administrator; people, who open a page by its
 # address, and from there the views that it leads to; and hooks of assistants, which can do nothing else.
 Access: TypeAlias = Literal["open", "token", "admin", "page", "view", "hook"]
 
 MAX_TRIES: Final = 10
+# How long a token may still be accepted that was replaced in the settings.
+COMPARE_S: Final = 0.01
 _WINDOW_S: Final = 1.0
 _MAX_PEERS: Final = 1024
 
@@ -104,25 +106,32 @@ class Doors:
 
 @final
 class Reloading:
-    """Authorizes requests with the tokens that are in the settings file now.
+    """Authorizes requests with the tokens that are in the settings file.
 
-    The version of the file is compared before each request, so that a token that was replaced is refused from the next
-    request on. If the file is missing or cannot be read, the tokens that were read last stay in use.
+    The version of the file is compared at most every `COMPARE_S`, when a request comes. So a token that was replaced is
+    refused within 10 milliseconds. If the file is missing or cannot be read, the tokens that were read last stay in
+    use.
     """
 
-    __slots__ = ("_doors", "_failed", "_load", "_seen", "_version")
+    __slots__ = ("_clock", "_compare_at", "_doors", "_failed", "_load", "_seen", "_version")
 
     def __init__(
         self,
         load: Callable[[], Doorkeeper],
         version: Callable[[], object],
         *,
+        clock: Callable[[], float],
         failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Take what reads the tokens, and what tells one version of their file from the next; None without a file."""
+        """Read the tokens by `load`; `version` differs from one content of their file to the next, None without a file.
+
+        `clock` returns seconds that never go back.
+        """
         self._load = load
         self._version = version
+        self._clock = clock
         self._failed = failed
+        self._compare_at = clock() + COMPARE_S
         # Taken before the file is read: a change in between is found by the next comparison.
         self._seen = version()
         self._doors = load()
@@ -133,13 +142,16 @@ class Reloading:
 
     def check(self, access: Access, shown: Shown, peer: str) -> None:
         """Raise unless what is shown opens the door."""
-        try:
-            version = self._version()
-            if version is not None and version != self._seen:
-                self._seen = version
-                self.reload()
-        except RemitError as error:
-            self._failed(error)
+        now = self._clock()
+        if now >= self._compare_at:
+            self._compare_at = now + COMPARE_S
+            try:
+                version = self._version()
+                if version is not None and version != self._seen:
+                    self._seen = version
+                    self.reload()
+            except RemitError as error:
+                self._failed(error)
         self._doors.check(access, shown, peer)
 
 

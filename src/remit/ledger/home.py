@@ -172,7 +172,7 @@ class Home:
         A file that `replace` has written has another inode or another time than the one before it.
         """
         label = self._label(name)
-        try:  # without `_translated`, which takes longer than the call: this is asked for every request
+        try:  # without `_translated`, which takes longer than the call: a request waits for it
             found = os.stat(name, dir_fd=self._held, follow_symlinks=False)
         except FileNotFoundError:
             return None

@@ -84,7 +84,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     try:
         authenticator = Reloading(
             lambda: _renewed(doors, service.home),
-            lambda: service.home.version_of(CONFIG_FILE),
+            partial(service.home.version_of, CONFIG_FILE),
+            clock=time.monotonic,
             failed=lambda error: telemetry.log_event("settings_kept", error),
         )
         place = Place(options.home, url, partial(_check, options), verification.state)

@@ -158,7 +158,8 @@ def _serve(
         limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
         authenticator = Reloading(
             lambda: _doors(options, service.home),
-            lambda: service.home.version_of(CONFIG_FILE),
+            partial(service.home.version_of, CONFIG_FILE),
+            clock=time.monotonic,
             failed=lambda error: telemetry.log_event("settings_kept", error),
         )
         application = Application(
