@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.http.application import Application
+from remit.http.auth import Access, Authenticator, BrowserPolicy, TokenAuthenticator
 from remit.http.connection import Connection, Exchange, ServerState
-from remit.http.customs import Customs
 from remit.http.limits import ConnectionLimiter, Limits
 from remit.http.routes import Plain, Request, Route
 from remit.http.telemetry import Telemetry
-from remit.http.tokens import Access, Doorkeeper, Doors
 from tests.http.serving import Heard, Said
 
 __all__ = ["HOST", "JSON", "TOKEN", "Asked", "Desk", "Witness", "World"]
@@ -159,8 +158,8 @@ class World:
     read: int = 0
     body_bytes: int = 100
     request: type[Said] = Said
-    customs: Customs = field(default_factory=Customs)
-    doors: Doorkeeper | None = None
+    customs: BrowserPolicy = field(default_factory=BrowserPolicy)
+    doors: Authenticator | None = None
     # Whom the page is for.
     access: Access = "open"
 
@@ -191,14 +190,14 @@ class World:
             ),
             Route("POST", "/always/{name}", self.desk.hear, "application/json", "Any object", dict, failing=_told),
         ]
-        doors = Doors({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
+        doors = TokenAuthenticator({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
         return Application(
             routes,
             hosts=frozenset({HOST}),
-            doors=self.doors or doors,
+            authenticator=self.doors or doors,
             body_bytes=self.body_bytes,
             telemetry=self.witness,
-            customs=self.customs,
+            browser_policy=self.customs,
         )
 
     @property

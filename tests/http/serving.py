@@ -13,13 +13,13 @@ from msgspec import Struct
 from remit.claims.shapes import Claims
 from remit.errors import AccessError
 from remit.http.application import Application
+from remit.http.auth import TokenAuthenticator
 from remit.http.connection import Connection
 from remit.http.hosts import allowed_hosts
 from remit.http.limits import Limits
 from remit.http.routes import Plain, Request, Route, Streamed
 from remit.http.server import Server, bind
 from remit.http.telemetry import Telemetry
-from remit.http.tokens import Doors
 
 __all__ = ["LARGE", "QUICK", "Client", "Heard", "Said", "Service", "Witness", "serving"]
 
@@ -191,7 +191,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
     application = Application(
         service.routes(),
         hosts=allowed_hosts("127.0.0.1", service.port),
-        doors=Doors({}, clock=time.monotonic),
+        authenticator=TokenAuthenticator({}, clock=time.monotonic),
         body_bytes=limits.body_bytes,
         telemetry=service.witness,
     )

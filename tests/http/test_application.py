@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import FieldInvalid, RemitError, SessionNotFound, TokenRequired
-from remit.http.tokens import Access, Shown
+from remit.http.auth import Access, Credentials
 from tests.http.asking import HOST, JSON, Asked, Desk, World
 from tests.http.serving import Said
 
@@ -210,8 +210,8 @@ class Doors:
 
     token = "first"
 
-    def check(self, access: Access, shown: Shown, peer: str) -> None:  # noqa: ARG002 - as the application calls it
-        if shown.token != self.token:
+    def check(self, access: Access, credentials: Credentials, peer: str) -> None:  # noqa: ARG002 - as the application calls it
+        if credentials.token != self.token:
             raise TokenRequired("no")
 
 

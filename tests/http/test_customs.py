@@ -4,20 +4,18 @@ from typing import Any
 
 import pytest
 
-from remit.http.customs import Customs
-from remit.http.origins import is_local_origin
-from remit.http.tokens import Shown
+from remit.http.auth import BrowserPolicy, Credentials, is_local_origin
 from tests.http.asking import TOKEN, World
 
 EXTENSION = b"chrome-extension://" + b"a" * 32
 EVIL = b"https://evil.example"
-VISITED = Customs((b"x-first", b"x-second"), b"crumb", is_local_origin, takes_any_type=True)
+VISITED = BrowserPolicy((b"x-first", b"x-second"), b"crumb", is_local_origin, accepts_any_type=True)
 PREFLIGHT = {b"origin": EXTENSION, b"access-control-request-method": b"POST"}
 GRANTS = (b"access-control-allow-origin", b"access-control-allow-methods", b"access-control-allow-headers")
 
 
 def visited(*, takes_any_type: bool = True) -> World:
-    return World(is_closed=True, customs=VISITED._replace(takes_any_type=takes_any_type))
+    return World(is_closed=True, customs=VISITED._replace(accepts_any_type=takes_any_type))
 
 
 def asked(world: World, method: str = "POST", path: str = "/say", **headers: Any) -> World:
@@ -39,19 +37,19 @@ def test_of_several_places_the_first_that_is_present_decides(
     first: bytes | None, second: bytes | None, bearer: bytes | None, shown: str
 ) -> None:
     headers = {b"x-first": first, b"x-second": second, b"authorization": bearer}
-    assert VISITED.shown({name: value for name, value in headers.items() if value is not None}, {}).token == shown
+    assert VISITED.credentials({name: value for name, value in headers.items() if value is not None}, {}).token == shown
 
 
 @pytest.mark.parametrize("header", [b"x-first", b"x-second", b"authorization"])
 @pytest.mark.parametrize("value", [b"", b"Basic x", b"Bearer x"])
 def test_where_a_header_is_present_neither_the_query_nor_a_cookie_counts(header: bytes, value: bytes) -> None:
-    shown = VISITED.shown({header: value, b"cookie": b"crumb=2"}, {"token": "3"})
+    shown = VISITED.credentials({header: value, b"cookie": b"crumb=2"}, {"token": "3"})
     assert (shown.query, shown.cookie) == ("", "")
 
 
 def test_a_header_of_another_service_brings_no_token() -> None:
     sent = {b"x-first": b"1", b"cookie": b"crumb=2"}
-    assert Customs().shown(sent, {"token": "3"}) == Shown(query="3")
+    assert BrowserPolicy().credentials(sent, {"token": "3"}) == Credentials(query="3")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_a_header_of_another_service_brings_no_token() -> None:
 )
 def test_a_cookie_is_shown_where_no_page_of_another_site_had_it_sent(site: bytes | None, shown: str) -> None:
     sent = {b"cookie": b"crumb=1", **({} if site is None else {b"sec-fetch-site": site})}
-    assert VISITED.shown(sent, {}).cookie == shown
+    assert VISITED.credentials(sent, {}).cookie == shown
 
 
 @pytest.mark.parametrize("name", ["x_first", "x_second", "authorization"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.http.origins import is_local_origin
+from remit.http.auth import is_local_origin
 
 CHROME = b"chrome-extension://" + b"abcdefghijklmnop" * 2
 FIREFOX = b"moz-extension://0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import StateCorrupt, TokenRequired, TooManyTries
-from remit.http.tokens import COMPARE_S, MAX_TRIES, Access, Doors, Lock, Reloading, Shown
+from remit.http.auth import (
+    COMPARE_S,
+    MAX_TRIES,
+    Access,
+    Credentials,
+    ReloadingAuthenticator,
+    TokenAuthenticator,
+    TokenSet,
+)
 
 COMMON, ADMIN = "common-token", "admin-token"
 ACCESS: tuple[Access, ...] = get_args(Access)
@@ -22,13 +30,13 @@ class Clock:
         return self.now
 
 
-def closed(clock: Clock | None = None) -> Doors:
-    return Doors({"admin": (ADMIN,), "token": (COMMON, ADMIN)}, clock=clock or Clock())
+def closed(clock: Clock | None = None) -> TokenAuthenticator:
+    return TokenAuthenticator({"admin": (ADMIN,), "token": (COMMON, ADMIN)}, clock=clock or Clock())
 
 
-def refusal(doors: Doors, presented: str, peer: str = "a", access: Access = "token") -> str:
+def refusal(doors: TokenAuthenticator, presented: str, peer: str = "a", access: Access = "token") -> str:
     try:
-        doors.check(access, Shown(presented), peer)
+        doors.check(access, Credentials(presented), peer)
     except (TokenRequired, TooManyTries) as error:
         return error.code
     return ""
@@ -44,7 +52,7 @@ def test_a_token_opens_its_own_doors(access: Access, opens: set[str]) -> None:
 
 
 def test_a_door_without_tokens_is_open() -> None:
-    doors = Doors({"admin": (ADMIN,)}, clock=Clock())
+    doors = TokenAuthenticator({"admin": (ADMIN,)}, clock=Clock())
     assert [refusal(doors, "", access=access) for access in ACCESS] == ["", "", "auth_required", "", "", ""]
 
 
@@ -52,7 +60,7 @@ def test_the_words_do_not_tell_which_door_it_was() -> None:
     said = set()
     for access in ("token", "admin"):
         with pytest.raises(TokenRequired) as refused:
-            closed().check(access, Shown(), "a")
+            closed().check(access, Credentials(), "a")
         said.add(str(refused.value))
     assert len(said) == 1
 
@@ -64,16 +72,16 @@ def test_nothing_but_the_token_opens(presented: str) -> None:
 
 def test_a_query_and_a_cookie_are_not_looked_at() -> None:
     doors = closed()
-    for shown in (Shown("", COMMON, COMMON), Shown(query=ADMIN), Shown(cookie=ADMIN)):
+    for shown in (Credentials("", COMMON, COMMON), Credentials(query=ADMIN), Credentials(cookie=ADMIN)):
         with pytest.raises(TokenRequired) as refused:
             doors.check("token", shown, "a")
         assert refused.value.code == "auth_required"
-    doors.check("token", Shown(COMMON, "wrong", "wrong"), "a")
+    doors.check("token", Credentials(COMMON, "wrong", "wrong"), "a")
 
 
 def test_nothing_opens_no_lock_not_even_one_for_nothing() -> None:
-    assert not Lock(("",)).opens("")
-    assert not Lock(()).opens("x")
+    assert not TokenSet(("",)).matches("")
+    assert not TokenSet(()).matches("x")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def test_so_many_peers_are_counted_and_no_more() -> None:
     doors = closed()
     for number in range(3000):
         refusal(doors, "wrong", str(number))
-    assert len(doors._tries._tries) == 1024
+    assert len(doors._limiter._tries) == 1024
     for _ in range(100):
         refusal(doors, "wrong", "2999")
     assert refusal(doors, "wrong", "2999") == "too_many_tries"
@@ -134,7 +142,7 @@ def test_so_many_peers_are_counted_and_no_more() -> None:
 def test_tokens_are_not_kept() -> None:
     doors = closed()
     refusal(doors, "wrong")
-    kept = repr((doors._locks["token"]._digests, doors._tries._tries))
+    kept = repr((doors._tokens["token"]._digests, doors._limiter._tries))
     assert not [word for word in (COMMON, ADMIN, "wrong") if word in kept]
 
 
@@ -147,21 +155,21 @@ class Settings:
     asked: int = 0
     is_damaged: bool = False
 
-    def load(self) -> Doors:
+    def load(self) -> TokenAuthenticator:
         if self.is_damaged:
             raise StateCorrupt("it cannot be read")
-        return Doors({"token": (self.token,)}, clock=Clock())
+        return TokenAuthenticator({"token": (self.token,)}, clock=Clock())
 
     def current(self) -> int | None:
         self.asked += 1
         return self.version
 
 
-def opened(authenticator: Reloading, *tokens: str) -> list[bool]:
+def opened(authenticator: ReloadingAuthenticator, *tokens: str) -> list[bool]:
     opens = []
     for token in tokens:
         try:
-            authenticator.check("token", Shown(token), "a")
+            authenticator.check("token", Credentials(token), "a")
             opens.append(True)
         except TokenRequired:
             opens.append(False)
@@ -170,7 +178,7 @@ def opened(authenticator: Reloading, *tokens: str) -> list[bool]:
 
 def test_a_token_that_was_replaced_is_refused_within_ten_milliseconds() -> None:
     settings, clock = Settings(), Clock()
-    authenticator = Reloading(settings.load, settings.current, clock=clock)
+    authenticator = ReloadingAuthenticator(settings.load, settings.current, clock=clock)
     settings.token, settings.version = "second", 2
     clock.now += COMPARE_S
     assert COMPARE_S == 0.01
@@ -179,7 +187,7 @@ def test_a_token_that_was_replaced_is_refused_within_ten_milliseconds() -> None:
 
 def test_the_version_of_the_settings_is_compared_at_most_every_ten_milliseconds() -> None:
     settings, clock = Settings(), Clock()
-    authenticator = Reloading(settings.load, settings.current, clock=clock)
+    authenticator = ReloadingAuthenticator(settings.load, settings.current, clock=clock)
     for _ in range(100):
         clock.now += COMPARE_S / 10
         opened(authenticator, "first")
@@ -189,7 +197,7 @@ def test_the_version_of_the_settings_is_compared_at_most_every_ten_milliseconds(
 @pytest.mark.parametrize("damage", [{"version": None}, {"version": 2, "is_damaged": True}])
 def test_settings_that_cannot_be_read_leave_the_tokens_that_were_read_last(damage: dict[str, Any]) -> None:
     settings, clock, failures = Settings(), Clock(), list[Exception]()
-    authenticator = Reloading(settings.load, settings.current, clock=clock, failed=failures.append)
+    authenticator = ReloadingAuthenticator(settings.load, settings.current, clock=clock, failed=failures.append)
     for name, value in damage.items():
         setattr(settings, name, value)
     clock.now += COMPARE_S
@@ -199,7 +207,7 @@ def test_settings_that_cannot_be_read_leave_the_tokens_that_were_read_last(damag
 
 def test_a_reload_does_not_wait() -> None:
     settings = Settings()
-    authenticator = Reloading(settings.load, settings.current, clock=Clock())
+    authenticator = ReloadingAuthenticator(settings.load, settings.current, clock=Clock())
     settings.token = "second"
     authenticator.reload()
     assert opened(authenticator, "first", "second") == [False, True]

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import HubTokenRequired, TooManyTries
+from remit.http.auth import MAX_TRIES, Access, Credentials
 from remit.http.openapi import describe
 from remit.http.routes import Plain, Request, Route
-from remit.http.tokens import MAX_TRIES, Access, Shown
 from remit.hub.doors import (
     COOKIE,
     COOKIE_S,
-    HUB_CUSTOMS,
+    HUB_BROWSER_POLICY,
     HUB_SECURITY,
     HubDoors,
     hook_token,
@@ -52,7 +52,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.doors = HubDoors(TOKEN, clock=self.clock, wall=self.wall)
 
-    def refusal(self, access: Access, shown: Shown, peer: str = "a") -> str:
+    def refusal(self, access: Access, shown: Credentials, peer: str = "a") -> str:
         try:
             self.doors.check(access, shown, peer)
         except (HubTokenRequired, TooManyTries) as error:
@@ -73,17 +73,19 @@ def sealed(expiry: object, token: str = TOKEN) -> str:
 @pytest.mark.parametrize(
     ("shown", "opens"),
     [
-        (Shown(), set()), (Shown(TOKEN), {*OURS}), (Shown(query=TOKEN), {"page"}), (Shown(cookie=TOKEN), set()),
-        (Shown(cookie=sealed(NOW + 1)), {"view"}), (Shown(query=sealed(NOW + 1)), set()),
-        (Shown(sealed(NOW + 1)), set()),
-        (Shown(OTHER, TOKEN), {"page"}), (Shown(OTHER, "", sealed(NOW + 1)), {"view"}),
-        (Shown(TOKEN, OTHER, OTHER), {*OURS}), (Shown(hook_token(TOKEN, "p"), subject="p"), {"hook"}),
-        (Shown(hook_token(OTHER, "p"), subject="p"), set()), (Shown(hook_token(TOKEN, "p"), subject="q"), set()),
-        (Shown(hook_token(TOKEN, "p")), set()), (Shown(shared_hook_token(TOKEN), subject="p"), set()),
-        (Shown(query=hook_token(TOKEN, "p"), cookie=hook_token(TOKEN, "p"), subject="p"), set()),
+        (Credentials(), set()), (Credentials(TOKEN), {*OURS}), (Credentials(query=TOKEN), {"page"}),
+        (Credentials(cookie=TOKEN), set()),
+        (Credentials(cookie=sealed(NOW + 1)), {"view"}), (Credentials(query=sealed(NOW + 1)), set()),
+        (Credentials(sealed(NOW + 1)), set()),
+        (Credentials(OTHER, TOKEN), {"page"}), (Credentials(OTHER, "", sealed(NOW + 1)), {"view"}),
+        (Credentials(TOKEN, OTHER, OTHER), {*OURS}), (Credentials(hook_token(TOKEN, "p"), subject="p"), {"hook"}),
+        (Credentials(hook_token(OTHER, "p"), subject="p"), set()),
+        (Credentials(hook_token(TOKEN, "p"), subject="q"), set()),
+        (Credentials(hook_token(TOKEN, "p")), set()), (Credentials(shared_hook_token(TOKEN), subject="p"), set()),
+        (Credentials(query=hook_token(TOKEN, "p"), cookie=hook_token(TOKEN, "p"), subject="p"), set()),
     ],
 )  # fmt: skip
-def test_each_door_looks_at_its_own(shown: Shown, opens: set[Access]) -> None:
+def test_each_door_looks_at_its_own(shown: Credentials, opens: set[Access]) -> None:
     assert {access for access in CLOSED if not Hub().refusal(access, shown)} == opens
     assert Hub().refusal("open", shown) == ""
 
@@ -99,7 +101,7 @@ def test_the_cookie_is_as_it_was_agreed_on() -> None:
 
 def test_a_cookie_ends_with_its_time() -> None:
     hub = Hub()
-    shown = Shown(cookie=hub.cookie())
+    shown = Credentials(cookie=hub.cookie())
     hub.wall.now = NOW + COOKIE_S - 1
     assert hub.refusal("view", shown) == ""
     hub.wall.now = NOW + COOKIE_S
@@ -108,10 +110,10 @@ def test_a_cookie_ends_with_its_time() -> None:
 
 def test_a_cookie_and_a_token_end_with_a_new_token() -> None:
     hub = Hub()
-    before = Shown(cookie=hub.cookie())
+    before = Credentials(cookie=hub.cookie())
     hub.doors.renew(OTHER)
-    assert [hub.refusal("view", shown) for shown in (before, Shown(TOKEN))] == ["hub_auth_required"] * 2
-    assert [hub.refusal("view", shown) for shown in (Shown(cookie=hub.cookie()), Shown(OTHER))] == ["", ""]
+    assert [hub.refusal("view", shown) for shown in (before, Credentials(TOKEN))] == ["hub_auth_required"] * 2
+    assert [hub.refusal("view", shown) for shown in (Credentials(cookie=hub.cookie()), Credentials(OTHER))] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -126,44 +128,47 @@ def test_a_cookie_and_a_token_end_with_a_new_token() -> None:
     ],
 )  # fmt: skip
 def test_a_cookie_that_we_have_not_made_or_that_is_over_does_not_open(cookie: str) -> None:
-    assert Hub().refusal("view", Shown(cookie=cookie)) == "hub_auth_required"
+    assert Hub().refusal("view", Credentials(cookie=cookie)) == "hub_auth_required"
 
 
 @given(st.text(max_size=60))
 def test_nothing_that_is_made_up_opens(text: str) -> None:
-    assert {Hub().refusal(access, Shown(text, text, text)) for access in CLOSED} == {"hub_auth_required"}
+    assert {Hub().refusal(access, Credentials(text, text, text)) for access in CLOSED} == {"hub_auth_required"}
 
 
 @pytest.mark.parametrize(
-    ("access", "wrong"), [("token", Shown("x")), ("page", Shown(query="x")), ("view", Shown(cookie="x"))]
+    ("access", "wrong"),
+    [("token", Credentials("x")), ("page", Credentials(query="x")), ("view", Credentials(cookie="x"))],
 )
-def test_what_is_wrong_is_slowed_down_and_the_right_token_opens_all_the_same(access: Access, wrong: Shown) -> None:
+def test_what_is_wrong_is_slowed_down_and_the_right_token_opens_all_the_same(
+    access: Access, wrong: Credentials
+) -> None:
     hub = Hub()
     refused = [hub.refusal(access, wrong) for _ in range(MAX_TRIES + 2)]
     assert refused == ["hub_auth_required"] * MAX_TRIES + ["too_many_tries"] * 2
-    assert hub.refusal(access, Shown(TOKEN)) == ""
-    assert hub.refusal("view", Shown(cookie=hub.cookie())) == ""
+    assert hub.refusal(access, Credentials(TOKEN)) == ""
+    assert hub.refusal("view", Credentials(cookie=hub.cookie())) == ""
     hub.clock.now += 1.1
     assert hub.refusal(access, wrong) == "hub_auth_required"
 
 
 def test_what_a_door_does_not_look_at_is_no_try() -> None:
     hub = Hub()
-    others: dict[Access, Shown] = {
-        "token": Shown("", "x", "x"),
-        "page": Shown(cookie="x"),
-        "view": Shown(query="x"),
+    others: dict[Access, Credentials] = {
+        "token": Credentials("", "x", "x"),
+        "page": Credentials(cookie="x"),
+        "view": Credentials(query="x"),
     }
     for access, shown in others.items():
         assert {hub.refusal(access, shown) for _ in range(100)} == {"hub_auth_required"}
-    assert hub.refusal("token", Shown("x")) == "hub_auth_required"
+    assert hub.refusal("token", Credentials("x")) == "hub_auth_required"
 
 
 def test_the_words_do_not_tell_which_door_it_was_and_what_was_shown() -> None:
     said = set()
     for access in OURS:
         with pytest.raises(HubTokenRequired) as refused:
-            Hub().doors.check(access, Shown("wrong", "wrong", "wrong"), "a")
+            Hub().doors.check(access, Credentials("wrong", "wrong", "wrong"), "a")
         said.add(str(refused.value))
     assert len(said) == 1
     assert "wrong" not in said.pop()
@@ -171,13 +176,13 @@ def test_the_words_do_not_tell_which_door_it_was_and_what_was_shown() -> None:
 
 def test_the_token_is_not_kept() -> None:
     doors = Hub().doors
-    assert TOKEN not in repr((doors._keyed, doors._keyed.lock._digests))
+    assert TOKEN not in repr((doors._keyed, doors._keyed.tokens._digests))
 
 
 def asked(method: str, path: str, access: Access = "page", **headers: Any) -> World:
     """Request a service that has the doors and customs of the Hub."""
     hub = Hub()
-    world = World(customs=HUB_CUSTOMS, doors=hub.doors, access=access)
+    world = World(customs=HUB_BROWSER_POLICY, doors=hub.doors, access=access)
     world.ask(method, path, headers={name.replace("_", "-").encode(): value for name, value in headers.items()})
     return world
 
@@ -254,7 +259,7 @@ def test_every_way_in_is_described_and_no_other() -> None:
 
 def test_a_token_of_hooks_ends_with_the_token_that_it_was_made_by() -> None:
     hub = Hub()
-    old, new = (Shown(hook_token(token, "p"), subject="p") for token in (TOKEN, OTHER))
+    old, new = (Credentials(hook_token(token, "p"), subject="p") for token in (TOKEN, OTHER))
     assert hub.refusal("hook", old) == ""
     hub.doors.renew(OTHER)
     assert hub.refusal("hook", old) == "hub_auth_required"
@@ -263,9 +268,12 @@ def test_a_token_of_hooks_ends_with_the_token_that_it_was_made_by() -> None:
 
 def test_the_token_that_the_first_release_gave_to_all_hooks_opens_only_what_it_wrote() -> None:
     doors = HubDoors(TOKEN, clock=Clock(), wall=Clock(), takes_shared=lambda name: name == "old")
-    doors.check("hook", Shown(shared_hook_token(TOKEN), subject="old"), "a")
-    doors.check("hook", Shown(hook_token(TOKEN, "old"), subject="old"), "a")
-    for shown in (Shown(shared_hook_token(TOKEN), subject="new"), Shown(shared_hook_token(OTHER), subject="old")):
+    doors.check("hook", Credentials(shared_hook_token(TOKEN), subject="old"), "a")
+    doors.check("hook", Credentials(hook_token(TOKEN, "old"), subject="old"), "a")
+    for shown in (
+        Credentials(shared_hook_token(TOKEN), subject="new"),
+        Credentials(shared_hook_token(OTHER), subject="old"),
+    ):
         with pytest.raises(HubTokenRequired):
             doors.check("hook", shown, "a")
 

@@ -24,20 +24,20 @@ from remit.errors import (
     HostRefused,
     HttpMalformed,
     InputError,
+    MediaTypeRefused,
     MethodRefused,
     OriginRefused,
     RouteNotFound,
 )
+from remit.http.auth import Access, Authenticator, BrowserPolicy, Credentials
 from remit.http.connection import Exchange
-from remit.http.customs import Customs
-from remit.http.headers import HeaderList, Sent, accepts_gzip, check_media_type, could_be_of_a_page
+from remit.http.headers import HeaderList, Sent, accepts_gzip, could_be_of_a_page, media_type_error
 from remit.http.hosts import is_loopback_host
 from remit.http.query import parse_query
 from remit.http.routes import Found, Plain, Request, Route, Router, Streamed
 from remit.http.statuses import error_body, headers_for, status_of
 from remit.http.streaming import Stream
 from remit.http.telemetry import OTHER, Telemetry
-from remit.http.tokens import Access, Doorkeeper, Shown
 
 if TYPE_CHECKING:
     from remit.http.otlp import OtlpExporter, Span
@@ -46,7 +46,7 @@ __all__ = ["Application"]
 
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _JSON: Final = (b"content-type", b"application/json")
-_CUSTOMS: Final = Customs()
+_NO_BROWSERS: Final = BrowserPolicy()
 _NO_CONTENT: Final = 204
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 # A body beyond this is decoded in a thread: it would keep all other requests waiting.
@@ -77,8 +77,13 @@ class _Examined(NamedTuple):
     # Why there is no route, or the query cannot be read: that is told to clients that are authorized.
     error: AccessError | InputError | None
     query: Mapping[str, str]
-    shown: Shown
+    credentials: Credentials
     is_preflight: bool
+    is_origin_allowed: bool
+    # Whether no page of another origin can have made this request: only then may its body be left out.
+    may_omit_body: bool
+    # Why the body is not one to be read; empty if it is.
+    media_type_error: str
 
 
 class Application:
@@ -89,18 +94,18 @@ class Application:
         routes: Sequence[Route],
         *,
         hosts: frozenset[bytes],
-        doors: Doorkeeper,
+        authenticator: Authenticator,
         body_bytes: int,
         telemetry: Telemetry,
-        customs: Customs = _CUSTOMS,
+        browser_policy: BrowserPolicy = _NO_BROWSERS,
     ) -> None:
         """Serve `routes` under loopback names, and under those in `hosts`."""
         self._router = Router(routes)
         self._hosts = hosts
-        self._doors = doors
+        self._authenticator = authenticator
         self._body_bytes = body_bytes
         self._telemetry = telemetry
-        self._customs = customs
+        self._browser_policy = browser_policy
         # Ids tell requests apart; nobody has to guess them.
         self._run = secrets.token_hex(4)
         self._count = itertools.count(1)
@@ -141,11 +146,11 @@ class Application:
             if known.found is not None:
                 route, request.parameters = known.found
             if known.is_preflight:
-                response = _Response(_NO_CONTENT, self._customs.preflight(), b"")
+                response = _Response(_NO_CONTENT, self._browser_policy.preflight_headers(), b"")
             else:
                 route = self._authorize(exchange, known)
                 path, request.query = route.path, known.query
-                if route.request is not None and not await self._read(exchange, route, request, stages):
+                if route.request is not None and not await self._read(exchange, route, known, request, stages):
                     return
                 begun = time.perf_counter()
                 answer = await route.answering(request)
@@ -186,9 +191,10 @@ class Application:
             found = self._router.find(exchange.method, exchange.path)
         except (RouteNotFound, MethodRefused) as missing:
             error = missing.with_traceback(None)
-        shown = self._customs.shown(headers, query)
+        policy = self._browser_policy
+        credentials = policy.credentials(headers, query)
         if found and found.route.subject:
-            shown = shown._replace(subject=found.parameters.get(found.route.subject, ""))
+            credentials = credentials._replace(subject=found.parameters.get(found.route.subject, ""))
         return _Examined(
             exchange.method,
             exchange.path,
@@ -197,31 +203,37 @@ class Application:
             found,
             error,
             query,
-            shown,
-            self._customs.is_preflight(exchange.method, headers),
+            credentials,
+            is_preflight=policy.is_preflight(exchange.method, headers),
+            is_origin_allowed=policy.allows(exchange.method, headers),
+            may_omit_body=not could_be_of_a_page(headers),
+            media_type_error=media_type_error(headers, any_type=policy.accepts_any_type),
         )
 
     def _authorize(self, exchange: Exchange, known: _Examined) -> Route:
         """Return the route of a request, once it is clear that its client may know of it."""
         access: Access = known.found.route.access if known.found else "token"
-        self._doors.check(access, known.shown, exchange.connection.peer)
+        self._authenticator.check(access, known.credentials, exchange.connection.peer)
         if access != "open":
             exchange.connection.is_authenticated = True
-        self._customs.check_origin(exchange.method, exchange.headers)
+        if not known.is_origin_allowed:
+            raise OriginRefused("pages of this origin may change nothing here")
         if known.found is None or known.error is not None:
             raise known.error or RouteNotFound("nothing is at this path")
         return known.found.route
 
-    async def _read(self, exchange: Exchange, route: Route, request: Request, stages: dict[str, float]) -> bool:
+    async def _read(
+        self, exchange: Exchange, route: Route, known: _Examined, request: Request, stages: dict[str, float]
+    ) -> bool:
         """Read the body of a request and decode it; tell whether the client is still there."""
-        most, headers = self._body_bytes, exchange.headers
+        most = self._body_bytes
         if exchange.content_length > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
         data = await exchange.read_body(most)
         if data is None:
             return False
-        if data or route.without_body is None or could_be_of_a_page(headers):
-            check_media_type(headers, any_type=self._customs.takes_any_type)
+        if known.media_type_error and (data or route.without_body is None or not known.may_omit_body):
+            raise MediaTypeRefused(known.media_type_error)
         request.data = data = data or route.without_body or b""
         schema = route.request or dict
         begun = time.perf_counter()
@@ -248,8 +260,8 @@ class Application:
     def _headers(self, response: _Response, sent: Sent, request_id: str) -> HeaderList:
         headers = [*response.headers, *_COMMON, (b"x-request-id", request_id.encode("ascii"))]
         varies = []
-        if self._customs.origins is not None:
-            headers += self._customs.crossing(sent)
+        if self._browser_policy.origins is not None:
+            headers += self._browser_policy.cors_headers(sent)
             varies.append(b"Origin")
         if isinstance(response.content, Stream):
             headers += response.content.headers

@@ -1,25 +1,23 @@
 """What the headers of a request say, each read in one place.
 
 Keeps this invariant: of a header that stands twice, both are there, so that one that may only stand once means nothing
-then. What follows from a header is for `customs.py` and `application.py`.
+then. What follows from a header is for `auth.py` and `application.py`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from remit.errors import MediaTypeRefused
-
 __all__ = [
     "HeaderList",
     "Sent",
     "accepts_gzip",
     "bearer",
-    "check_media_type",
     "cookie",
     "could_be_of_a_page",
     "gather",
     "is_of_our_site",
+    "media_type_error",
 ]
 
 HeaderList: TypeAlias = list[tuple[bytes, bytes]]
@@ -69,17 +67,18 @@ def could_be_of_a_page(sent: Sent) -> bool:
     return bool(sent.get(b"content-type") or sent.get(b"origin")) or not is_of_our_site(sent)
 
 
-def check_media_type(sent: Sent, *, any_type: bool) -> None:
-    """Raise unless the body is plain JSON by what its headers say; with `any_type`, unless it is compressed.
+def media_type_error(sent: Sent, *, any_type: bool) -> str:
+    """Return why the body is not read, empty if it is: it must be JSON, unless `any_type`, and not compressed.
 
     This also keeps pages of others out: a browser asks first before it sends this type to another origin.
     """
     if not any_type:
         name, _, parameters = sent.get(b"content-type", b"").lower().partition(b";")
         if name.strip() != _JSON or parameters.strip() not in _CHARSETS:
-            raise MediaTypeRefused("send JSON, as `Content-Type: application/json`")
+            return "send JSON, as `Content-Type: application/json`"
     if sent.get(b"content-encoding", b"").lower() not in (b"", b"identity"):
-        raise MediaTypeRefused("a compressed body is not read")
+        return "a compressed body is not read"
+    return ""
 
 
 def accepts_gzip(sent: Sent) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remit.claims.shapes import DATE_TIME
+from remit.http.auth import Access
 from remit.http.routes import Route
 from remit.http.statuses import STATUSES
-from remit.http.tokens import Access
 from remit.messages.shared import Answer, ErrorAnswer, Request
 
 __all__ = ["BEARER_TOKENS", "Security", "describe"]

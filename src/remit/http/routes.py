@@ -12,8 +12,8 @@ from msgspec import Struct
 from remit.claims.shapes import Claims
 from remit.errors import FieldInvalid, MethodRefused, RouteNotFound
 from remit.governor.evaluate import Answer
+from remit.http.auth import Access
 from remit.http.headers import Sent
-from remit.http.tokens import Access
 
 __all__ = ["Choice", "Decision", "Failing", "Found", "Plain", "Request", "Route", "Router", "Streamed"]
 

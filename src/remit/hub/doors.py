@@ -13,15 +13,13 @@ from typing import Final, NamedTuple, final
 
 from remit.claims.canonical import encode_base64url
 from remit.errors import HubTokenRequired
-from remit.http.customs import Customs
+from remit.http.auth import Access, BrowserPolicy, Credentials, RateLimiter, TokenSet, is_local_origin
 from remit.http.openapi import Security
-from remit.http.origins import is_local_origin
-from remit.http.tokens import Access, Lock, Shown, Tries
 
 __all__ = [
     "COOKIE",
     "COOKIE_S",
-    "HUB_CUSTOMS",
+    "HUB_BROWSER_POLICY",
     "HUB_SECURITY",
     "HubDoors",
     "hook_token",
@@ -34,11 +32,11 @@ COOKIE_S: Final = 12 * 3600
 _TOKEN_HEADER: Final = "X-Service-Hub-Token"  # noqa: S105 - the name of a header
 _ALIAS: Final = "X-Ardur-Hub-Token"
 
-HUB_CUSTOMS: Final = Customs(
+HUB_BROWSER_POLICY: Final = BrowserPolicy(
     token_headers=(_TOKEN_HEADER.lower().encode("ascii"), _ALIAS.lower().encode("ascii")),
     cookie=COOKIE.encode("ascii"),
     origins=is_local_origin,
-    takes_any_type=True,
+    accepts_any_type=True,
 )
 HUB_SECURITY: Final = Security(
     schemes={
@@ -60,11 +58,11 @@ HUB_SECURITY: Final = Security(
 class _Keyed(NamedTuple):
     """What is made from the token."""
 
-    lock: Lock
+    tokens: TokenSet
     # Keyed, and not yet told what to authenticate.
     seal: hmac.HMAC
     # What hooks of protections show that the first release has written.
-    shared_hooks: Lock
+    shared_hooks: TokenSet
 
 
 def hook_token(token: str, protection: str) -> str:
@@ -86,7 +84,7 @@ def shared_hook_token(token: str) -> str:
 class HubDoors:
     """The doors of the Hub."""
 
-    __slots__ = ("_keyed", "_takes_shared", "_tries", "_wall")
+    __slots__ = ("_keyed", "_limiter", "_takes_shared", "_wall")
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ class HubDoors:
         """
         self._keyed = _keyed(token)
         self._takes_shared = takes_shared
-        self._tries = Tries(clock)
+        self._limiter = RateLimiter(clock)
         self._wall = wall
 
     def renew(self, token: str) -> None:
@@ -116,21 +114,21 @@ class HubDoors:
         written = f"{COOKIE}={value}; Path=/dashboard/; HttpOnly; SameSite=Strict; Max-Age={COOKIE_S}"
         return b"set-cookie", written.encode("ascii")
 
-    def check(self, access: Access, shown: Shown, peer: str) -> None:
+    def check(self, access: Access, credentials: Credentials, peer: str) -> None:
         """Raise unless what is shown opens the door."""
         if access == "open":
             return
-        query = shown.query if access == "page" else ""
-        cookie = shown.cookie if access == "view" else ""
+        query = credentials.query if access == "page" else ""
+        cookie = credentials.cookie if access == "view" else ""
         if access == "hook":
-            opens = self._opens_hook(shown)
+            opens = self._opens_hook(credentials)
         else:
-            lock = self._keyed.lock
-            opens = lock.opens(shown.token) or lock.opens(query) or self._is_ours(cookie)
+            tokens = self._keyed.tokens
+            opens = tokens.matches(credentials.token) or tokens.matches(query) or self._is_ours(cookie)
         if opens:
             return
-        if shown.token or query or cookie:
-            self._tries.note(peer)
+        if credentials.token or query or cookie:
+            self._limiter.count(peer)
         if access == "hook":
             raise HubTokenRequired("this hook does not show the token of its protection")
         # The same words at every door: they must not tell which doors there are.
@@ -147,11 +145,11 @@ class HubDoors:
         asked = sha256(request).hexdigest().encode("ascii")
         return hmac.digest(key.encode("ascii"), b"\n".join((nonce, asked, answer)), "sha256").hex()
 
-    def _opens_hook(self, shown: Shown) -> bool:
-        right = _made(self._keyed.seal, f"remit hooks {shown.subject}").encode("ascii")
-        if hmac.compare_digest(shown.token.encode("utf-8", "surrogatepass"), right):
+    def _opens_hook(self, credentials: Credentials) -> bool:
+        right = _made(self._keyed.seal, f"remit hooks {credentials.subject}").encode("ascii")
+        if hmac.compare_digest(credentials.token.encode("utf-8", "surrogatepass"), right):
             return True
-        return self._keyed.shared_hooks.opens(shown.token) and self._takes_shared(shown.subject)
+        return self._keyed.shared_hooks.matches(credentials.token) and self._takes_shared(credentials.subject)
 
     def _is_ours(self, cookie: str) -> bool:
         """Tell whether we have made a cookie, and its time is not over."""
@@ -164,7 +162,7 @@ class HubDoors:
 
 def _keyed(token: str) -> _Keyed:
     seal = hmac.new(token.encode("utf-8"), digestmod=sha256)
-    return _Keyed(Lock((token,)), seal, Lock((shared_hook_token(token),)))
+    return _Keyed(TokenSet((token,)), seal, TokenSet((shared_hook_token(token),)))
 
 
 def _sealed(seal: hmac.HMAC, expiry: str) -> str:

@@ -18,15 +18,15 @@ from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_setti
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification, VerificationState
 from remit.http.application import Application
+from remit.http.auth import ReloadingAuthenticator
 from remit.http.hosts import allowed_hosts, is_loopback
 from remit.http.limits import Limits
 from remit.http.log import configure, hide
 from remit.http.routes import Route
 from remit.http.server import Server, bind, run_server, url_of
 from remit.http.telemetry import Metrics, Telemetry, start_exporter
-from remit.http.tokens import Reloading
 from remit.hub.desk import Desk
-from remit.hub.doors import HUB_CUSTOMS, HubDoors, shared_hook_token
+from remit.hub.doors import HUB_BROWSER_POLICY, HubDoors, shared_hook_token
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
 from remit.hub.pages.desk import Pages
@@ -82,11 +82,11 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
     vigil = _vigil(service, options)
     service.finish_closing()
     try:
-        authenticator = Reloading(
-            lambda: _renewed(doors, service.home),
+        authenticator = ReloadingAuthenticator(
+            partial(_renewed, doors, service.home),
             partial(service.home.version_of, CONFIG_FILE),
             clock=time.monotonic,
-            failed=lambda error: telemetry.log_event("settings_kept", error),
+            failed=partial(telemetry.log_event, "settings_kept"),
         )
         place = Place(options.home, url, partial(_check, options), verification.state)
         desk = Desk(service.governor, place)
@@ -109,10 +109,10 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
                 ],
             ),
             hosts=allowed_hosts(options.host, listening.getsockname()[1]),
-            doors=authenticator,
+            authenticator=authenticator,
             body_bytes=MAX_BODY_BYTES,
             telemetry=telemetry,
-            customs=HUB_CUSTOMS,
+            browser_policy=HUB_BROWSER_POLICY,
         )
         # All peers are this machine: one that floods it must not use up what is meant for one peer.
         most = Limits().connections

@@ -18,12 +18,12 @@ from remit.config import CONFIG_FILE, distrust_current_folder, ensure_token, loa
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification
 from remit.http.application import Application
+from remit.http.auth import Access, ReloadingAuthenticator, TokenAuthenticator
 from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
 from remit.http.limits import Limits
 from remit.http.log import configure, hide, logger
 from remit.http.server import Server, bind, run_server, url_of
 from remit.http.telemetry import Metrics, Telemetry, mark_dead, start_exporter
-from remit.http.tokens import Access, Doors, Reloading
 from remit.http.workers import Workers
 from remit.ledger.commit import Observer
 from remit.ledger.home import Home, open_home
@@ -156,16 +156,16 @@ def _serve(
     try:
         watch_ledger(metrics, service.reader, verification.state)
         limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
-        authenticator = Reloading(
-            lambda: _doors(options, service.home),
+        authenticator = ReloadingAuthenticator(
+            partial(_load_tokens, options, service.home),
             partial(service.home.version_of, CONFIG_FILE),
             clock=time.monotonic,
-            failed=lambda error: telemetry.log_event("settings_kept", error),
+            failed=partial(telemetry.log_event, "settings_kept"),
         )
         application = Application(
             with_pages(partial(proxy_routes, Desk(service.governor)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
-            doors=authenticator,
+            authenticator=authenticator,
             body_bytes=limits.body_bytes,
             telemetry=telemetry,
         )
@@ -199,8 +199,8 @@ def _service(
     )
 
 
-def _doors(options: ProxyOptions, home: Home) -> Doors:
-    """Return what opens which door. The administrator's token opens both."""
+def _load_tokens(options: ProxyOptions, home: Home) -> TokenAuthenticator:
+    """Return what the tokens in the settings give access to. The administrator's token gives both."""
     settings = load_settings(home)
     admin = settings.admin_token or ensure_token(home, "admin")
     hide(admin)
@@ -209,4 +209,4 @@ def _doors(options: ProxyOptions, home: Home) -> Doors:
         common = settings.proxy_token or ensure_token(home, "proxy")
         hide(common)
         tokens["token"] = common, admin
-    return Doors(tokens, clock=time.monotonic)
+    return TokenAuthenticator(tokens, clock=time.monotonic)

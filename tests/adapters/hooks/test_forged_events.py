@@ -35,7 +35,7 @@ from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import Look, Start
 from remit.governor.statements import Declare
 from remit.http.application import Application
-from remit.hub.doors import HUB_CUSTOMS, HubDoors, hook_token
+from remit.hub.doors import HUB_BROWSER_POLICY, HubDoors, hook_token
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
@@ -116,8 +116,8 @@ class World:
         doors = HubDoors(HUB_TOKEN, clock=time.monotonic, wall=time.time)
         desk = HookDesk(self.service.governor, self.service.protections, str(self.place), doors.prove)
         self.application = Application(
-            hook_routes(desk), hosts=frozenset((HOST,)), doors=doors, body_bytes=1 << 20, telemetry=Witness(),
-            customs=HUB_CUSTOMS,
+            hook_routes(desk), hosts=frozenset((HOST,)), authenticator=doors, body_bytes=1 << 20, telemetry=Witness(),
+            browser_policy=HUB_BROWSER_POLICY,
         )  # fmt: skip
 
     def started(self) -> int:
