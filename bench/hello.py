@@ -16,7 +16,7 @@ from remit.http.limits import Limits
 from remit.http.server import Server, bind, run_server, url_of
 from remit.ledger.home import open_home
 from remit.proxy.authority import server_identity
-from remit.proxy.tls import Credentials
+from remit.proxy.tls import CertificateFiles
 
 __all__ = ["main"]
 
@@ -31,11 +31,11 @@ async def hello(exchange: Exchange) -> None:
         exchange.respond(200, HEADERS, BODY)
 
 
-def credentials(home: Path) -> Credentials:
+def credentials(home: Path) -> CertificateFiles:
     """Return a certificate of the home's authority, as the proxy would have it."""
     with open_home(home) as opened:
         identity = server_identity(opened, [HOST], datetime.now(UTC))
-    return Credentials(identity.cert, identity.key)
+    return CertificateFiles(identity.cert, identity.key)
 
 
 def main() -> None:

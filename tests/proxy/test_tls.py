@@ -26,7 +26,7 @@ import uvloop
 from remit.errors import CertificateUnusable
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client, server_identity
-from remit.proxy.tls import Credentials, server_context, thumbprint_of
+from remit.proxy.tls import CertificateFiles, server_context, thumbprint_of
 from tests.proxy.certificates import ADDRESS, DAY, SERVER, WRONG_CLIENTS, Pair, Workshop, program, rsa_key
 
 VERSIONS = ("-tls1_2", "-tls1_3")
@@ -85,13 +85,13 @@ def authority(workshop: Workshop) -> Pair:
 
 
 @pytest.fixture
-def credentials(workshop: Workshop, authority: Pair) -> Credentials:
+def credentials(workshop: Workshop, authority: Pair) -> CertificateFiles:
     """Mutual TLS; the server has an authority of its own."""
     server = workshop.server(workshop.authority("An authority of servers"))
-    return Credentials(server.cert_path, server.key_path, authority.cert_path)
+    return CertificateFiles(server.cert_path, server.key_path, authority.cert_path)
 
 
-def lax_context(credentials: Credentials) -> ssl.SSLContext:
+def lax_context(credentials: CertificateFiles) -> ssl.SSLContext:
     """Return a server that takes everyone, as old and weak as they are."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
@@ -102,7 +102,7 @@ def lax_context(credentials: Credentials) -> ssl.SSLContext:
 
 @pytest.mark.parametrize(("version", "loop"), WAYS)
 def test_a_good_client_is_served_and_known(
-    credentials: Credentials, workshop: Workshop, authority: Pair, version: str, loop: str
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair, version: str, loop: str
 ) -> None:
     client = workshop.client(authority)
     with serving(credentials.context(), LOOPS[loop]) as port:
@@ -121,14 +121,14 @@ def test_a_wrong_client_is_not_served(workshop: Workshop, authority: Pair, kind:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", WRONG_CLIENTS)
 def test_a_wrong_client_would_be_served_by_who_does_not_ask(
-    credentials: Credentials, workshop: Workshop, authority: Pair, kind: str, version: str
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair, kind: str, version: str
 ) -> None:
     with serving(credentials._replace(client_ca=None).context()) as port:
         assert SERVED + b"anyone" in ask(port, version, client=workshop.wrong_client(kind, authority))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_without_a_certificate_is_not_served(credentials: Credentials, version: str) -> None:
+def test_a_client_without_a_certificate_is_not_served(credentials: CertificateFiles, version: str) -> None:
     context = credentials.context()
     assert context.verify_mode is ssl.CERT_REQUIRED
     with serving(context) as port:
@@ -139,7 +139,7 @@ def test_a_client_without_a_certificate_is_not_served(credentials: Credentials, 
 
 @pytest.mark.parametrize("kind", ["without a use", "for servers only"])
 def test_a_blocking_server_refuses_it_too(
-    credentials: Credentials, workshop: Workshop, authority: Pair, kind: str
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair, kind: str
 ) -> None:
     client = workshop.wrong_client(kind, authority)
     context = ssl.create_default_context()
@@ -154,7 +154,7 @@ def test_a_blocking_server_refuses_it_too(
 
 
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
-def test_old_versions_are_not_spoken(credentials: Credentials, version: str) -> None:
+def test_old_versions_are_not_spoken(credentials: CertificateFiles, version: str) -> None:
     with serving(lax_context(credentials)) as port:
         assert SERVED in ask(port, version, "-cipher", LAX)
     with serving(credentials._replace(client_ca=None).context()) as port:
@@ -164,7 +164,7 @@ def test_old_versions_are_not_spoken(credentials: Credentials, version: str) -> 
 @pytest.mark.parametrize("suite", WEAK_SUITES)
 def test_weak_suites_are_not_spoken(workshop: Workshop, authority: Pair, suite: str) -> None:
     server = workshop.server(authority, key=rsa_key())
-    credentials = Credentials(server.cert_path, server.key_path)
+    credentials = CertificateFiles(server.cert_path, server.key_path)
     options = ("-tls1_2", "-cipher", f"{suite}:@SECLEVEL=0")
     with serving(lax_context(credentials)) as port:
         assert SERVED in ask(port, *options)
@@ -179,20 +179,20 @@ def test_an_rsa_certificate_is_served_with_good_suites(workshop: Workshop, autho
         assert SERVED in ask(port, "-tls1_2", "-cipher", suite)
 
 
-def test_the_servers_order_of_suites_counts(credentials: Credentials) -> None:
+def test_the_servers_order_of_suites_counts(credentials: CertificateFiles) -> None:
     offered = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256"
     with serving(credentials._replace(client_ca=None).context()) as port:
         assert b"Cipher is ECDHE-ECDSA-AES128-GCM-SHA256" in ask(port, "-tls1_2", "-cipher", offered)
 
 
-def test_http_1_1_is_agreed_on_and_nothing_is_compressed(credentials: Credentials) -> None:
+def test_http_1_1_is_agreed_on_and_nothing_is_compressed(credentials: CertificateFiles) -> None:
     with serving(credentials._replace(client_ca=None).context()) as port:
         said = ask(port, "-tls1_2", "-alpn", "h2,http/1.1", "-comp")
     assert b"ALPN protocol: http/1.1" in said
     assert b"Compression: NONE" in said
 
 
-def test_nobody_can_ask_for_another_handshake(credentials: Credentials) -> None:
+def test_nobody_can_ask_for_another_handshake(credentials: CertificateFiles) -> None:
     command = [program("openssl"), "s_client", "-tls1_2", "-connect"]
     with serving(credentials._replace(client_ca=None).context()) as port:
         done = subprocess.run(
@@ -202,7 +202,7 @@ def test_nobody_can_ask_for_another_handshake(credentials: Credentials) -> None:
 
 
 def test_tls_1_3_gives_no_ticket_to_come_back_with(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     session = workshop.folder / "session"
     with serving(credentials.context()) as port:
@@ -211,7 +211,7 @@ def test_tls_1_3_gives_no_ticket_to_come_back_with(
 
 
 def test_a_session_does_not_outlive_the_trust_in_its_certificate(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     session, client = str(workshop.folder / "session"), workshop.client(authority)
     with serving(credentials.context()) as port:
@@ -221,7 +221,9 @@ def test_a_session_does_not_outlive_the_trust_in_its_certificate(
         assert SERVED not in ask(port, "-tls1_2", "-sess_in", session)
 
 
-def test_a_resumed_session_is_of_the_same_client(credentials: Credentials, workshop: Workshop, authority: Pair) -> None:
+def test_a_resumed_session_is_of_the_same_client(
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
+) -> None:
     session, client = str(workshop.folder / "session"), workshop.client(authority)
     with serving(credentials.context()) as port:
         ask(port, "-tls1_2", "-sess_out", session, client=client)
@@ -231,7 +233,7 @@ def test_a_resumed_session_is_of_the_same_client(credentials: Credentials, works
 
 
 def test_a_session_does_not_outlive_its_certificate(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     session, end = str(workshop.folder / "session"), datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
     client = workshop.client(authority, until=end)
@@ -270,12 +272,14 @@ def test_the_local_authorities_serve_each_other(workshop: Workshop) -> None:
         client = issue_client(home, "agent", now)
     shown = ("-cert", workshop.file(client.cert), "-key", workshop.file(client.key))
     verifying = ("-CAfile", ca, "-verify_return_error", "-verify_ip", ADDRESS, "-x509_strict")
-    with serving(Credentials(cert, key, client.client_ca).context()) as port:
+    with serving(CertificateFiles(cert, key, client.client_ca).context()) as port:
         assert SERVED in ask(port, *shown, *verifying)
         assert SERVED not in ask(port, "-cert", cert, "-key", key, *verifying)
 
 
-def test_a_context_is_of_what_the_files_hold_now(credentials: Credentials, workshop: Workshop, authority: Pair) -> None:
+def test_a_context_is_of_what_the_files_hold_now(
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
+) -> None:
     old, client = credentials.context(), workshop.client(authority)
     Path(credentials.cert).write_bytes(b"nonsense")
     with pytest.raises(CertificateUnusable):
@@ -286,7 +290,9 @@ def test_a_context_is_of_what_the_files_hold_now(credentials: Credentials, works
 
 @pytest.mark.parametrize("role", ["cert", "key", "client_ca"])
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff\xfe", b"x" * 5_000_000])
-def test_what_is_not_pem_is_refused(credentials: Credentials, workshop: Workshop, role: str, content: bytes) -> None:
+def test_what_is_not_pem_is_refused(
+    credentials: CertificateFiles, workshop: Workshop, role: str, content: bytes
+) -> None:
     with pytest.raises(CertificateUnusable) as caught:
         credentials._replace(**{role: workshop.file(content)}).context()
     assert caught.value.code == "certificate_unusable"
@@ -295,7 +301,7 @@ def test_what_is_not_pem_is_refused(credentials: Credentials, workshop: Workshop
 @pytest.mark.parametrize("role", ["cert", "key", "client_ca"])
 @pytest.mark.parametrize("label", ["CERTIFICATE", "PRIVATE KEY"])
 def test_pem_that_holds_nonsense_is_refused(
-    credentials: Credentials, workshop: Workshop, role: str, label: str
+    credentials: CertificateFiles, workshop: Workshop, role: str, label: str
 ) -> None:
     content = f"-----BEGIN {label}-----\nbm9uc2Vuc2U=\n-----END {label}-----\n".encode()
     with pytest.raises(CertificateUnusable):
@@ -304,7 +310,7 @@ def test_pem_that_holds_nonsense_is_refused(
 
 @pytest.mark.parametrize("role", ["cert", "key", "client_ca"])
 def test_what_cannot_be_read_is_refused_and_named_without_its_place(
-    credentials: Credentials, workshop: Workshop, role: str
+    credentials: CertificateFiles, workshop: Workshop, role: str
 ) -> None:
     os.mkfifo(workshop.folder / "pipe")
     for place in (workshop.folder / "missing", workshop.folder / "pipe", workshop.folder, Path("nul\0")):
@@ -313,7 +319,9 @@ def test_what_cannot_be_read_is_refused_and_named_without_its_place(
         assert str(workshop.folder) not in str(caught.value)
 
 
-def test_a_key_of_another_certificate_is_refused(credentials: Credentials, workshop: Workshop, authority: Pair) -> None:
+def test_a_key_of_another_certificate_is_refused(
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
+) -> None:
     for other in (workshop.client(authority), workshop.client(authority, key=rsa_key())):
         with pytest.raises(CertificateUnusable):
             credentials._replace(key=other.key_path).context()
@@ -358,7 +366,7 @@ def test_a_self_signed_certificate_and_a_whole_chain_are_fine(workshop: Workshop
 
 
 def test_what_is_no_authority_or_has_expired_cannot_vouch_for_clients(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     past = workshop.authority("A past one", since=datetime.now(UTC) - 2 * DAY, until=datetime.now(UTC) - DAY)
     for wrong in (workshop.client(authority), past):
@@ -367,7 +375,7 @@ def test_what_is_no_authority_or_has_expired_cannot_vouch_for_clients(
 
 
 def test_an_authority_whose_end_cannot_be_read_is_refused(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     first, second, rest = authority.der.split(b"\x17\x0d", 2)  # times of two digits for the year
     spoilt = b"\x17\x0d".join((first, second, b"9999" + rest[4:]))
@@ -378,7 +386,7 @@ def test_an_authority_whose_end_cannot_be_read_is_refused(
 
 
 def test_an_expired_authority_beside_a_valid_one_does_no_harm(
-    credentials: Credentials, workshop: Workshop, authority: Pair
+    credentials: CertificateFiles, workshop: Workshop, authority: Pair
 ) -> None:
     past = workshop.authority("A past one", since=datetime.now(UTC) - 2 * DAY, until=datetime.now(UTC) - DAY)
     both = workshop.file(Path(past.cert_path).read_bytes() + Path(authority.cert_path).read_bytes())

@@ -24,7 +24,7 @@ from remit.messages.proxy import (
     StartRequest,
 )
 from remit.messages.shared import HealthAnswer, KeysAnswer
-from remit.proxy.desk import Desk
+from remit.proxy.handlers import Handlers
 from remit.version import __version__
 
 __all__ = ["Page", "describe_proxy", "proxy_routes", "table_of_routes"]
@@ -34,27 +34,27 @@ _METRICS = "text/plain"
 _NOTHING = b"{}"
 
 
-def proxy_routes(desk: Desk, metrics: Page, openapi: Page) -> list[Route]:
-    """Return the routes that lead to `desk`; the two pages are not its business."""
+def proxy_routes(handlers: Handlers, metrics: Page, openapi: Page) -> list[Route]:
+    """Return the routes of `handlers`, and those of the two pages."""
     return [
-        Route("POST", "/session/start", desk.start, StartAnswer, "Start a session from a passport", StartRequest),
-        Route("POST", "/evaluate", desk.evaluate, EvaluateAnswer, "Decide on a tool call", EvaluateRequest),
-        Route("POST", "/result", desk.result, ResultAnswer, "Bind an outcome to its decision", ResultRequest),
-        Route("POST", "/session/end", desk.end, SessionAnswer, "End a session", EndRequest),
+        Route("POST", "/session/start", handlers.start, StartAnswer, "Start a session from a passport", StartRequest),
+        Route("POST", "/evaluate", handlers.evaluate, EvaluateAnswer, "Decide on a tool call", EvaluateRequest),
+        Route("POST", "/result", handlers.result, ResultAnswer, "Bind an outcome to its decision", ResultRequest),
+        Route("POST", "/session/end", handlers.end, SessionAnswer, "End a session", EndRequest),
         Route(
             "POST",
             "/sessions/{session_id}/attest",
-            desk.attest,
+            handlers.attest,
             AttestAnswer,
             "Attest a session",
             AttestRequest,
             without_body=_NOTHING,
         ),
-        Route("POST", "/delegate", desk.delegate, DelegateAnswer, "Make a narrower passport", DelegateRequest),
+        Route("POST", "/delegate", handlers.delegate, DelegateAnswer, "Make a narrower passport", DelegateRequest),
         Route(
             "POST",
             "/revoke",
-            desk.revoke,
+            handlers.revoke,
             RevokeAnswer,
             "Revoke a passport or a session",
             RevokeRequest,
@@ -63,27 +63,27 @@ def proxy_routes(desk: Desk, metrics: Page, openapi: Page) -> list[Route]:
         Route(
             "POST",
             "/kill-switch",
-            desk.kill_switch,
+            handlers.kill_switch,
             KillSwitchAnswer,
             "Stop everything, or let sessions start again",
             KillSwitchRequest,
             access="admin",
         ),
-        Route("GET", "/health", desk.health, HealthAnswer, "Is the proxy there", access="open"),
-        Route("GET", "/healthz", desk.health, HealthAnswer, "Is the proxy there", access="open"),
-        Route("GET", "/.well-known/jwks.json", desk.keys, KeysAnswer, "The public keys", access="open"),
+        Route("GET", "/health", handlers.health, HealthAnswer, "Is the proxy there", access="open"),
+        Route("GET", "/healthz", handlers.health, HealthAnswer, "Is the proxy there", access="open"),
+        Route("GET", "/.well-known/jwks.json", handlers.keys, KeysAnswer, "The public keys", access="open"),
         Route("GET", "/metrics", metrics, _METRICS, "Metrics for Prometheus"),
         Route("GET", "/openapi.json", openapi, "application/json", "This description"),
     ]
 
 
 def table_of_routes() -> list[Route]:
-    """Return the routes for those who only read about them: nobody is at the desk."""
+    """Return the routes for those who only read about them: nobody is at the handlers."""
 
-    async def nothing(ask: Request) -> Plain:  # noqa: ARG001 - nobody asks
+    async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
         return Plain(b"", _METRICS)
 
-    return proxy_routes(Desk.__new__(Desk), nothing, nothing)
+    return proxy_routes(Handlers.__new__(Handlers), nothing, nothing)
 
 
 def describe_proxy(routes: Sequence[Route]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from remit.claims.canonical import sha256_base64url
 from remit.errors import CertificateUnusable, quote
 from remit.proxy.authority import is_for_clients, is_strict_authority
 
-__all__ = ["Credentials", "server_context", "thumbprint_of"]
+__all__ = ["CertificateFiles", "server_context", "thumbprint_of"]
 
 _CERT: Final = "the certificate"
 _KEY: Final = "the key"
@@ -40,8 +40,8 @@ _REHEARSAL: Final = {9: "is not valid yet", 10: "has expired", 26: "is not for s
 _OTHER_KEY: Final = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 
 
-class Credentials(NamedTuple):
-    """The paths of what TLS is spoken with."""
+class CertificateFiles(NamedTuple):
+    """The paths of the certificate, its key, and the authorities of clients."""
 
     cert: str
     key: str

@@ -28,10 +28,10 @@ from remit.http.workers import Workers
 from remit.ledger.commit import Observer
 from remit.ledger.home import Home, open_home
 from remit.proxy.authority import server_identity
-from remit.proxy.desk import Desk
+from remit.proxy.handlers import Handlers
 from remit.proxy.options import ProxyOptions
 from remit.proxy.routes import describe_proxy, proxy_routes
-from remit.proxy.tls import Credentials
+from remit.proxy.tls import CertificateFiles
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
 from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, watch_ledger, with_pages
@@ -77,13 +77,13 @@ def _credentials(options: ProxyOptions) -> Callable[[], ssl.SSLContext] | None:
     if options.insecure_http:
         return None
     if options.tls_cert is not None and options.tls_key is not None:
-        return Credentials(options.tls_cert, options.tls_key, options.client_ca).context
+        return CertificateFiles(options.tls_cert, options.tls_key, options.client_ca).context
 
     def ours() -> ssl.SSLContext:
         names = dict.fromkeys((*_LOCAL_NAMES, *_named(options)))
         with open_home(Path(options.home)) as home:
             identity = server_identity(home, tuple(names), datetime.now(UTC))
-        return Credentials(identity.cert, identity.key, options.client_ca).context()
+        return CertificateFiles(identity.cert, identity.key, options.client_ca).context()
 
     return ours
 
@@ -163,7 +163,7 @@ def _serve(
             failed=partial(telemetry.log_event, "settings_kept"),
         )
         application = Application(
-            with_pages(partial(proxy_routes, Desk(service.governor)), metrics, describe_proxy),
+            with_pages(partial(proxy_routes, Handlers(service.governor)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
             authenticator=authenticator,
             body_bytes=limits.body_bytes,

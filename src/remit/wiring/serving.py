@@ -88,10 +88,10 @@ def with_pages(
 ) -> list[Route]:
     """Return the routes that `routes_for` makes with the two pages that everyone gets alike."""
 
-    async def show_metrics(ask: Request) -> Plain:  # noqa: ARG001
+    async def show_metrics(request: Request) -> Plain:  # noqa: ARG001
         return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
 
-    async def show_description(ask: Request) -> Plain:  # noqa: ARG001
+    async def show_description(request: Request) -> Plain:  # noqa: ARG001
         return description
 
     routes = routes_for(show_metrics, show_description)
