@@ -45,7 +45,7 @@ class Wire(asyncio.Transport):
 class Asked(Exchange):
     """A request as values, whose body comes part by part as it is read; without parts, the client goes away."""
 
-    __slots__ = ("parts", "read", "wire")
+    __slots__ = ("coming", "read", "wire")
 
     def __init__(
         self,
@@ -71,19 +71,20 @@ class Asked(Exchange):
         rest = {name: value for name, value in headers.items() if name != b"content-length"}
         super().__init__(connection, method, path, query.encode("latin-1"), rest, content_length=length)
         connection._exchanges.append(self)
-        self.parts = parts
+        connection._current = self
+        self.coming = parts
         self.read = 0
 
     async def read_body(self, most: int) -> bytes | None:
-        for part in self.parts:
-            if self._size > most:
+        for part in self.coming:
+            if self.size > most:
                 break
             self.read += 1
-            self.feed(part)
-        if not self.parts:
+            self.connection.on_body(part)
+        if not self.coming:
             self.give_up()
-        elif self.read == len(self.parts):
-            self.end()
+        elif self.read == len(self.coming):
+            self.connection.on_message_complete()
         return await super().read_body(most)
 
 

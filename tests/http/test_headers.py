@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.http.headers import accepts_gzip, bearer, cookie, gather
+from remit.http.headers import accepts_gzip, bearer, cookie, join_repeated
 
 
 def test_of_headers_that_stand_twice_both_are_there() -> None:
-    sent = gather([(b"a", b"1"), (b"host", b"x"), (b"a", b"2"), (b"host", b"x"), (b"a", b"3")])
+    sent = join_repeated([(b"a", b"1"), (b"host", b"x"), (b"a", b"2"), (b"host", b"x"), (b"a", b"3")])
     assert sent == {b"a": b"1, 2, 3", b"host": b"x, x"}
-    assert gather([(b"a", b"1"), (b"b", b"2")]) == {b"a": b"1", b"b": b"2"}
+    assert join_repeated([(b"a", b"1"), (b"b", b"2")]) == {b"a": b"1", b"b": b"2"}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_stages_are_there_before_the_first_request_and_fall_into_their_buckets()
     metrics = Metrics()
     assert [value(metrics, "remit_stage_seconds_count", stage=stage) for stage in STAGES] == [0, 0, 0]
     for seconds in (0.00004, 0.00005, 0.00006, 99.0):
-        metrics.stage("decide", seconds)
+        metrics.observe_stages({"decide": seconds})
     counted = [
         value(metrics, "remit_stage_seconds_bucket", stage="decide", le=le) for le in ("5e-05", "0.0001", "5.0", "+Inf")
     ]
@@ -142,7 +142,7 @@ metrics.watch(open_sessions=lambda: 5, kill_switch=lambda: False)
 print("ready", flush=True)
 for line in sys.stdin:
     metrics.decided("PERMIT", "compliant", "none")
-    metrics.stage("decide", 0.0007)
+    metrics.observe_stages({"decide": 0.0007})
     metrics.answered("/evaluate", 200)
     metrics.ledger.committed(None, 2, 0.001)
     if line == "render\\n":

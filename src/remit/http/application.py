@@ -229,7 +229,11 @@ class Application:
         most = self._body_bytes
         if exchange.content_length > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
-        data = await exchange.read_body(most)
+        data: bytes | None
+        if exchange.is_read and exchange.size <= most and not exchange.expects_continue:
+            data = b"".join(exchange.parts)
+        else:
+            data = await exchange.read_body(most)
         if data is None:
             return False
         if known.media_type_error and (data or route.without_body is None or not known.may_omit_body):

@@ -38,7 +38,7 @@ from remit.errors import (
     RequestTooSlow,
     ServiceBusy,
 )
-from remit.http.headers import HeaderList, Sent, gather
+from remit.http.headers import HeaderList, Sent, join_repeated
 from remit.http.limits import ConnectionLimiter, Limits
 from remit.http.statuses import error_body, headers_for, status_of
 
@@ -53,6 +53,8 @@ _SCHEMES: Final = (b"http", b"https")
 _LENGTH_DIGITS: Final = 20
 # A body that no handler has asked for is buffered up to this size; then nothing more is read.
 _UNREAD_BYTES: Final = 64 * 1024
+_FIELD: Final = b"%b: %b\r\n"
+_CLOSE: Final = b"connection: close\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES: Final[dict[int, bytes]] = {
     status: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in HTTPStatus
@@ -66,23 +68,23 @@ class Exchange:
     """
 
     __slots__ = (
-        "_expects_continue",
         "_head",
-        "_most",
-        "_parts",
-        "_size",
-        "_waiter",
         "connection",
         "content_length",
+        "expects_continue",
         "headers",
         "is_gone",
         "is_read",
         "is_started",
         "keep_alive",
         "method",
+        "most",
+        "parts",
         "path",
         "query",
+        "size",
         "version",
+        "waiter",
     )
 
     def __init__(
@@ -111,13 +113,14 @@ class Exchange:
         self.is_read = False
         self.is_started = False
         self.is_gone = False
-        self._expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        # Whether the client waits for `100 Continue` before it sends the body.
+        self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        # The body as far as it has come, how much of it is buffered before reading pauses, and who waits for it.
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.most = _UNREAD_BYTES
+        self.waiter: asyncio.Future[None] | None = None
         self._head = b""
-        self._parts: list[bytes] = []
-        self._size = 0
-        # How much of the body is wanted; nobody has asked for it if negative.
-        self._most = -1
-        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def is_closing(self) -> bool:
@@ -126,40 +129,25 @@ class Exchange:
 
     async def read_body(self, most: int) -> bytes | None:
         """Return the body, or None if the client has gone; raise `BodyTooLarge` if it has more than `most` bytes."""
-        if self._expects_continue and not self.is_gone:
-            self._expects_continue = False
+        if self.expects_continue and not self.is_gone:
+            self.expects_continue = False
             self.connection.transport.write(_CONTINUE)
-        if not (self.is_read or self.is_gone or self._size > most):
-            self._most = most
-            self.connection.resume_reading()
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+        if not (self.is_read or self.is_gone or self.size > most):
+            self.most = most
+            if not self.connection.is_reading:
+                self.connection.resume_reading()
+            self.waiter = asyncio.get_running_loop().create_future()
+            await self.waiter
         if self.is_gone:
             return None
-        if self._size > most:
+        if self.size > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-
-    def feed(self, part: bytes) -> None:
-        """Take a part of the body; it is dropped if the response has begun."""
-        if self.is_started or self.is_gone:
-            return
-        self._size += len(part)
-        self._parts.append(part)
-        if self._size > (_UNREAD_BYTES if self._most < 0 else self._most):
-            self.connection.pause_reading()
-            self._wake()
-
-    def end(self) -> None:
-        """Note that the request was read to its end."""
-        self.is_read = True
-        if self._waiter is not None:
-            self._wake()
+        return b"".join(self.parts)
 
     def give_up(self) -> None:
         """Note that nobody waits for the response: what is written to it from now on is dropped."""
         self.is_gone = True
-        self._wake()
+        self.wake()
 
     def respond(self, status: int, headers: HeaderList, content: bytes) -> None:
         """Send a response, in one piece."""
@@ -167,7 +155,7 @@ class Exchange:
             return
         head = self.connection.head(status, headers, close=not self.keep_alive)
         self.is_started = True
-        self._parts = []
+        self.parts = []
         self.connection.transport.write(head if self.method == "HEAD" else head + content)
         self.connection.finish(self)
 
@@ -177,7 +165,7 @@ class Exchange:
             headers = [*headers, (b"transfer-encoding", b"chunked")]
         self._head = self.connection.head(status, headers, close=not self.keep_alive)
         self.is_started = True
-        self._parts = []
+        self.parts = []
 
     async def send(self, piece: bytes, *, is_last: bool) -> None:
         """Send a piece of the response that was begun, once the client has read most of what was sent before."""
@@ -195,9 +183,10 @@ class Exchange:
         if is_last:
             self.connection.finish(self)
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def wake(self) -> None:
+        """Let `read_body` look again."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
 
 Handler: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -248,7 +237,7 @@ class Connection(asyncio.Protocol):
         # Nothing that comes is parsed any more; and all was sent, so that the client only has to read it.
         self._is_over = False
         self._lingers = False
-        self._is_reading = True
+        self.is_reading = True
         self._writable: asyncio.Future[None] | None = None
         self._parser = httptools.HttpRequestParser(self)
         # What follows the last request is not answered, but it is no error either.
@@ -302,7 +291,7 @@ class Connection(asyncio.Protocol):
         self._is_connected = True
         self._accepted = None
         self._state.connections.add(self)
-        self._enter("headers")
+        self.since = self._loop.time()
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         if certificate:
@@ -352,7 +341,7 @@ class Connection(asyncio.Protocol):
         elif self._lingers:
             if waited > limits.linger_s:
                 self.transport.close()
-        elif self._has_expired():
+        elif time.time() > self._valid_until:
             self._stop_reading()
         elif not self._owes:
             self._watch_stage(waited)
@@ -377,7 +366,8 @@ class Connection(asyncio.Protocol):
             if self._lingers and self._stage_bytes > self._limits.linger_bytes:
                 self.transport.abort()
             return
-        if self._has_expired():
+        if time.time() > self._valid_until:
+            # By now, the client's certificate would not let it in.
             self._stop_reading()
             return
         try:
@@ -407,8 +397,9 @@ class Connection(asyncio.Protocol):
         """Begin a request."""
         self._target = b""
         self._headers = []
-        self._header_bytes = self._body_bytes = 0
-        self._enter("headers")
+        self._header_bytes = self._body_bytes = self._stage_bytes = 0
+        self.stage = "headers"
+        self.since = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
         """Take the target, or a part of it."""
@@ -435,11 +426,20 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             raise HttpMalformed("nothing here is upgraded to another protocol")
         version: str = parser.get_http_version()
-        headers = gather(self._headers)
-        _check_form(version, self._target, self._headers, headers)
-        path, query = _split(self._target)
+        fields, target = self._headers, self._target
+        headers = dict(fields)
+        if len(headers) != len(fields):
+            headers = join_repeated(fields)
+        _check_form(version, target, fields, headers)
+        if target.startswith(b"/"):
+            raw_path, _, query = target.partition(b"?")
+            path = raw_path.decode("ascii")
+        else:
+            path, query = _split_absolute(target)
         length = int(headers.pop(b"content-length", b"0"))  # the parser has checked that it is a number
-        self._enter("body")
+        self.stage = "body"
+        self._stage_bytes = 0
+        self.since = self._loop.time()
         self._current = Exchange(
             self,
             parser.get_method().decode("ascii"),
@@ -455,55 +455,80 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Take a part of the body; it is dropped if the response has begun."""
         self._body_bytes += len(body)
-        if self._current is not None:
-            self._current.feed(body)
+        exchange = self._current
+        if exchange is None or exchange.is_started or exchange.is_gone:
+            return
+        exchange.size += len(body)
+        exchange.parts.append(body)
+        if exchange.size > exchange.most:
+            self.pause_reading()
+            exchange.wake()
 
     def on_message_complete(self) -> None:
         """End the request; its response may be sent already."""
-        if self._current is not None:
-            self._current.end()
-        self._enter("idle")
+        exchange = self._current
+        if exchange is not None:
+            exchange.is_read = True
+            if exchange.waiter is not None:
+                exchange.wake()
+        self.stage = "idle"
+        self._stage_bytes = 0
+        self.since = self._loop.time()
 
     def pause_reading(self) -> None:
         """Read nothing more until there is use for it."""
-        if self._is_reading and not self._is_over:
-            self._is_reading = False
+        if self.is_reading and not self._is_over:
+            self.is_reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on."""
-        if not self._is_reading:
-            self._is_reading = True
+        if not self.is_reading:
+            self.is_reading = True
             self.transport.resume_reading()
 
     # Answering: one request after the other.
 
     def _start_next(self) -> None:
-        """Run the next request, unless one is running or the client does not read the responses before it."""
+        """Run the next request, unless one is running or the client does not read the responses before it.
+
+        A handler has a task only from where it waits for something, which many never do.
+        """
+        tasks = self._state.tasks
         while self._running is None and self._exchanges and not self.unsent_since and not self.transport.is_closing():
             self._running = self._exchanges[0]
-            self._run(self._state.handler(self._running))
+            handling, context = self._state.handler(self._running), copy_context()
+            try:
+                waits_for = context.run(handling.send, None)
+            except StopIteration:
+                continue
+            except Exception as error:  # noqa: BLE001 - the edge of the server: the others go on
+                self._fail(error)
+                continue
+            task = self._loop.create_task(self._continue(handling, waits_for), context=context)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
-    def _run(self, handling: Coroutine[Any, Any, None]) -> None:
-        """Run a handler; it has a task only from where it waits for something, which many never do."""
-        context = copy_context()
+    @coroutine
+    def _continue(self, handling: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, None, None]:
+        """Go on with a handler that has begun to wait for something, as a coroutine that a task can begin."""
+        failure: BaseException | None = None
         try:
-            waits_for = context.run(handling.send, None)
+            while True:
+                try:
+                    yield waits_for
+                except BaseException as error:  # noqa: BLE001 - what the handler waited for has failed: that is for it
+                    failure = error
+                waits_for = handling.send(None) if failure is None else handling.throw(failure)
+                failure = None
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001 - the edge of the server: the others go on
             self._fail(error)
-            return
-        task = self._loop.create_task(_continue(handling, waits_for), context=context)
-        self._state.tasks.add(task)
-        task.add_done_callback(self._handled)
-
-    def _handled(self, task: asyncio.Task[None]) -> None:
-        self._state.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+        finally:
+            failure = None  # it holds this frame for as long as this frame holds it
 
     def _fail(self, error: BaseException) -> None:
         self._loop.call_exception_handler({"message": "a request was not answered", "exception": error})
@@ -511,13 +536,10 @@ class Connection(asyncio.Protocol):
 
     def head(self, status: int, headers: HeaderList, *, close: bool) -> bytes:
         """Return the status line and the headers of a response, to the empty line after them."""
-        lines = [name + b": " + value + b"\r\n" for name, value in headers]
-        if close:
-            lines.append(b"connection: close\r\n")
-        fields = b"".join(lines)
-        if fields.count(b"\n") != len(lines) or fields.count(b"\r") != len(lines):
+        fields = b"".join(map(_FIELD.__mod__, headers))
+        if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers):
             raise ValueError("a header of a response has more than one line")
-        return _STATUS_LINES[status] + self._state.date_line + fields + b"\r\n"
+        return _STATUS_LINES[status] + self._state.date_line + fields + (_CLOSE if close else b"\r\n")
 
     async def writable(self) -> None:
         """Wait until the client has read most of what was sent, or has gone."""
@@ -548,7 +570,7 @@ class Connection(asyncio.Protocol):
         if not exchange.keep_alive or (self._is_over and not self._owes):
             self._hang_up()
             return
-        if not self._is_reading and len(self._exchanges) < 2:  # noqa: PLR2004 - what is being read is the next one
+        if not self.is_reading and len(self._exchanges) < 2:  # noqa: PLR2004 - what is being read is the next one
             self.resume_reading()
         if self._exchanges:
             self._start_next()
@@ -620,33 +642,6 @@ class Connection(asyncio.Protocol):
             exchange.give_up()
         self._exchanges.clear()
 
-    def _enter(self, stage: _Stage) -> None:
-        self.stage = stage
-        self._stage_bytes = 0
-        self.since = self._loop.time()
-
-    def _has_expired(self) -> bool:
-        """Tell whether the client's certificate is over, which by now would not let it in."""
-        return self._valid_until < inf and time.time() > self._valid_until
-
-
-@coroutine
-def _continue(handling: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, None, None]:
-    """Go on with a coroutine that has begun to wait for something, as a coroutine that a task can begin."""
-    failure: BaseException | None = None
-    try:
-        while True:
-            try:
-                yield waits_for
-            except BaseException as error:  # noqa: BLE001 - what the coroutine waited for has failed: that is for it
-                failure = error
-            waits_for = handling.send(None) if failure is None else handling.throw(failure)
-            failure = None
-    except StopIteration:
-        return
-    finally:
-        failure = None  # it holds this frame for as long as this frame holds it
-
 
 def _check_form(version: str, target: bytes, fields: HeaderList, headers: Sent) -> None:
     """Raise unless this is one request to one host, with one end, however it is read."""
@@ -682,11 +677,8 @@ def _authority(target: bytes) -> bytes:
     return host if port is None else b"%s:%d" % (host, port)
 
 
-def _split(target: bytes) -> tuple[str, bytes]:
-    """Return the path and the query of a target, as they were sent."""
-    if target.startswith(b"/"):
-        path, _, query = target.partition(b"?")
-        return path.decode("ascii"), query
+def _split_absolute(target: bytes) -> tuple[str, bytes]:
+    """Return the path and the query of an absolute target, as they were sent."""
     url = httptools.parse_url(target)
     if url.path is None:
         raise HttpMalformed("the request target has no path")

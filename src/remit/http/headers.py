@@ -15,8 +15,8 @@ __all__ = [
     "bearer",
     "cookie",
     "could_be_of_a_page",
-    "gather",
     "is_of_our_site",
+    "join_repeated",
     "media_type_error",
 ]
 
@@ -34,12 +34,9 @@ _GZIP: Final = (b"gzip", b"x-gzip")
 _QUALITY: Final = re.compile(rb"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
-def gather(headers: HeaderList) -> dict[bytes, bytes]:
-    """Return the headers by name; those that stand twice are joined, as lists are."""
-    sent = dict(headers)
-    if len(sent) == len(headers):
-        return sent
-    return {name: b", ".join([value for other, value in headers if other == name]) for name in sent}
+def join_repeated(headers: HeaderList) -> dict[bytes, bytes]:
+    """Return the headers by name; the values of one that is repeated are joined, as lists are."""
+    return {name: b", ".join([value for other, value in headers if other == name]) for name in dict(headers)}
 
 
 def bearer(sent: Sent) -> str:

@@ -207,11 +207,12 @@ class Metrics:
             add = self._decided[decision, verdict, known] = self._decisions.labels(decision, verdict, known).quick()
             add(1)
 
-    def stage(self, name: str, seconds: float) -> None:
-        """Count how long one of the `STAGES` of a request took."""
-        add, buckets = self._stage[name]
-        add(seconds)
-        buckets[bisect_left(_SECONDS, seconds)](1)
+    def observe_stages(self, stages: Mapping[str, float]) -> None:
+        """Record the seconds that each of the `STAGES` of a request took, as far as it got."""
+        for name, seconds in stages.items():
+            add, buckets = self._stage[name]
+            add(seconds)
+            buckets[bisect_left(_SECONDS, seconds)](1)
 
     def answered(self, route: str, status: int) -> None:
         """Count an answer; `route` is the template, never a path as it was sent."""
@@ -295,9 +296,8 @@ class Telemetry:
         are the client's own text.
         """
         metrics, request_id = self._metrics, request.request_id
-        for stage, seconds in stages.items():
-            metrics.stage(stage, seconds)
         metrics.answered(route, status)
+        metrics.observe_stages(stages)
         if request.decision is not None:
             session_id, answer = request.decision
             claims = answer.receipt.claims
