@@ -1,5 +1,6 @@
 """Telemetry against a real collector: a small HTTP server that reads OTLP as the protocol defines it."""
 
+import asyncio
 import io
 import json
 import logging
@@ -17,12 +18,19 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from remit.errors import FieldInvalid, StateMissing
+from remit.governor.evaluate import Answer
+from remit.http.application import Application
+from remit.http.auth import TokenAuthenticator
 from remit.http.log import configure, flush
 from remit.http.otlp import QUEUE, OtlpExporter
-from remit.http.telemetry import start_exporter
+from remit.http.routes import Decision, Request, Route, Streamed
+from remit.http.streaming import PIECE_BYTES
+from remit.http.telemetry import Metrics, Telemetry, start_exporter
+from tests.http.asking import HOST, Asked
 from tests.world import session_of
 
-PERMITTED, _, DENIED = (signed.claims for signed in session_of(3).receipts)
+RECEIPTS = session_of(3).receipts
+PERMITTED, _, DENIED = (signed.claims for signed in RECEIPTS)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 
 
@@ -113,6 +121,53 @@ def test_a_request_becomes_a_span_with_these_attributes_and_no_others(collector:
     }
     assert (sent.name, sent.kind, sent.status.code) == ("POST /evaluate", sent.SPAN_KIND_SERVER, 0)
     assert (sent.trace_id.hex(), sent.parent_span_id.hex()) == tuple(PARENT.split("-")[1:3])
+
+
+def test_the_span_of_a_request_ends_before_its_response_is_sent_and_has_its_route_once_it_is_authorized(
+    collector: Collector,
+) -> None:
+    exporter = started(collector.url)
+    telemetry, sending = Telemetry(Metrics(), exporter), list[int]()
+
+    async def parts(request: Request) -> Streamed:
+        unused: Any = None
+        request.decision = Decision("pass:1", Answer(RECEIPTS[2], None, repeated=False, session=unused))
+        return Streamed(send_slowly(), "text/plain")
+
+    def send_slowly() -> Iterator[bytes]:
+        yield b"a" * PIECE_BYTES
+        sending.append(time.time_ns())
+        yield b"b"
+
+    async def act() -> None:
+        application = Application(
+            [Route("GET", "/parts/{name}", parts, "text/plain", "Parts")],
+            hosts=frozenset((HOST,)),
+            authenticator=TokenAuthenticator({"token": ("a-token",)}, clock=time.monotonic),
+            body_bytes=100,
+            telemetry=telemetry,
+        )
+        sent = {b"host": HOST, b"traceparent": PARENT.encode()}
+        for headers in ({**sent, b"authorization": b"Bearer a-token"}, sent):
+            await application(Asked(application, "GET", "/parts/x", headers, ()))
+
+    asyncio.run(act())
+    telemetry.close()
+    answered, refused = collector.spans
+    told = attributes(answered)
+    assert told.pop("request_id") != attributes(refused)["request_id"]
+    assert told == {
+        "http.route": "/parts/{name}",
+        "http.request.method": "GET",
+        "http.response.status_code": 200,
+        "session_id": "pass:1",
+        "verdict": "violation",
+    }
+    assert answered.end_time_unix_nano < sending[0]
+    assert (answered.name, refused.name) == ("GET /parts/{name}", "GET other")
+    assert attributes(refused)["http.response.status_code"] == 401
+    assert {each.trace_id.hex() for each in (*collector.spans, *collector.records)} == {PARENT.split("-")[1]}
+    assert attributes(collector.records[0])["decision"] == "DENY"
 
 
 def test_all_that_is_sent_names_the_service_and_its_version(collector: Collector) -> None:
