@@ -244,7 +244,7 @@ class Logger:
     @property
     def output(self) -> _Output:
         """Return where lines go, which has the lowest level that is written."""
-        return self._logger
+        return self._output
 
     def debug(self, event: str, **fields: object) -> None:
         """Say what only helps to find a fault."""
