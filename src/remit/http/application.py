@@ -230,7 +230,7 @@ class Application:
         if exchange.content_length > most:
             raise BodyTooLarge(f"at most {most} bytes are read")
         data: bytes | None
-        if exchange.is_read and exchange.size <= most and not exchange.expects_continue:
+        if exchange.is_read and exchange.size <= most and not (exchange.expects_continue or exchange.is_gone):
             data = b"".join(exchange.parts)
         else:
             data = await exchange.read_body(most)
