@@ -27,7 +27,7 @@ from remit.http.log import LEVELS
 from remit.hub.options import HubOptions
 from remit.ledger.home import open_home
 from remit.wiring.hub import run_hub
-from remit.wiring.serving import end_now
+from remit.wiring.ledger_process import end_now
 
 __all__ = ["hub", "hub_options"]
 

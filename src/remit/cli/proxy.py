@@ -14,8 +14,8 @@ from remit.config import collector, home_path, user_home
 from remit.http.hosts import is_wildcard
 from remit.http.log import LEVELS
 from remit.proxy.options import ProxyOptions
+from remit.wiring.ledger_process import end_now
 from remit.wiring.proxy import run_proxy
-from remit.wiring.serving import end_now
 
 __all__ = ["proxy"]
 

@@ -32,9 +32,8 @@ from remit.ledger.commit import Observer
 from remit.ledger.embedded import FILE, Embedded, open_embedded
 from remit.ledger.home import Home, open_home
 from remit.wiring.judging import means_for, own_process
-from remit.wiring.serving import end_now
 
-__all__ = ["FOLDER", "LedgerHolder", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
+__all__ = ["FOLDER", "LedgerHolder", "end_now", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
 
 FOLDER: Final = "run"
 _LOCK: Final = "ledger.lock"
@@ -240,6 +239,13 @@ def _started(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
     # Its end is seen, so that nothing is left of it in the table of processes.
     threading.Thread(target=child.wait, name="ledger-process", daemon=True).start()
     return child
+
+
+def end_now() -> None:
+    """End the process: threads that wait for a disk or a file system that hangs would keep it from its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main(path: str, *options: str) -> None:

@@ -34,7 +34,8 @@ from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import CertificateFiles
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
-from remit.wiring.serving import FINISHING_S, close_all, end_now, noted_in, watch_ledger, with_pages
+from remit.wiring.ledger_process import end_now
+from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
 
 __all__ = ["proxy_worker", "run_proxy"]
 

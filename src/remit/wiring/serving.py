@@ -1,8 +1,6 @@
 """What every service of ours is put together with: pages that all get alike, a note that it runs, and its end."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ from remit.http.telemetry import Metrics
 from remit.ledger.home import open_home
 from remit.ledger.port import Reader
 
-__all__ = ["FINISHING_S", "Closing", "close_all", "end_now", "noted_in", "watch_ledger", "with_pages"]
+__all__ = ["FINISHING_S", "Closing", "close_all", "noted_in", "watch_ledger", "with_pages"]
 
 # Those who stop a service wait for five seconds: so long for what was asked, and so long for closing.
 FINISHING_S: Final = 3.0
@@ -43,13 +41,6 @@ def close_all(*parts: Closing) -> None:
     closing = Thread(target=close, daemon=True)
     closing.start()
     closing.join(_CLOSING_S)
-
-
-def end_now() -> None:
-    """End the process: threads that wait for a disk or a file system that hangs would keep it from its end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 @contextmanager
