@@ -100,10 +100,9 @@ def test_the_core_does_no_input_or_output(module: str) -> None:
 
 # Where the policy reads its own tables, and where it watches engines.
 POLICY_DOORS = {
-    "remit.policy.files": {"os"},
+    "remit.policy.files": {"os", "urllib"},
     "remit.policy.engines": {"threading"},
     "remit.policy.urls": {"urllib"},
-    "remit.policy.paths": {"urllib"},
     "remit.policy.shell.invoke": {"sys"},
 }
 

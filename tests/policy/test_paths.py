@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.policy.files import TextFiles, UnseenFiles
-from remit.policy.paths import join, locate, refuse_text
+from remit.policy.files import TextFiles, UnseenFiles, join, locate, refuse_text
 
 FILES = TextFiles()
 

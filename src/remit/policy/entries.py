@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from remit.claims.mission import is_pattern, parse_program
 from remit.policy.call import Launched
-from remit.policy.files import without_dots
-from remit.policy.paths import join
+from remit.policy.files import join, without_dots
 from remit.policy.shell.launches import SYSTEM_FOLDERS
 
 __all__ = [

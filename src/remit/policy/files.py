@@ -1,4 +1,7 @@
-"""The one port that looks at the file system: what a path really is.
+"""Paths: one normalizer for their text, used for the check and for the record, and one port to the file system.
+
+`locate` returns where a path really leads. A text that another program could read as a different place is refused: what
+is compared with the scope must be what is opened.
 
 Only names, kinds and links are looked at, never the content of a file that an agent can write. `SeenFiles` looks at
 this machine. `TextFiles` judges paths by their text, for a proxy that runs elsewhere and whose user accepts that links
@@ -6,13 +9,14 @@ are not seen. `UnseenFiles` is for one whose user does not: no path is certain t
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
-from re import Pattern
-from re import compile as compile_pattern
 from typing import Final, NamedTuple, Protocol
+from unicodedata import normalize
+from urllib.parse import unquote
 
 from remit.errors import PolicyInvalid
 
@@ -24,7 +28,10 @@ __all__ = [
     "Survey",
     "TextFiles",
     "UnseenFiles",
+    "join",
     "load_policies",
+    "locate",
+    "refuse_text",
     "without_dots",
 ]
 
@@ -33,6 +40,17 @@ _MAX_NAME: Final = 255
 _MAX_POLICY: Final = 1_048_576
 _MAX_MATCHES: Final = 2000
 _MAX_LISTED: Final = 10_000
+_MAX_PATH: Final = 4096
+# Controls, and characters that are not seen or turn the direction of what is.
+_HIDDEN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+_VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]|%[A-Za-z_]+%")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
+_DRIVE: Final = re.compile(r"[A-Za-z]:|\\\\|//")
+_DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
+# Most paths are of this form, in which there is nothing to refuse.
+_ORDINARY: Final = re.compile(r"(?!//)[A-Za-z0-9_./+@,=-]{1,1024}\Z")
 
 
 class Look(NamedTuple):
@@ -81,6 +99,64 @@ def without_dots(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+@lru_cache(maxsize=4096)
+def refuse_text(text: str) -> str:
+    """Return why a path cannot be taken as it is written, or nothing where it can."""
+    if text.isascii() and _ORDINARY.match(text):
+        return ""
+    for reason, refused in _REFUSALS:
+        if refused(text):
+            return reason
+    return ""
+
+
+def _hides_dots(decoded: str, text: str) -> bool:
+    return _DOTS.search(decoded) is not None and _DOTS.search(text) is None
+
+
+def _is_ambiguous(text: str) -> bool:
+    if text.isascii():
+        return False
+    for name in text.split("/"):
+        plain = normalize("NFKC", name)
+        if plain != name and ("/" in plain or ("\\" in plain and "\\" not in name) or plain in (".", "..")):
+            return True
+    return False
+
+
+_REFUSALS: Final = (
+    ("it is longer than a path can be", lambda text: len(text) > _MAX_PATH),
+    ("it holds characters that cannot be seen", lambda text: _HIDDEN.search(text) is not None),
+    ("it starts or ends with white space", lambda text: text != text.strip()),
+    ("it starts at a home directory, which is not known here", lambda text: text.startswith("~")),
+    ("it holds a variable that somebody else would fill in", lambda text: _VARIABLE.search(text) is not None),
+    ("it is a URL, not a path", lambda text: _SCHEME.match(text) is not None),
+    ("it starts at a drive or a network share", lambda text: _DRIVE.match(text) is not None),
+    ("it goes upwards with backslashes", lambda text: "\\" in text and _DOTS.search(text) is not None),
+    ("it goes upwards in encoded form", lambda text: "%" in text and _hides_dots(unquote(unquote(text)), text)),
+    ("it holds characters that can be read as separators or dots", _is_ambiguous),
+)  # fmt: skip
+
+
+def join(base: str, text: str) -> str:
+    """Return `text` as seen from the directory `base`."""
+    if text.startswith("/"):
+        return text
+    return f"{base}/{text}" if text else base
+
+
+def locate(text: str, base: str | None, files: Files) -> Look:
+    """Return the real place of the path `text`, seen from `base`, or why nobody can say."""
+    refusal = refuse_text(text)
+    if refusal:
+        return Look(text, refusal)
+    if text.startswith("/"):
+        return files.look(text)
+    if base is None:
+        return Look(text, "it is relative, and no working directory is known")
+    return files.look(join(base or "/", text))
+
+
 class TextFiles:
     """Paths are what their text says. Links are not seen, and a receipt made with it says so."""
 
@@ -112,27 +188,7 @@ class UnseenFiles(TextFiles):
 
 _O_PATH: Final[int | None] = getattr(os, "O_PATH", None)
 # Names that do not stand for themselves.
-_NOT_PLAIN: Final = compile_pattern(r"//|/\.\.?(?:/|\Z)|/\Z|\A(?!/)|\A/proc(?:/|\Z)|\0")
-
-
-def _look_at_once(path: str) -> Look | None:
-    """Return what a path is if it is its own real place, which the kernel tells at once; None where that is not so."""
-    if _O_PATH is None or _NOT_PLAIN.search(path):
-        return None
-    try:
-        number = os.open(path, _O_PATH | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    try:
-        if os.readlink(f"/proc/self/fd/{number}") != path:  # noqa: PTH115 - text in, text out
-            return None
-        found = os.fstat(number)
-    except OSError:
-        return None
-    finally:
-        os.close(number)
-    shared = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
-    return Look(path, exists=True, is_directory=stat.S_ISDIR(found.st_mode), shared=shared)
+_NOT_PLAIN: Final = re.compile(r"//|/\.\.?(?:/|\Z)|/\Z|\A(?!/)|\A/proc(?:/|\Z)|\0")
 
 
 class SeenFiles:
@@ -145,7 +201,22 @@ class SeenFiles:
 
     def look(self, path: str) -> Look:
         """Return the real place of a path: links are followed where they exist, then `..` is applied."""
-        return _look_at_once(path) or self._look_by_name(path)
+        if _O_PATH is None or _NOT_PLAIN.search(path):
+            return self._look_by_name(path)
+        try:
+            number = os.open(path, _O_PATH | os.O_CLOEXEC)
+            try:
+                real = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - text in, text out
+                found = os.fstat(number)
+            finally:
+                os.close(number)
+        except (OSError, ValueError):
+            return self._look_by_name(path)
+        if real != path:
+            return self._look_by_name(path)
+        # The path is its own real place: the kernel tells that at once.
+        mode = found.st_mode
+        return Look(path, "", True, stat.S_ISDIR(mode), stat.S_ISREG(mode) and found.st_nlink > 1)  # noqa: FBT003
 
     def _look_by_name(self, path: str) -> Look:
         """Look at one name of the path after the other."""
@@ -344,5 +415,5 @@ def _policy_text(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Pattern[str]:
-    return compile_pattern(translate(pattern))
+def _compiled(pattern: str) -> "re.Pattern[str]":
+    return re.compile(translate(pattern))

@@ -13,8 +13,8 @@ from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
 from remit.policy.arguments import Argument, is_command_name
 from remit.policy.call import SIDE_EFFECT_ORDER
+from remit.policy.files import join
 from remit.policy.patches import patched_files
-from remit.policy.paths import join
 from remit.policy.sql import judge_sql
 from remit.policy.trace import Trace
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from remit.errors import ShellUnparsed
-from remit.policy.files import Files
-from remit.policy.paths import join, refuse_text
+from remit.policy.files import Files, join, refuse_text
 from remit.policy.shell.environment import is_steering
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.syntax import (

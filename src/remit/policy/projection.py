@@ -17,7 +17,7 @@ from remit.errors import InputError
 from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
 from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
 from remit.policy.catalog import RUN_ROLES, KnownTool, known_tools
-from remit.policy.files import Files
+from remit.policy.files import Files, join, locate, refuse_text
 from remit.policy.guess import (
     guess_action,
     is_directory_name,
@@ -28,7 +28,6 @@ from remit.policy.guess import (
 )
 from remit.policy.lasting import lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
-from remit.policy.paths import join, locate, refuse_text
 from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script

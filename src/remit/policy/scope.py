@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from remit.claims.mission import EVERYTHING, escape_path, literal_path
 from remit.errors import FieldInvalid, quote
 from remit.policy.call import Effect
+from remit.policy.files import refuse_text
 from remit.policy.machine import ANY, split_machine
-from remit.policy.paths import refuse_text
 from remit.policy.urls import is_public_host, parse_url
 
 __all__ = ["Scope", "build_scope", "covers", "escape_entry", "literal_entry"]

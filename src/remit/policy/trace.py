@@ -12,9 +12,8 @@ from typing import Final
 from remit.claims.mission import MachineKind
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
-from remit.policy.files import Files, Look, Rationed, Survey, without_dots
+from remit.policy.files import Files, Look, Rationed, Survey, join, locate, refuse_text, without_dots
 from remit.policy.machine import machine_resource
-from remit.policy.paths import join, locate, refuse_text
 from remit.policy.shell.launches import Launches
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from remit.policy.files import without_dots
-from remit.policy.paths import join, refuse_text
+from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.shell.downloads import place_of
 from remit.policy.shell.processes import judge_kill
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after

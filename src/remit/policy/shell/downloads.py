@@ -15,8 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct, convert
 
-from remit.policy.files import without_dots
-from remit.policy.paths import join
+from remit.policy.files import join, without_dots
 from remit.policy.shell.world import Field
 
 __all__ = [

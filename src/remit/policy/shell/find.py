@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.paths import join
+from remit.policy.files import join
 from remit.policy.shell.world import Field, Output
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.call import Effect
-from remit.policy.files import Look
-from remit.policy.paths import join
+from remit.policy.files import Look, join
 from remit.policy.shell.world import Field
 from remit.policy.trace import VERBS
 

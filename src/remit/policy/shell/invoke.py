@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from remit.claims.mission import MachineKind
-from remit.policy.files import Look
+from remit.policy.files import Look, join
 from remit.policy.machine import split_machine
-from remit.policy.paths import join
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.notes import is_packaged
 from remit.policy.shell.prints import PRINTS

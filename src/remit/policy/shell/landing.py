@@ -7,8 +7,7 @@ other options the target is never one, and what is copied takes its place.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.files import Look, without_dots
-from remit.policy.paths import join
+from remit.policy.files import Look, join, without_dots
 from remit.policy.shell.programs import Arguments, Program
 from remit.policy.shell.world import Field
 

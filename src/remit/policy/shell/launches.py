@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from remit.policy.call import STOPPERS, Launched
-from remit.policy.files import Rationed, without_dots
-from remit.policy.paths import join
+from remit.policy.files import Rationed, join, without_dots
 from remit.policy.shell.world import Field
 
 __all__ = ["SYSTEM_FOLDERS", "Launches"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.paths import join
+from remit.policy.files import join
 from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.world import Field

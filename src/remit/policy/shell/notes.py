@@ -12,8 +12,7 @@ from typing import Final
 from remit.claims.shapes import SideEffectClass
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
-from remit.policy.files import Look, without_dots
-from remit.policy.paths import join
+from remit.policy.files import Look, join, without_dots
 from remit.policy.shell.changes import Changes
 from remit.policy.shell.programs import Program
 from remit.policy.shell.world import Field, Output, World
