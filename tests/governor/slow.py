@@ -36,11 +36,10 @@ from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge, judge_again, policy_decisions
 from remit.policy.engines import DENIALS, Engine, Standing
-from remit.policy.evidence import measurements
+from remit.policy.evidence import measurements, redacted
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
-from remit.policy.redaction import redacted
 
 __all__ = ["Event", "Grant", "Kept", "Mismatch", "Moment", "Operation", "Refused", "Skipped", "Slow", "explain"]
 

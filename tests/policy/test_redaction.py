@@ -11,11 +11,10 @@ from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge, policy_decisions
 from remit.policy.engines import Standing
-from remit.policy.evidence import measurements
+from remit.policy.evidence import measurements, redacted, worded
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
-from remit.policy.redaction import redacted, worded
 from tests.policy.judging import still
 
 SECRET = "SEKRET9x7"

@@ -27,8 +27,7 @@ from remit.ledger.records import Kept, Pending
 from remit.policy.call import MAX_TARGET, ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import DENIALS
-from remit.policy.evidence import measurements
-from remit.policy.redaction import redacted
+from remit.policy.evidence import measurements, redacted
 
 __all__ = ["Conclude", "Concluded"]
 

@@ -54,11 +54,10 @@ from remit.governor.sessions import Look, found
 from remit.ledger.port import Transaction
 from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
 from remit.policy.budget import Budget
-from remit.policy.call import MAX_TARGET, Action, ToolCall
+from remit.policy.call import GRAVEST, MAX_TARGET, Action, ToolCall
 from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
 from remit.policy.engines import DENIALS, Engine, Finding, Remedy, Standing
-from remit.policy.evidence import measurements
-from remit.policy.redaction import redacted
+from remit.policy.evidence import measurements, redacted
 
 __all__ = [
     "MAX_KEY",
@@ -493,7 +492,7 @@ def _step(session: Session, decision: Decision, request: Evaluate, *, used: int,
         action_class=action.action_class,
         target=clip(redacted(action.target), MAX_TARGET),
         resource_family=action.resource_family,
-        side_effect_class=action.side_effect_class,
+        side_effect_class=GRAVEST[action.side_effects],
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),

@@ -33,7 +33,7 @@ from remit.messages.hub import (
     SourceTold,
     StartRequest,
 )
-from remit.policy.redaction import redacted
+from remit.policy.evidence import redacted
 
 __all__ = [
     "MAX_ACTIONS",

@@ -5,6 +5,7 @@ action as a `Doubt`, so that a judge never has to guess.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.claims.receipt import ActionClass
@@ -12,6 +13,7 @@ from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON
 
 __all__ = [
+    "GRAVEST",
     "MAX_TARGET",
     "SIDE_EFFECT_ORDER",
     "STOPPERS",
@@ -27,6 +29,13 @@ __all__ = [
 MAX_TARGET: Final = 2048
 # From harmless to grave: a receipt names the gravest, a judge looks at all.
 SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
+# The gravest of several side effects, by the set of them.
+GRAVEST: Final[dict[frozenset[SideEffectClass], SideEffectClass]] = {
+    frozenset(others) | {side}: side
+    for rank, side in enumerate(SIDE_EFFECT_ORDER)
+    for size in range(rank + 1)
+    for others in combinations(SIDE_EFFECT_ORDER[:rank], size)
+}
 # Programs that stop others, or run those that do under names of their own.
 STOPPERS: Final = frozenset(
     "kill pkill killall killall5 skill snice slay fuser systemctl service launchctl busybox toybox".split()
@@ -129,6 +138,4 @@ class Action(NamedTuple):
     @property
     def side_effect_class(self) -> SideEffectClass:
         """Return the gravest side effect, which is the one a receipt names."""
-        if len(self.side_effects) == 1:
-            return next(iter(self.side_effects))
-        return max(self.side_effects, key=SIDE_EFFECT_ORDER.index)
+        return GRAVEST[self.side_effects]

@@ -11,9 +11,9 @@ from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, ToolCall
 from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
+from remit.policy.evidence import redacted
 from remit.policy.files import Files
 from remit.policy.projection import project
-from remit.policy.redaction import redacted
 from remit.policy.scope import build_scope
 
 __all__ = ["DEADLINE_S", "Decision", "decide", "judge", "judge_again", "policy_decisions"]

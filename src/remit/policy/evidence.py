@@ -1,10 +1,16 @@
-"""Effects as evidence: for a receipt's `measurements`, and in words for a person.
+"""What a receipt shows of an action: its effects as evidence and in words, without the secrets that may stand in it.
 
 A receipt carries the digest of the effects and a short description; whoever keeps the effects themselves can show later
 that these were the ones. Where static policy does not bound what runs, the receipt says so; where a call was denied, it
 says what would have permitted it.
+
+Receipts are kept for long, and shown to many. Keeps this invariant: what belongs to a URL before its host or after its
+`?`, what is assigned to a name that speaks of a secret, tokens of well-known forms, and the parts of a URL's path that
+are random or follow where webhooks have their secret, are not said. That a secret is told from other text by where it
+stands and what it looks like has its limits: one that stands alone and reads like a word looks like any other word.
 """
 
+import re
 from typing import Final
 
 from msgspec.json import Encoder
@@ -15,9 +21,19 @@ from remit.claims.strictjson import JSON
 from remit.errors import NotCanonicalizable
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
-from remit.policy.redaction import redacted
 
-__all__ = ["CALL", "EFFECTS", "REMEDY", "STATIC_SCOPE_ONLY", "bound_to", "describe", "effects_json", "measurements"]
+__all__ = [
+    "CALL",
+    "EFFECTS",
+    "REMEDY",
+    "STATIC_SCOPE_ONLY",
+    "bound_to",
+    "describe",
+    "effects_json",
+    "measurements",
+    "redacted",
+    "worded",
+]
 
 CALL: Final = "remit.call"
 EFFECTS: Final = "remit.effects"
@@ -32,6 +48,67 @@ _SAID: Final = {
     "setenv": "sets", "escalate": "acts as", "export": "exports credentials with",
     "manage": "manages",
 }  # fmt: skip
+_HIDDEN: Final = "…"
+_NAME: Final = (
+    r"(?:secret|passw(?:or)?d|passphrase|pwd|token|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|credential|signature"
+    r"|auth(?:orization)?|cookie)"
+)
+# Each is searched for only where one of the characters stands without which it cannot occur.
+_PATTERNS: Final = (
+    # The user and password of a URL.
+    (re.compile("@"), re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
+    # The values of its query, and of forms.
+    (re.compile("="), re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
+    (re.compile(r"[rRcC]\s"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
+    (
+        re.compile("[=:]"),
+        re.compile(rf"(?i)({_NAME}[\w-]{{0,64}}['\"]?\s?[=:]\s?['\"]?)(?!{_HIDDEN})[^\s&'\",;)<>]+"),
+        rf"\1{_HIDDEN}",
+    ),
+    (re.compile(r" (?i:is|was) "), re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
+)
+# Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{16,}"
+    r"|sk-[\w-]{16,}|[srp]k_(?:live|test)_\w{10,}|whsec_\w{16,}|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}"
+    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{2,}(?:\.[\w-]*)*|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{20,}|hf_[A-Za-z0-9]{16,}"
+    r"|SG\.[\w-]{10,}\.[\w-]{10,}|key-[0-9a-f]{32}|do[op]_v1_[0-9a-f]{16,}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}"
+    r"|dckr_pat_[\w-]{16,}|hv[sbr]\.[\w-]{16,}|lin_api_\w{16,}|ntn_\w{16,}|secret_\w{16,}|sbp_\w{16,}|tskey-[\w-]{10,}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{10,}|PMAK-[\w-]{16,}|rubygems_[0-9a-f]{16,}|EAA[A-Za-z0-9]{20,}|sq0[a-z]{3}-[\w-]{16,}"
+    r"|bot[0-9]{6,}:[\w-]{20,}|[0-9]{8,10}:AA[\w-]{30,}"
+    r")"
+)
+_URL: Final = re.compile(r"(?<=://)[^\s'\"<>]+")
+# Places at which the rest of the path is a secret.
+_WEBHOOK: Final = re.compile(
+    r"\A((?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks"
+    r"|hooks\.zapier\.com/hooks|[\w.-]{0,200}webhook\.office\.com|outlook\.office(?:365)?\.com/webhook|webhook\.site"
+    r"|maker\.ifttt\.com/trigger/[^/]+(?:/json)?/with/key|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook"
+    r"|hc-ping\.com|[\w.-]{1,200}\.logic\.azure\.com(?::443)?/workflows|hooks\.[\w.-]{1,200}|api\.telegram\.org/(?=bot)))"
+    r"/?[^?#]+",
+    re.IGNORECASE,
+)
+# A part of a path that is long enough for a secret, and has a digit.
+_LONG_PART: Final = re.compile(r"[/#](?=[^/#]{8})[^/#0-9]*[0-9]")
+# Names of a path behind which a secret is likely.
+_SECRET_FOLLOWS: Final = re.compile(
+    r"(?:web)?hooks?|bots?|tokens?|secrets?|keys?|private|magic|invites?|reset|verify|confirm|activate|unsubscribe|shared?",
+    re.IGNORECASE,
+)
+_DIGEST: Final = re.compile(r"[0-9a-f]{40}|sha[0-9]+[:-].*|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+_RUN: Final = re.compile(r"[A-Za-z0-9]{16,}")
+_PIECE: Final = re.compile(r"[A-Za-z0-9_-]{24,}")
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]{4,}|[A-Z]{4,}")
+_SWITCH: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
+_FILE_NAME: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
+_LONG: Final = 80
+_SHORT_SECRET: Final = 8
+_FEW: Final = 2
+_MANY: Final = 5
+_HALF: Final = 0.5
 
 
 def describe(effect: Effect) -> str:
@@ -43,22 +120,11 @@ def describe(effect: Effect) -> str:
 def effects_json(action: Action) -> list[JSON]:
     """Return the effects and doubts of an action as values, in the order they were met."""
     told: list[JSON] = [
-        {"verb": effect.verb, "resource": effect.resource, "beneath": effect.beneath} for effect in action.effects
+        {"beneath": effect.beneath, "resource": effect.resource, "verb": effect.verb} for effect in action.effects
     ]
     if action.doubts:
         told.extend({"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts)
     return told
-
-
-def _canonical_effects(action: Action) -> bytes:
-    """Return the canonical form of `effects_json`, put together: the form of a string is its plain JSON."""
-    if action.doubts:
-        return canonicalize(effects_json(action))
-    told = [
-        b'{"beneath":%b,"resource":%b,"verb":%b}' % (_json(effect.beneath), _json(effect.resource), _json(effect.verb))
-        for effect in action.effects
-    ]
-    return b"[" + b",".join(told) + b"]"
 
 
 def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
@@ -66,7 +132,9 @@ def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "
     told = bound_to(envelope) if envelope else {}
     if action.effects or action.doubts:
         try:
-            form = _canonical_effects(action)
+            effects = effects_json(action)
+            # Of strings and truth values in the order of their names, the canonical form is the plain one.
+            form = canonicalize(effects) if action.doubts else _json(effects)
         except UnicodeEncodeError:
             raise NotCanonicalizable("has no canonical form") from None
         told[EFFECTS] = Measurement(
@@ -103,11 +171,87 @@ def _summary(action: Action) -> str:
     for effect in action.effects[:_MAX_DESCRIPTION]:
         below = "/…" if effect.beneath else ""
         named.setdefault(effect.verb, []).append(effect.resource[:_MAX_SEARCHED] + below)
-    parts = [f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}" for verb, resources in named.items()]
-    parts += [f"cannot tell what is done with {len(action.doubts)} of its words"] if action.doubts else []
+    parts: list[str] = []
+    for verb, resources in named.items():
+        parts.append(f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}")
+    if action.doubts:
+        parts.append(f"cannot tell what is done with {len(action.doubts)} of its words")
     # Before it is cut: a part of a secret is not known as one.
-    return _clipped(redacted("; ".join(parts)[:_MAX_SEARCHED]), _MAX_DESCRIPTION)
+    text = redacted("; ".join(parts)[:_MAX_SEARCHED])
+    return text if len(text) <= _MAX_DESCRIPTION else _clipped(text, _MAX_DESCRIPTION)
 
 
 def _clipped(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def redacted(text: str) -> str:
+    """Return text for people, without what may be a secret in it."""
+    for marks, pattern, instead in _PATTERNS:
+        if marks.search(text):
+            text = pattern.sub(instead, text)
+    if _LONG_WORD.search(text):
+        text = _TOKEN.sub(_HIDDEN, text)
+    return _URL.sub(_hide_in_path, text) if "://" in text else text
+
+
+def _hide_in_path(found: re.Match[str]) -> str:
+    """Return a URL behind its scheme, without the parts of its path that may be secrets."""
+    address = found[0]
+    hidden, count = _WEBHOOK.subn(rf"\1/{_HIDDEN}", address, count=1)
+    if count:
+        return hidden
+    if not _LONG_PART.search(address):
+        return address
+    before, *parts = re.split(r"([/#])", address)
+    follows = False
+    for at in range(1, len(parts), 2):
+        part = parts[at]
+        if _is_random(part) or (follows and _may_be_secret(part)):
+            parts[at] = _HIDDEN
+        follows = (follows and not part) or _SECRET_FOLLOWS.fullmatch(part) is not None
+    return "".join((before, *parts))
+
+
+def _may_be_secret(part: str) -> bool:
+    """Tell whether a part of a path can be a secret where one is likely: it is long enough, and has digits."""
+    return len(part) >= _SHORT_SECRET and any(map(str.isdigit, part)) and not part.isdigit()
+
+
+def _is_random(part: str) -> bool:
+    """Tell whether a part of a path looks random: letters and digits mixed as in no word, name or version.
+
+    Digests of commits and images, and UUIDs, are no secrets.
+    """
+    name = part.partition("?")[0]
+    if _DIGEST.fullmatch(name):
+        return False
+    if any(_is_mixed(run) for run in _RUN.findall(name)):
+        return True
+    return not _FILE_NAME.search(name) and any(map(_has_all_kinds, _PIECE.findall(name)))
+
+
+def _is_mixed(run: str) -> bool:
+    digits = sum(map(str.isdigit, run))
+    if digits < _FEW or len(run) - digits <= _FEW:
+        return False
+    return len(_SWITCH.findall(run)) >= _MANY or _wordiness(run) < _HALF
+
+
+def _has_all_kinds(piece: str) -> bool:
+    kinds = (str.isdigit, str.isupper, str.islower)
+    return all(any(map(kind, piece)) for kind in kinds) and _wordiness(piece) < _HALF
+
+
+def _wordiness(text: str) -> float:
+    """Return which part of a text is made of letters that may be words."""
+    return sum(map(len, _WORDS.findall(text))) / len(text)
+
+
+def worded(word: str) -> str:
+    """Return a word of a call, to be named in a sentence: of one that is a text or a program, only how it begins."""
+    first, space, _ = word.strip().partition("\n")[0].partition(" ")
+    # Before it is cut: a part of a secret is not known as one.
+    shown = redacted(first)[:_LONG]
+    cut = bool(space) or len(first) > _LONG or len(first) < len(word.strip())
+    return repr(shown + (_HIDDEN if cut else ""))

@@ -21,7 +21,7 @@ from remit.policy.entries import (
     tool_entry,
     worded_program,
 )
-from remit.policy.redaction import redacted, worded
+from remit.policy.evidence import redacted, worded
 from remit.policy.scope import Scope, build_scope, covers, escape_entry
 
 __all__ = ["NativeEngine"]

@@ -16,8 +16,7 @@ from unicodedata import normalize
 from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
-from remit.policy.evidence import describe
-from remit.policy.redaction import redacted, worded
+from remit.policy.evidence import describe, redacted, worded
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]

@@ -17,6 +17,7 @@ from remit.errors import InputError
 from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
 from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
 from remit.policy.catalog import RUN_ROLES, KnownTool, known_tools
+from remit.policy.evidence import redacted
 from remit.policy.files import Files, join, locate, refuse_text
 from remit.policy.guess import (
     guess_action,
@@ -28,7 +29,6 @@ from remit.policy.guess import (
 )
 from remit.policy.lasting import lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
-from remit.policy.redaction import redacted
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
 from remit.policy.shell.zsh import zsh_differences
