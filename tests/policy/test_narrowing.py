@@ -1,6 +1,6 @@
 """A delegate's lists name nothing that its parent's do not, as the policy reads both; it works where its parent may.
 
-`claims/mission.py` decides by text what a delegate gets; `policy/entries.py` says what an entry means. These tests hold
+`claims/mission.py` decides by text what a delegate gets; `policy/scope.py` says what an entry means. These tests hold
 the one against the other.
 """
 
@@ -15,8 +15,7 @@ from msgspec import structs
 from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, narrow
 from remit.errors import MissionWidened
 from remit.policy.call import Effect, Launched
-from remit.policy.entries import allows_tool, named_programs, not_allowed, tool_entry
-from remit.policy.scope import build_scope, covers
+from remit.policy.scope import allows_tool, build_scope, covers, named_programs, not_allowed, tool_entry
 
 # Few letters, so that entries and names meet often; all characters that mean something in an entry.
 NAMES = st.text("ab(*?[]) !x", min_size=1, max_size=7).filter(lambda text: text.strip() == text)

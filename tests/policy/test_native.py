@@ -8,8 +8,8 @@ import pytest
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.engines import Change, Remedy, Standing
-from remit.policy.entries import names_tool
 from remit.policy.files import SeenFiles
+from remit.policy.scope import names_tool
 from tests.policy.judging import BASE, STANDING, applied, judged, mission
 
 READ: dict[str, JSON] = {"file_path": "/etc/passwd"}

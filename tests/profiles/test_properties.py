@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remit.claims.mission import Mission
 from remit.errors import FieldInvalid
-from remit.policy.entries import names_tool
+from remit.policy.scope import names_tool
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.phrases import KnownPhrase, known_phrases
 from remit.profiles.profile import parse_profile

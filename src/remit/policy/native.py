@@ -11,8 +11,13 @@ from typing import Final, NamedTuple
 from remit.claims.mission import Mission
 from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, Launched
 from remit.policy.engines import Case, Change, Finding, Remedy
-from remit.policy.entries import (
+from remit.policy.evidence import redacted, worded
+from remit.policy.scope import (
+    Scope,
     allows_tool,
+    build_scope,
+    covers,
+    escape_entry,
     forbidding,
     named_programs,
     names_tool,
@@ -21,8 +26,6 @@ from remit.policy.entries import (
     tool_entry,
     worded_program,
 )
-from remit.policy.evidence import redacted, worded
-from remit.policy.scope import Scope, build_scope, covers, escape_entry
 
 __all__ = ["NativeEngine"]
 
@@ -79,24 +82,22 @@ class NativeEngine:
 
     def judge(self, case: Case) -> Finding:
         """Return the first refusal with the remedy for all, or that nothing objects."""
-        refusals = _refusals(case)
+        mission, action, standing = case.mission, case.action, case.standing
+        refusals: list[_Refusal] = []
+        if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
+            refusals += _standing(case)
+        if mission.forbidden_tools or allows_tool(mission.allowed_tools, action.tool) is None:
+            refusals += _tool(mission, action)
+        scope = build_scope(mission.resource_scope, mission.cwd)
+        outside = [effect for effect in action.effects if not covers(scope, effect)]
+        if outside or action.doubts:
+            refusals += _scope(scope, action, outside)
+        if action.doubts or not action.side_effects.issubset(mission.allowed_side_effect_classes):
+            refusals += _side_effects(mission, action)
         if not refusals:
             return _PERMITTED
         first = refusals[0]
         return Finding(_NAME, first.code, first.reason, _remedy(refusals))
-
-
-def _refusals(case: Case) -> list[_Refusal]:
-    mission, action, standing = case.mission, case.action, case.standing
-    refusals: list[_Refusal] = []
-    if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
-        refusals += _standing(case)
-    if mission.forbidden_tools or allows_tool(mission.allowed_tools, action.tool) is None:
-        refusals += _tool(mission, action)
-    refusals += _scope(build_scope(mission.resource_scope, mission.cwd), action)
-    if action.doubts or not action.side_effects.issubset(mission.allowed_side_effect_classes):
-        refusals += _side_effects(mission, action)
-    return refusals
 
 
 def _standing(case: Case) -> Iterator[_Refusal]:
@@ -169,12 +170,10 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
     yield _Refusal("tool_not_allowed", reason, change, advice)
 
 
-def _scope(scope: Scope, action: Action) -> Iterator[_Refusal]:
-    exports: list[Effect] = []
-    others: list[Effect] = []
-    for effect in action.effects:
-        if not covers(scope, effect):
-            (exports if effect.verb == "export" else others).append(effect)
+def _scope(scope: Scope, action: Action, outside: Sequence[Effect]) -> Iterator[_Refusal]:
+    """Refuse the effects that the scope does not cover, and what cannot be told."""
+    exports = [effect for effect in outside if effect.verb == "export"]
+    others = [effect for effect in outside if effect.verb != "export"]
     if exports:
         # Named before any doubt: most of these programs are not known beyond what they export.
         yield _outside(exports)

@@ -1,35 +1,205 @@
-"""Is every effect inside the passport's resource scope.
+"""What the entries of a passport mean: which tools and programs it allows, and which resources are in its scope.
 
-An entry is a path (with everything beneath), a glob, a URL prefix, a resource of the machine such as `db://app_dev`, or
-`**` for everything. Entries are compared by
-their text: a link must never make an entry wider than what was signed. A relative entry starts at the passport's
-working directory; without one it covers nothing. A wildcard character in brackets is a name like any other, so an entry
-whose wildcards are all in brackets is a plain path.
+`Bash` and `git_*` name tools. `Bash(npm test)` names a program: a command line of the tool is allowed by such entries
+only if every program that it would start begins with the words of one of them. What is forbidden is looked for behind
+options too, because they do not change which command it is. Doubt is "not allowed", and it is "forbidden".
+
+An entry of the resource scope is a path (with everything beneath), a glob, a URL prefix, a resource of the machine such
+as `db://app_dev`, or `**` for everything. Entries are compared by their text: a link must never make an entry wider
+than what was signed. A relative entry starts at the passport's working directory; without one it covers nothing. A
+wildcard character in brackets is a name like any other, so an entry whose wildcards are all in brackets is a plain
+path.
 """
 
 import posixpath
 import re
-from fnmatch import translate
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from remit.claims.mission import EVERYTHING, escape_path, literal_path
+from remit.claims.mission import EVERYTHING, escape_path, is_pattern, literal_path, parse_program
 from remit.errors import FieldInvalid, quote
-from remit.policy.call import Effect
-from remit.policy.files import refuse_text
+from remit.policy.call import Effect, Launched
+from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.machine import ANY, split_machine
+from remit.policy.shell.launches import SYSTEM_FOLDERS
 from remit.policy.urls import is_public_host, parse_url
 
-__all__ = ["Scope", "build_scope", "covers", "escape_entry", "literal_entry"]
+__all__ = [
+    "Named",
+    "Scope",
+    "allows_tool",
+    "build_scope",
+    "covers",
+    "escape_entry",
+    "forbidding",
+    "literal_entry",
+    "named_programs",
+    "names_tool",
+    "not_allowed",
+    "program_entry",
+    "tool_entry",
+    "worded_program",
+]
 
 _GLOB: Final = re.compile(r"[*?\[]")
 _URL_ENTRY: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)\Z", re.DOTALL)
+# What a passport can hold, as `claims/mission.py` says.
+_NAMEABLE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,256}")
+# Programs and sub commands that run what the next word names.
+_RUN_THE_NEXT: Final = frozenset((
+    "bash", "sh", "dash", "zsh", "fish", "source", "node", "ruby", "perl", "php", "python", "python3", "make", "just",
+    "npx", "bunx", "uvx", "npm run", "pnpm run", "yarn run", "bun run", "deno run", "go run", "uv run", "npm exec",
+))  # fmt: skip
+_MODULE: Final = "-m"
+
+
+class Named(NamedTuple):
+    """An entry that names a program, ready to be compared."""
+
+    tool: str
+    words: tuple[str, ...]
+    entry: str
+
+
+def names_tool(entries: Sequence[str], tool: str) -> str | None:
+    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded.
+
+    An entry of the form `Bash(npm test)` may be meant for programs. That is for the caller to know: see `allows_tool`.
+    """
+    if tool in entries:
+        return tool
+    return next((entry for entry in entries if is_pattern(entry) and fnmatchcase(tool, entry)), None)
+
+
+@lru_cache(maxsize=1024)
+def allows_tool(entries: tuple[str, ...], tool: str) -> str | None:
+    """Return the entry that allows a tool by its name: one that names programs of a tool allows no other tool.
+
+    A delegate gets `Read(x)` from a parent that has `Read`; so it must not mean a tool that is called `Read(x)`.
+    """
+    return names_tool([entry for entry in entries if parse_program(entry) is None], tool)
+
+
+def named_programs(entries: tuple[str, ...], tool: str, base: str | None) -> tuple[Named, ...]:
+    """Return the entries that name programs of a tool; a relative path starts at `base`."""
+    return tuple(named for named in _programs(entries, base) if names_tool((named.tool,), tool) is not None)
+
+
+@lru_cache(maxsize=512)
+def _programs(entries: tuple[str, ...], base: str | None) -> tuple[Named, ...]:
+    found = ((entry, parse_program(entry)) for entry in entries)
+    return tuple(Named(named[0], _settled(named[1], base), entry) for entry, named in found if named is not None)
+
+
+def _settled(words: tuple[str, ...], base: str | None) -> tuple[str, ...]:
+    """Return the words with the program named as `Launched` does."""
+    folder, slash, name = words[0].rpartition("/")
+    if not slash:
+        return words
+    if f"{folder}/" in SYSTEM_FOLDERS:
+        return (name, *words[1:])
+    if base is None and not words[0].startswith("/"):
+        # Relative to nowhere: no program has such a name.
+        return words
+    return (without_dots(join(base or "/", words[0])), *words[1:])
+
+
+def not_allowed(allowed: Sequence[Named], commands: Iterable[Launched]) -> Iterator[Launched]:
+    """Yield the programs that no entry allows. One that only starts others is judged by those."""
+    for launched in commands:
+        if not launched.carrier and not any(_allows(named.words, launched) for named in allowed):
+            yield launched
+
+
+def _allows(wanted: tuple[str, ...], launched: Launched) -> bool:
+    size = len(wanted)
+    if wanted in (launched.words[:size], launched.plain[:size]):
+        return True
+    # An entry may also spell out what starts the program, as in `uv run pytest`, if it reaches the program itself.
+    before: tuple[str, ...] = ()
+    for carrier in reversed(launched.carriers):
+        before = carrier + before
+        if size > len(before) and wanted == (before + launched.words)[:size]:
+            return True
+    return False
+
+
+def forbidding(forbidden: Sequence[Named], commands: Iterable[Launched]) -> Iterator[tuple[Named, Launched]]:
+    """Yield each entry that forbids a program, with the program."""
+    for launched in commands:
+        for named in forbidden:
+            if _may_begin(named.words, launched):
+                yield named, launched
+
+
+def _may_begin(wanted: tuple[str, ...], launched: Launched) -> bool:
+    """Tell whether a program may be meant, wherever it lies, with options before or between the words."""
+    given, known = launched.words, launched.plain[1:]
+    if not given:
+        return True
+    other = known and wanted[1 : 1 + len(known)] != known[: len(wanted) - 1]
+    if other or given[0].rpartition("/")[2] != wanted[0].rpartition("/")[2]:
+        return False
+    places = {1}
+    for word in wanted[1:]:
+        reached = _behind_options(given, places)
+        if launched.more and len(given) in reached:
+            return True
+        places = {at + 1 for at in reached if at < len(given) and given[at] == word}
+    return bool(places)
+
+
+def _behind_options(given: tuple[str, ...], places: set[int]) -> set[int]:
+    """Return the places where the next word may be: an option may have a value, or none."""
+    reached = set(places)
+    for at in range(min(places, default=0), len(given)):
+        if at in reached and given[at][:1] in ("-", "+"):
+            reached |= {at + 1, min(at + 2, len(given))}
+    return reached
+
+
+def tool_entry(tool: str) -> str | None:
+    """Return the entry that would allow a tool, or None where a passport cannot name it."""
+    entry = _GLOB.sub(lambda mark: f"[{mark[0]}]", tool)
+    if parse_program(entry) is not None:
+        # As it stands, it would name a program: written as a glob, the last bracket is only a character.
+        entry = f"{entry[:-1]}[)]"
+    return entry if _NAMEABLE.fullmatch(entry) else None
+
+
+def program_entry(tool: str, launched: Launched, base: str | None) -> str | None:
+    """Return the entry that would allow a program of a tool, or None where a passport cannot name it."""
+    words = _characteristic(launched)
+    if words and base is not None and words[0].startswith(f"{base}/"):
+        words = (f".{words[0][len(base) :]}", *words[1:])
+    entry = f"{tool_entry(tool)}({' '.join(words)})"
+    named = parse_program(entry)
+    return entry if words and named is not None and named[1] == words and _NAMEABLE.fullmatch(entry) else None
+
+
+def worded_program(launched: Launched) -> str:
+    """Return the words by which a person knows a program."""
+    return " ".join(_characteristic(launched))
+
+
+def _characteristic(launched: Launched) -> tuple[str, ...]:
+    """Return as many words as say what is run: a sub command, a module, a script."""
+    words, known = launched.words, launched.plain or launched.words[:1]
+    if words[1:2] == (_MODULE,):
+        return words[:3]
+    size = len(known)
+    following = words[size : size + 1] if words[:size] == known and " ".join(known) in _RUN_THE_NEXT else ()
+    return known if not following or following[0].startswith("-") else (*known, *following)
 
 
 class _Path(NamedTuple):
     """A path entry: the directory or file by its plain text, and the names of the glob where it is one."""
 
     plain: str
+    # What the paths of all that lies below it begin with.
+    inside: str
     # `/a/**` covers what lies below `/a`, and reading the directory itself.
     below_only: bool
     glob: tuple[str, ...] | None
@@ -100,7 +270,9 @@ def _path_entry(entry: str, base: str | None) -> _Path | None:
         names = names[:-1]
     plain = "/" + "/".join(names)
     literal = literal_path(plain)
-    return _Path(plain, below_only, tuple(names)) if literal is None else _Path(literal, below_only, None)
+    if literal is None:
+        return _Path(plain, "", below_only, tuple(names))
+    return _Path(literal, literal.removesuffix("/") + "/", below_only, None)
 
 
 def _machine_entry(kind: str, text: str) -> list[_MachineEntry]:
@@ -173,32 +345,37 @@ def covers(scope: Scope, effect: Effect) -> bool:
         return any(_covers_url(entry, effect.resource) for entry in scope.urls)
     if effect.steers and effect.beneath:
         # What steers programs lies beneath: the scope has to name that, and to cover the folder.
-        named = any(_covers_path(entry, effect._replace(resource=effect.steers)) for entry in scope.paths)
+        named = _covers_path(scope.paths, effect._replace(resource=effect.steers))
         return named and covers(scope, effect._replace(steers=""))
     if effect.verb in ("read", "write", "delete"):
-        return any(_covers_path(entry, effect) for entry in scope.paths)
+        return _covers_path(scope.paths, effect)
     if effect.verb == "manage":
         kind, name = split_machine(effect.resource) or ("", "")
         return any(_covers_machine(entry, kind, name) for entry in scope.machine)
     return effect.verb in ("run", "setenv")
 
 
-def _covers_path(entry: _Path, effect: Effect) -> bool:
+def _covers_path(entries: tuple[_Path, ...], effect: Effect) -> bool:
+    """Tell whether one of the entries covers an effect on a file."""
     path = effect.resource
-    if entry.glob is not None:
-        # A recursive effect reaches what no pattern of names can bound, and a shared file has names elsewhere.
-        is_one = not effect.beneath and not effect.shared and not effect.steers
-        return is_one and _matches(entry.glob, path, below_only=entry.below_only)
-    if effect.shared:
-        # Another name of the file may lie outside: only an entry that names this very file means it.
-        return path == entry.plain and not entry.below_only
-    if effect.steers and not f"{entry.plain}/".startswith(f"{effect.steers}/"):
-        # An entry for a folder above does not mean a file that makes programs run code.
-        return False
-    if path == entry.plain:
-        return not entry.below_only or effect.verb == "read" or effect.beneath
-    root = entry.plain if entry.plain != "/" else ""
-    return path.startswith(root + "/")
+    for entry in entries:
+        if entry.glob is not None:
+            # A recursive effect reaches what no pattern of names can bound, and a shared file has names elsewhere.
+            is_one = not effect.beneath and not effect.shared and not effect.steers
+            covered = is_one and _matches(entry.glob, path, below_only=entry.below_only)
+        elif effect.shared:
+            # Another name of the file may lie outside: only an entry that names this very file means it.
+            covered = path == entry.plain and not entry.below_only
+        elif effect.steers and not f"{entry.plain}/".startswith(f"{effect.steers}/"):
+            # An entry for a folder above does not mean a file that makes programs run code.
+            covered = False
+        elif path == entry.plain:
+            covered = not entry.below_only or effect.verb == "read" or effect.beneath
+        else:
+            covered = path.startswith(entry.inside)
+        if covered:
+            return True
+    return False
 
 
 def _covers_machine(entry: _MachineEntry, kind: str, name: str) -> bool:

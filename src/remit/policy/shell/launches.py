@@ -1,7 +1,7 @@
 """The programs that a command line would start, noted while it is followed.
 
 Every program is noted, also one that another starts. What cannot be told is noted too, as a program without a name: a
-list of programs must never read as complete when it is not. Which of them are allowed is for `entries.py`.
+list of programs must never read as complete when it is not. Which of them are allowed is for `scope.py`.
 """
 
 from collections.abc import Iterator, Sequence
