@@ -8,7 +8,8 @@ from remit.errors import PolicyInvalid
 from remit.policy.budget import Budget
 from remit.policy.call import Effect
 from remit.policy.cedar import CedarEngine, cedar_schema
-from remit.policy.engines import Finding, Standing, judge_all
+from remit.policy.decide import judge_all
+from remit.policy.engines import Finding, Standing
 from remit.policy.files import load_policies
 from remit.policy.native import NativeEngine
 from tests.policy.judging import action, case, judged, mission, still

@@ -5,7 +5,8 @@ from threading import Event
 
 import pytest
 
-from remit.policy.engines import DENIALS, Case, Engine, Finding, Standing, Watched, judge_all
+from remit.policy.decide import judge_all
+from remit.policy.engines import DENIALS, Case, Engine, Finding, Standing, Watched
 from tests.policy.judging import STANDING, case, still
 
 # The codes of the page on decisions, by the reason that outsiders get.

@@ -1,24 +1,28 @@
-"""Combine findings into one decision: deny overrides, and nothing found denies.
+"""The one way from a tool call to a decision: project it, ask every engine, combine their findings.
 
-`judge` is the one way from a tool call to a decision: project, ask every engine, combine.
+Deny overrides, and nothing found denies. Every engine gets the same case and a deadline. One that errs or is late
+denies with `engine_failed`: a missing answer must not read as permission.
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
 from remit.claims.shapes import SideEffectClass
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, ToolCall
-from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, judge_all
+from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, engine_failed
 from remit.policy.evidence import redacted
 from remit.policy.files import Files
 from remit.policy.projection import project
 from remit.policy.scope import build_scope
 
-__all__ = ["DEADLINE_S", "Decision", "decide", "judge", "judge_again", "policy_decisions"]
+__all__ = ["DEADLINE_S", "Decision", "decide", "judge", "judge_again", "judge_all", "policy_decisions"]
 
 DEADLINE_S: Final = 1.0
+_CODES: Final = frozenset(("", *DENIALS))
+_UNKNOWN: Final[frozenset[SideEffectClass]] = frozenset(("none",))
+_ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 _NO_ENGINE: Final = Finding(
     "none",
     "engine_failed",
@@ -43,6 +47,63 @@ class Decision(NamedTuple):
     def permits(self) -> bool:
         """Tell whether the call may go on, once its receipt is durable."""
         return self.decision == "PERMIT"
+
+
+def judge(
+    call: ToolCall,
+    mission: Mission,
+    standing: Standing,
+    *,
+    engines: Sequence[Engine],
+    files: Files,
+    clock: Clock,
+) -> Decision:
+    """Return the decision on one call. One that is refused whatever it says is not looked into."""
+    if standing.refusal:
+        action = Action(call.tool_name, "query", "tool", call.tool_name[:MAX_TARGET], _UNKNOWN)
+    else:
+        try:
+            action = project(call, build_scope(mission.resource_scope, mission.cwd).base, files)
+        except Exception as error:  # noqa: BLE001 - a call that we cannot read is a doubt, never a permission
+            reason = f"it cannot be read ({type(error).__name__})"
+            doubt = Doubt("target_unknown", call.tool_name[:120], reason, unbounded=True)
+            target = call.tool_name[:MAX_TARGET]
+            action = Action(call.tool_name, "write", "tool", target, _ANYTHING, doubts=(doubt,))
+    return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
+
+
+def judge_again(
+    before: Decision, call: ToolCall, mission: Mission, standing: Standing, *, engines: Sequence[Engine], clock: Clock
+) -> Decision:
+    """Return the decision on a call that was looked into before, now that its session stands otherwise.
+
+    What the call comes to is not looked at again: that is what can take long.
+    """
+    return decide(judge_all(engines, Case(mission, call, before.action, standing), clock, DEADLINE_S), before.action)
+
+
+def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: float) -> tuple[Finding, ...]:
+    """Return every engine's answer with the time it took; the first refusal ends it."""
+    findings: list[Finding] = []
+    for engine in engines:
+        started, name = clock(), str(getattr(engine, "name", "unnamed"))
+        try:
+            # What an engine answers is not trusted to be what its type says.
+            answer: Any = engine.judge(case)
+            code, reason = getattr(answer, "code", None), getattr(answer, "reason", None)
+            if not (isinstance(code, str) and isinstance(reason, str) and isinstance(answer, Finding)):
+                finding = engine_failed(name, "gave no answer that can be read")
+            else:
+                finding = answer if code in _CODES else engine_failed(name, "gave a code that is not known")
+        except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+            finding = engine_failed(name, f"failed ({type(error).__name__})")
+        took = clock() - started
+        if took > deadline_s and not finding.code:
+            finding = engine_failed(name, "answered too late")
+        findings.append(Finding(name, finding.code, finding.reason, finding.remedy, round(took * 1000, 3)))
+        if finding.code:
+            break
+    return tuple(findings)
 
 
 def decide(findings: Sequence[Finding], action: Action) -> Decision:
@@ -74,47 +135,6 @@ def _permitted(findings: Sequence[Finding], action: Action) -> str:
     if action.by_text:
         reason += "; paths by their text only: links were not looked at"
     return reason
-
-
-def judge(
-    call: ToolCall,
-    mission: Mission,
-    standing: Standing,
-    *,
-    engines: Sequence[Engine],
-    files: Files,
-    clock: Clock,
-) -> Decision:
-    """Return the decision on one call. One that is refused whatever it says is not looked into."""
-    if standing.refusal:
-        action = Action(call.tool_name, "query", "tool", call.tool_name[:MAX_TARGET], _UNKNOWN)
-    else:
-        action = _projected(call, build_scope(mission.resource_scope, mission.cwd).base, files)
-    return decide(judge_all(engines, Case(mission, call, action, standing), clock, DEADLINE_S), action)
-
-
-def judge_again(
-    before: Decision, call: ToolCall, mission: Mission, standing: Standing, *, engines: Sequence[Engine], clock: Clock
-) -> Decision:
-    """Return the decision on a call that was looked into before, now that its session stands otherwise.
-
-    What the call comes to is not looked at again: that is what can take long.
-    """
-    return decide(judge_all(engines, Case(mission, call, before.action, standing), clock, DEADLINE_S), before.action)
-
-
-def _projected(call: ToolCall, base: str | None, files: Files) -> Action:
-    try:
-        return project(call, base, files)
-    except Exception as error:  # noqa: BLE001 - a call that we cannot read is a doubt, never a permission
-        doubt = Doubt(
-            "target_unknown", call.tool_name[:120], f"it cannot be read ({type(error).__name__})", unbounded=True
-        )
-        return Action(call.tool_name, "write", "tool", call.tool_name[:MAX_TARGET], _ANYTHING, doubts=(doubt,))
-
-
-_UNKNOWN: Final[frozenset[SideEffectClass]] = frozenset(("none",))
-_ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 
 
 def policy_decisions(decision: Decision) -> tuple[PolicyDecision, ...]:

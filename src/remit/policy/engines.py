@@ -1,20 +1,20 @@
-"""The engine protocol: what a judge is given, what it answers, and what happens when it does not.
+"""The engine protocol: what a judge is given, and what it answers.
 
-Every engine gets the same case and a deadline. One that errs, is late or hangs denies with `engine_failed`: a missing
-answer must not read as permission. Combining the answers is for `decide.py`.
+One that hangs denies with `engine_failed`: a missing answer must not read as permission. Asking all engines and
+combining their answers is for `decide.py`.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PublicDenialReason, Verdict
 from remit.policy.budget import Budget
 from remit.policy.call import Action, ToolCall
 
-__all__ = ["DENIALS", "Case", "Change", "Clock", "Engine", "Finding", "Remedy", "Standing", "Watched", "judge_all"]
+__all__ = ["DENIALS", "Case", "Change", "Clock", "Engine", "Finding", "Remedy", "Standing", "Watched", "engine_failed"]
 
 # Every internal code, with the reason that outsiders get and the verdict it stands for.
 DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
@@ -46,8 +46,6 @@ DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
     "shell_unparsed": ("insufficient_evidence", "insufficient_evidence"),
     "rate_limited": ("insufficient_evidence", "insufficient_evidence"),
 }
-
-_CODES: Final = frozenset(("", *DENIALS))
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -113,31 +111,8 @@ class Engine(Protocol):
         """Return the answer to one case."""
 
 
-def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: float) -> tuple[Finding, ...]:
-    """Return every engine's answer with the time it took; the first refusal ends it."""
-    findings: list[Finding] = []
-    for engine in engines:
-        started, name = clock(), str(getattr(engine, "name", "unnamed"))
-        try:
-            # What an engine answers is not trusted to be what its type says.
-            answer: Any = engine.judge(case)
-            code, reason = getattr(answer, "code", None), getattr(answer, "reason", None)
-            if not (isinstance(code, str) and isinstance(reason, str) and isinstance(answer, Finding)):
-                finding = _failed(name, "gave no answer that can be read")
-            else:
-                finding = answer if code in _CODES else _failed(name, "gave a code that is not known")
-        except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
-            finding = _failed(name, f"failed ({type(error).__name__})")
-        took = clock() - started
-        if took > deadline_s and not finding.code:
-            finding = _failed(name, "answered too late")
-        findings.append(Finding(name, finding.code, finding.reason, finding.remedy, round(took * 1000, 3)))
-        if finding.code:
-            break
-    return tuple(findings)
-
-
-def _failed(name: str, what: str) -> Finding:
+def engine_failed(name: str, what: str) -> Finding:
+    """Return the denial of an engine that has not answered as it should."""
     remedy = Remedy((), f"Ask whoever runs Remit to repair the policy engine {name}; no passport helps here.")
     return Finding(name, "engine_failed", f"the policy engine {name} {what}, which denies", remedy)
 
@@ -166,7 +141,7 @@ class Watched:
         """Return the engine's answer, or a denial when it does not come in time."""
         with self._count:
             if self._overdue:
-                return _failed(self.name, "still hangs on an earlier call")
+                return engine_failed(self.name, "still hangs on an earlier call")
         answers: SimpleQueue[Finding] = SimpleQueue()
         self._cases.put((case, answers))
         try:
@@ -174,7 +149,7 @@ class Watched:
         except Empty:
             with self._count:
                 self._overdue += 1
-            return _failed(self.name, "did not answer in time")
+            return engine_failed(self.name, "did not answer in time")
 
     def _work(self) -> None:
         while True:
@@ -182,7 +157,7 @@ class Watched:
             try:
                 finding = self._engine.judge(case)
             except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
-                finding = _failed(self.name, f"failed ({type(error).__name__})")
+                finding = engine_failed(self.name, f"failed ({type(error).__name__})")
             answers.put(finding)
             self._settle(answers)
 

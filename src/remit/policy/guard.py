@@ -9,11 +9,12 @@ can do anything, and what a build does beneath a folder is not held against what
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from remit.policy.agents import started_agent
 from remit.policy.call import Action, Effect
-from remit.policy.engines import Case, Finding, Remedy
+from remit.policy.engines import Case, Clock, Finding, Remedy
 from remit.policy.stops import Selected, selected
 
 __all__ = ["GuardEngine", "Own"]
@@ -22,6 +23,8 @@ _NAME: Final = "guard"
 _CODE: Final = "governance_guarded"
 _PERMITTED: Final = Finding(_NAME, "", "nothing that governs the agent is touched")
 _SHOWN: Final = 300
+# How long what is guarded is taken for what there is: every call needs it, and few things change as seldom.
+_MOMENT_S: Final = 0.05
 _CHANGES: Final = {"read": "read", "write": "change", "delete": "delete"}
 # What steers an agent in a folder that is guarded as a whole, where a glob picks names at any depth.
 _STEERING: Final = ("settings.json", "settings.local.json", "hooks", "hooks.json", "config", "config.toml")
@@ -49,9 +52,19 @@ class _Guards(NamedTuple):
     """Guarded paths, so that one look tells what a path has to do with them."""
 
     paths: frozenset[str]
+    # What the paths of all that lies below them begin with.
+    roots: tuple[str, ...]
     above: Mapping[str, _Below]
     # Ends of paths that are guarded in every folder.
     anywhere: tuple[str, ...] = ()
+
+
+class _Known(NamedTuple):
+    """What is guarded, the files that hold a token, and until when that is taken for what there is."""
+
+    guards: _Guards
+    secret: frozenset[str]
+    until: float
 
 
 class Own(NamedTuple):
@@ -70,7 +83,8 @@ class GuardEngine:
     `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
     relative one stands for any folder. `private` are folders of Remit itself, `own` is its process, or returns its
     processes. `secret` returns the files outside of these that hold a token: they are not read by name. While nothing
-    is guarded, other agents may be started, and this one stopped.
+    is guarded, other agents may be started, and this one stopped. `guarded` and `secret` are asked again a moment
+    later by `clock`, in seconds; without one, for every call.
     """
 
     name = _NAME
@@ -83,30 +97,37 @@ class GuardEngine:
         private: Sequence[str] = (),
         own: Own | Callable[[], Sequence[Own]] = _NOBODY,
         secret: Callable[[], Sequence[str]] = tuple,
+        clock: Clock = lambda: inf,
     ) -> None:
         self._guarded = guarded
         self._secret = secret
+        self._clock = clock
+        self._known = _Known(_guards(()), frozenset(), 0.0)
         self._own = own if callable(own) else lambda: (own,)
         self._private = _guards(tuple(private))
 
     def judge(self, case: Case) -> Finding:
         """Return the first effect or program that is refused, or that nothing is."""
-        action = case.action
-        guards = _guards(tuple(self._guarded()))
-        secret = _guards(tuple(self._secret())).paths
+        action, known, now = case.action, self._known, self._clock()
+        if now >= known.until:
+            secret = _guards(tuple(self._secret())).paths
+            known = self._known = _Known(_guards(tuple(self._guarded())), secret, now + _MOMENT_S)
+        guards = known.guards
         for given in action.effects:
-            if given.verb in _CHANGES:
-                effect = _folded(given)
-                if _reaches_private(self._private, effect):
-                    return _refused(given, "belongs to Remit itself", _PRIVATE)
-                if effect.verb == "read" and effect.resource in secret:
+            if given.verb not in _CHANGES:
+                continue
+            # Not every file system tells capital letters from small ones.
+            resource, picks = given.resource.casefold(), given.picks.casefold()
+            same = resource == given.resource and picks == given.picks
+            effect = given if same else given._replace(resource=resource, picks=picks)
+            if _reaches_private(self._private, effect):
+                return _refused(given, "belongs to Remit itself", _PRIVATE)
+            if effect.verb == "read":
+                if effect.resource in known.secret:
                     return _refused(given, "holds a token of Remit", _PRIVATE)
-                if effect.verb != "read" and _reaches(guards, effect, action):
-                    return _refused(
-                        given,
-                        "puts this agent under Remit, or holds what does",
-                        _NAME_OTHERS if given.beneath else _HANDS_OFF,
-                    )
+            elif _reaches(guards, effect, action):
+                remedy = _NAME_OTHERS if given.beneath else _HANDS_OFF
+                return _refused(given, "puts this agent under Remit, or holds what does", remedy)
         if guards.paths or guards.anywhere:
             return self._programs(action)
         return _PERMITTED
@@ -138,13 +159,6 @@ def _stopped(stop: Selected) -> Finding:
     )
 
 
-def _folded(effect: Effect) -> Effect:
-    """Return an effect without regard to case, as guards are kept."""
-    resource, picks = effect.resource.casefold(), effect.picks.casefold()
-    same = resource == effect.resource and picks == effect.picks
-    return effect if same else effect._replace(resource=resource, picks=picks)
-
-
 def _refused(effect: Effect, why: str, remedy: Remedy) -> Finding:
     resource = effect.resource[:_SHOWN] + ("/…" if effect.beneath else "")
     return Finding(_NAME, _CODE, f"it would {_CHANGES[effect.verb]} {resource}, which {why}", remedy)
@@ -153,7 +167,6 @@ def _refused(effect: Effect, why: str, remedy: Remedy) -> Finding:
 @lru_cache(maxsize=8)
 def _guards(paths: tuple[str, ...]) -> _Guards:
     above: dict[str, list[tuple[str, ...]]] = {}
-    # Not every file system tells capital letters from small ones.
     folded = tuple(path.casefold() for path in paths)
     absolute = tuple(path for path in folded if path.startswith("/"))
     for path in absolute:
@@ -161,16 +174,8 @@ def _guards(paths: tuple[str, ...]) -> _Guards:
         for depth in range(len(names)):
             above.setdefault("/" + "/".join(names[:depth]), []).append(tuple(names[depth:]))
     anywhere = tuple(path[2:] for path in folded if path.startswith("**/"))
-    return _Guards(frozenset(absolute), {folder: tuple(below) for folder, below in above.items()}, anywhere)
-
-
-def _lies_within(path: str, paths: frozenset[str]) -> bool:
-    """Tell whether a path, or a folder that it lies in, is one of these."""
-    while path:
-        if path in paths:
-            return True
-        path = path.rpartition("/")[0]
-    return False
+    roots = tuple(f"{path}/" for path in absolute)
+    return _Guards(frozenset(absolute), roots, {folder: tuple(below) for folder, below in above.items()}, anywhere)
 
 
 def _is_anywhere(ends: tuple[str, ...], effect: Effect) -> bool:
@@ -192,7 +197,7 @@ def _holds(path: str, end: str) -> bool:
 
 def _reaches(guards: _Guards, effect: Effect, action: Action) -> bool:
     """Tell whether a write or a deletion changes what is guarded, or what holds it."""
-    if _lies_within(effect.resource, guards.paths) or _is_anywhere(guards.anywhere, effect):
+    if f"{effect.resource}/".startswith(guards.roots) or _is_anywhere(guards.anywhere, effect):
         return True
     below = guards.above.get(effect.resource)
     if below is None:
@@ -233,7 +238,7 @@ def _is_folder(name: str) -> bool:
 
 def _reaches_private(guards: _Guards, effect: Effect) -> bool:
     """Tell whether an effect touches a folder of Remit, or may pick something out of it."""
-    if _lies_within(effect.resource, guards.paths):
+    if f"{effect.resource}/".startswith(guards.roots):
         return True
     below = guards.above.get(effect.resource)
     if below is None:

@@ -53,7 +53,9 @@ def means_for(
     further = [] if judging.policies is None else [Watched(_cedar_engine(judging.policies), DEADLINE_S)]
     protections = Protections(home)
     own = Own(judging.numbers, judging.line)
-    guard = GuardEngine(protections.guarded, (home.path,), lambda: (own, *beside()), protections.with_token)
+    guard = GuardEngine(
+        protections.guarded, (home.path,), lambda: (own, *beside()), protections.with_token, time.monotonic
+    )
     files = SeenFiles(judging.home)
     return means_with(reader, keys, files, SystemClock(), judging=(guard, *further), observing=further)
 

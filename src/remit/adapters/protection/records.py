@@ -54,7 +54,6 @@ _MAX_WIRE: Final = 64 * 1024
 _ASIDE: Final = "set-aside"
 _MOST_ASIDE: Final = 20
 _SETTLED_NS: Final = 2_000_000_000
-_MOMENT_S: Final = 0.05
 
 
 class SetMember(Claims, frozen=True, kw_only=True):
@@ -113,9 +112,9 @@ class Protection(Claims, frozen=True, kw_only=True):
 
 @final
 class Protections:
-    """The protections of a home. Reading is cheap enough for every call; what others write is seen at once."""
+    """The protections of a home. What others write is seen at once."""
 
-    __slots__ = ("_folder", "_guards", "_home", "_known", "_look_at")
+    __slots__ = ("_folder", "_guards", "_home", "_known")
 
     def __init__(self, home: Home) -> None:
         """Use the folder of this home, which is made with the first protection."""
@@ -124,8 +123,6 @@ class Protections:
         self._known: dict[str, tuple[bytes, Protection]] = {}
         # When the folder was changed that they were read from; and of those, the files that hold a token.
         self._guards: tuple[int, tuple[str, ...], tuple[str, ...]] = (0, (), ())
-        # Until then, what is known of them is taken for what there is.
-        self._look_at = 0.0
 
     def get(self, name: str) -> Protection | None:
         """Return one protection, or None if there is none of this id."""
@@ -164,41 +161,29 @@ class Protections:
         return [one for one in found if one is not None]
 
     def guarded(self) -> tuple[str, ...]:
-        """Return the paths that no assistant may write to, of all protections; a change is seen a moment later.
-
-        Every call asks for them, and few things change as seldom.
-        """
-        if time.monotonic() >= self._look_at:
-            self._look_again()
-        return self._guards[1]
+        """Return the paths that no assistant may write to, of all protections."""
+        return self._look()[1]
 
     def with_token(self) -> tuple[str, ...]:
         """Return the files that the first release has written a token into, outside of the home."""
-        if time.monotonic() >= self._look_at:
-            self._look_again()
-        return self._guards[2]
+        return self._look()[2]
 
-    def _look_again(self) -> None:
-        self._guards = self._looked(self._guards)
-        self._look_at = time.monotonic() + _MOMENT_S
-
-    def _looked(
-        self, before: tuple[int, tuple[str, ...], tuple[str, ...]]
-    ) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    def _look(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """Return when the folder was changed, what is guarded, and the files that hold a token."""
         folder = self._opened()
         if folder is None:
             return 0, (), ()
         changed_ns = folder.changed_ns()
         # What was changed just now may be changed once more without another time.
-        if changed_ns == before[0] and time.time_ns() - changed_ns >= _SETTLED_NS:
-            return before
-        known = self.all()
-        secret = (written.path for one in known if _holds_token(one) for written in one.files)
-        return (
-            changed_ns,
-            tuple(dict.fromkeys(path for one in known for path in one.guards)),
-            tuple(dict.fromkeys(name for path in secret for name in (path, os.path.realpath(path)))),
-        )
+        if changed_ns != self._guards[0] or time.time_ns() - changed_ns < _SETTLED_NS:
+            known = self.all()
+            secret = (written.path for one in known if _holds_token(one) for written in one.files)
+            self._guards = (
+                changed_ns,
+                tuple(dict.fromkeys(path for one in known for path in one.guards)),
+                tuple(dict.fromkeys(name for path in secret for name in (path, os.path.realpath(path)))),
+            )
+        return self._guards
 
     def put(self, protection: Protection, wire: dict[str, Any] | None = None) -> None:
         """Keep a protection, in the place of one of its id, and what its hooks read; the caller holds the lock."""
@@ -209,7 +194,6 @@ class Protections:
         if wire is not None:
             folder.replace(wire_name(protection.id), encode(wire))
         folder.replace(protection.id + _RECORD, data)
-        self._look_at = 0.0
 
     def remove(self, name: str) -> None:
         """Forget a protection; the caller holds the lock."""
@@ -217,7 +201,6 @@ class Protections:
         folder.remove(name + _RECORD)
         folder.remove(wire_name(name))
         self._known.pop(name, None)
-        self._look_at = 0.0
 
     def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of all protections, among processes; without `wait`, `LedgerInUse` says that others hold it."""
