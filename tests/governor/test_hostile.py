@@ -17,7 +17,6 @@ from remit.governor.attest import Attest, Attested
 from remit.governor.clock import SystemClock
 from remit.governor.delegate import MAX_OPEN, Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.light import is_light
 from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
@@ -27,6 +26,7 @@ from remit.policy.call import ToolCall
 from remit.policy.engines import Case, Finding
 from remit.policy.files import Files, Look, Rationed, Survey, TextFiles
 from remit.policy.native import NativeEngine
+from remit.policy.projection import is_light
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission

@@ -46,7 +46,6 @@ from remit.governor.lifecycle import (
     status_in,
     touched,
 )
-from remit.governor.light import is_light
 from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import append, clip, new_receipt_id, receipt_of, reported_ms
@@ -58,6 +57,7 @@ from remit.policy.call import GRAVEST, MAX_TARGET, Action, ToolCall
 from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
 from remit.policy.engines import DENIALS, Engine, Finding, Remedy, Standing
 from remit.policy.evidence import measurements, redacted
+from remit.policy.projection import is_light
 
 __all__ = [
     "MAX_KEY",

@@ -19,6 +19,7 @@ __all__ = [
     "STOPPERS",
     "Action",
     "Annotations",
+    "Argument",
     "Doubt",
     "Effect",
     "Launched",
@@ -63,6 +64,15 @@ class ToolCall(NamedTuple):
     fresh_shell: bool = False
     # The shell that reads commands, where the client is known and the tool is not made for another.
     shell: Literal["bash", "zsh"] = "bash"
+
+
+class Argument(NamedTuple):
+    """One value of a call: where it stands, what it is called, its role (nothing where it has none)."""
+
+    place: str
+    name: str
+    role: str
+    value: JSON
 
 
 class Effect(NamedTuple):

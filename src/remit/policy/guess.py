@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
-from remit.policy.arguments import Argument, is_command_name
-from remit.policy.call import SIDE_EFFECT_ORDER
+from remit.policy.call import SIDE_EFFECT_ORDER, Argument
 from remit.policy.files import join
 from remit.policy.patches import patched_files
 from remit.policy.sql import judge_sql
@@ -20,6 +19,7 @@ from remit.policy.trace import Trace
 
 __all__ = [
     "guess_action",
+    "is_command_name",
     "is_directory_name",
     "judge_unmarked",
     "keeps_shell",
@@ -46,6 +46,9 @@ _HOST_NAMES: Final = frozenset("host hostname".split())
 # Names that every tool uses for text.
 _DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
 _NEVER_RUN: Final = _DATA_NAMES - {"content", "contents"}
+# Names under which tools take a command, and what such a name is without its marks and capitals.
+_COMMAND_NAMES: Final = frozenset("command cmd commands argv bash shell shell_command bash_command commandLine".split())
+_COMMAND_WORDS: Final = frozenset("command cmd commands argv commandline shellcommand bashcommand".split())
 _CODE_NAMES: Final = frozenset("code script".split())
 _SHELL_TOOLS: Final = frozenset(
     "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh eval repl "
@@ -148,6 +151,12 @@ def _words(name: str) -> frozenset[str]:
 def keeps_shell(tool_name: str) -> bool:
     """Tell whether a tool is named like one that keeps a shell for many calls."""
     return bool(_words(tool_name) & _KEPT_SHELLS)
+
+
+@lru_cache(maxsize=4096)
+def is_command_name(name: str) -> bool:
+    """Tell whether an argument is named like a command."""
+    return name in _COMMAND_NAMES or re.sub(r"[_-]", "", name.lower()) in _COMMAND_WORDS
 
 
 def is_directory_name(name: str) -> bool:

@@ -31,7 +31,7 @@ from remit.policy.shell.syntax import (
     Word,
 )
 
-__all__ = ["lasting_changes", "leaves_at_once"]
+__all__ = ["ENTERS_AT_ONCE", "lasting_changes", "leaves_at_once"]
 
 # Variables that are known to a judge without being set, beside those that steer programs.
 _TRUSTED: Final = frozenset(
@@ -47,7 +47,8 @@ _PREFIXES: Final = frozenset(("command", "builtin"))
 _HARMLESS_SETTINGS: Final = frozenset(("errexit", "pipefail", "xtrace", "verbose"))
 _HARMLESS_LETTERS: Final = frozenset("exv")
 _HARMLESS_DECLARATIONS: Final = frozenset("xpg")
-_ENTERS_AT_ONCE: Final = re.compile(r"\s*cd\s+(?:--\s+)?[\"']?/")
+# How a script begins that enters a directory by its absolute path.
+ENTERS_AT_ONCE: Final = re.compile(r"\s*cd\s+(?:--\s+)?[\"']?/")
 
 _Check = Callable[[Sequence[str | None]], bool]
 
@@ -67,7 +68,7 @@ def lasting_changes(text: str, base: str | None, files: Files, *, posix: bool) -
 
 def leaves_at_once(text: str, *, posix: bool) -> bool:
     """Tell whether a script does nothing before it has entered a directory by its absolute path: `cd /x && …`."""
-    if not _ENTERS_AT_ONCE.match(text):
+    if not ENTERS_AT_ONCE.match(text):
         return False
     try:
         items = parse_script(text, posix=posix).items

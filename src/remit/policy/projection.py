@@ -1,33 +1,36 @@
 """From a tool call to an action: what it would do, by the catalog or by the names and looks of its arguments.
 
-A tool that is not in the catalog is read with suspicion (`guess.py`): every argument that is named like a resource, or
-reads like one, is one. What a server says about its own tool can only make the action graver.
+Every string at any depth is looked at, the names of members included, with the role that the catalog gives it. A value
+that does not have the form its role needs is a doubt, never skipped. A tool that is not in the catalog is read with
+suspicion (`guess.py`): every argument that is named like a resource, or reads like one, is one. What a server says
+about its own tool can only make the action graver.
 """
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Final, get_args
 
 from remit.claims.receipt import ActionClass
 from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError
-from remit.policy.arguments import MISSHAPEN, Argument, is_command_name, walk_arguments
-from remit.policy.call import MAX_TARGET, Action, Annotations, Effect, Launched, ToolCall
+from remit.policy.call import MAX_TARGET, Action, Annotations, Argument, Effect, Launched, ToolCall
 from remit.policy.catalog import RUN_ROLES, KnownTool, known_tools
 from remit.policy.evidence import redacted
 from remit.policy.files import Files, join, locate, refuse_text
 from remit.policy.guess import (
     guess_action,
+    is_command_name,
     is_directory_name,
     judge_unmarked,
     keeps_shell,
     may_run_beside,
     quoted_resources,
 )
-from remit.policy.lasting import lasting_changes, leaves_at_once
+from remit.policy.lasting import ENTERS_AT_ONCE, lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
 from remit.policy.shell.braces import expand_braces
 from remit.policy.shell.run import judge_program, judge_script
@@ -36,7 +39,7 @@ from remit.policy.sql import judge_sql
 from remit.policy.steering import mark_steering
 from remit.policy.trace import VERBS, Trace
 
-__all__ = ["project"]
+__all__ = ["is_light", "project"]
 
 _NO_ANNOTATIONS: Final = Annotations()
 # Tools that hand their command to bash, whatever their name.
@@ -48,6 +51,7 @@ _SAFE_METHODS: Final = frozenset(("", "GET", "HEAD", "OPTIONS"))
 # A file that a prompt mentions, as assistants read it: `see @src/app.py, please`. Letters and blanks as in JavaScript.
 _BLANKS: Final = "\\t-\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
 _MENTIONED: Final = re.compile(rf"(?<![A-Za-z0-9_`])@(\.?[^{_BLANKS}`,.]*(?:\.[^{_BLANKS}`,.]+)*)")
+_ROLE: Final = attrgetter("role")
 # Roles of arguments that say what a tool works on.
 _NAMING_ROLES: Final = RUN_ROLES | VERBS.keys()
 _DIRECTORY_ROLES: Final = frozenset(("base", "cwd"))
@@ -73,22 +77,69 @@ _MAX_ARGUMENTS: Final = 1000
 _MAX_BASES: Final = 4
 _MAX_PATTERN: Final = 4096
 _OPTION: Final = re.compile(r"--?[A-Za-z]\S*\Z")
+_ACTION_CLASSES: Final[tuple[ActionClass, ...]] = get_args(ActionClass)
+_OBSERVED_SIDES: Final[dict[str, SideEffectClass]] = {"send": "external_send", "write": "internal_write"}
 _BODIES: Final = frozenset("body data json form payload files".split())
 # Forms that tools read in more than one way: escapes, extended globs, dots in brackets.
 _ODD_GLOB: Final = re.compile(r"\\|[@+!?*]\(|\[[^\]]*\.[^\]]*\]|\[\[?:")
+# The role of a value that does not have the form which its role in the catalog needs.
+_MISSHAPEN: Final = "misshapen"
+# Names of the words of a command, and of what is started, where its words stand beside it.
+_ARGUMENT_NAMES: Final = frozenset("args arguments argv parameters".split())
+_STARTED: Final = frozenset("program executable binary".split())
+_PLAIN_ROLES: Final = frozenset(("data", "query"))
+_LIST_ROLES: Final = frozenset(("command", "words"))
+# Names that say nothing without the one above them.
+_EMPTY_NAMES: Final = frozenset("name value id key".split())
+_MAX_NAME: Final = 80
+_ADDRESS: Final = re.compile(r"ur[li]|host|endpoint")
+# Roles of arguments that are quick to judge; in a URL, the characters of a pattern stand for themselves.
+_LIGHT_ROLES: Final = frozenset(("data", "edit", "read", "seen", "url", "write"))
+_URL_ROLES: Final = frozenset(("seen", "url"))
+_LIGHT_ARGUMENTS: Final = 16
+_LIGHT_TEXT: Final = 512
+_WIDE: Final = re.compile(r"[*?\[{]")
+
+
+def is_light(call: ToolCall) -> bool:
+    """Tell whether a call is quick to judge: a known tool with few, short and plain paths, URLs or data.
+
+    Such a call takes well under a millisecond, whatever its arguments hold. What is run, searched or deleted can stand
+    for any number of files, and so can a pattern.
+    """
+    tool = known_tools().get(call.tool_name)
+    if tool is None or len(call.arguments) > _LIGHT_ARGUMENTS or len(call.cwd or "") > _LIGHT_TEXT:
+        return False
+    for name, value in call.arguments.items():
+        role = tool.args.get(name)
+        if role not in _LIGHT_ROLES:
+            return False
+        if isinstance(value, str):
+            if len(value) > _LIGHT_TEXT or (_WIDE.search(value) and not (role in _URL_ROLES and "://" in value)):
+                return False
+        elif not isinstance(value, bool | int | None):
+            return False
+    return True
 
 
 def project(call: ToolCall, base: str | None, files: Files) -> Action:
     """Return what a call comes to; `base` is where relative paths start when the call does not say."""
     tool = known_tools().get(call.tool_name)
-    action_class, family, side = _nature(call, tool)
+    if tool is None:
+        action_class, family, side = guess_action(call.tool_name)
+    elif tool.method or tool.resource_family == "observation":
+        action_class, family, side = _nature(call, tool)
+    else:
+        action_class, family, side = tool.action_class, tool.resource_family, tool.side_effect_class
     reading = _Reading(call, tool, base, files)
     reading.sends = side == "external_send"
     reading.read()
     trace = reading.trace
-    doubts = trace.doubts
-    effects, steers = mark_steering(trace.effects, trace.files)
+    effects, doubts = trace.effects, trace.doubts
     sides = {side, *trace.side_effects}
+    steers = False
+    if "internal_write" in sides:
+        effects, steers = mark_steering(effects, trace.files)
     if steers:
         sides.add("state_change")
     if call.annotations != _NO_ANNOTATIONS:
@@ -111,17 +162,14 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     )  # fmt: skip
 
 
-def _nature(call: ToolCall, tool: KnownTool | None) -> tuple[ActionClass, str, SideEffectClass]:
-    if tool is None:
-        return guess_action(call.tool_name)
+def _nature(call: ToolCall, tool: KnownTool) -> tuple[ActionClass, str, SideEffectClass]:
+    """Return what a tool does by what it is told: an observation, or a request with an HTTP method."""
     if tool.resource_family == "observation":
         return _observed(call.arguments.get("action_class"), tool)
-    if tool.method:
-        bodies = any(call.arguments.get(name) for name in _BODIES)
-        if not bodies and all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
-            return "read", tool.resource_family, "none"
-        return "send", tool.resource_family, "external_send"
-    return tool.action_class, tool.resource_family, tool.side_effect_class
+    bodies = any(call.arguments.get(name) for name in _BODIES)
+    if not bodies and all(method.upper() in _SAFE_METHODS for method in _methods(call.arguments, tool.method)):
+        return "read", tool.resource_family, "none"
+    return "send", tool.resource_family, "external_send"
 
 
 def _observed(said: JSON, tool: KnownTool) -> tuple[ActionClass, str, SideEffectClass]:
@@ -130,10 +178,6 @@ def _observed(said: JSON, tool: KnownTool) -> tuple[ActionClass, str, SideEffect
         if said == known:
             return known, tool.resource_family, _OBSERVED_SIDES.get(known, tool.side_effect_class)
     return tool.action_class, tool.resource_family, tool.side_effect_class
-
-
-_ACTION_CLASSES: Final[tuple[ActionClass, ...]] = get_args(ActionClass)
-_OBSERVED_SIDES: Final[dict[str, SideEffectClass]] = {"send": "external_send", "write": "internal_write"}
 
 
 def _methods(value: object, name: str) -> Iterable[str]:
@@ -191,26 +235,27 @@ class _Reading:
 
     def read(self) -> None:
         """Note the effects of every argument."""
-        arguments: list[Argument] = []
-        for argument in walk_arguments(self.call.arguments, self.roles):
-            arguments.append(_as_command(argument) if argument.role == "shell" else argument)
-            if len(arguments) > _MAX_ARGUMENTS:
-                self.trace.doubt(argument.place, "there are more arguments than we look at", unbounded=True)
-                break
-        self.arguments = arguments
-        self._enter(arguments)
-        if self.tool is not None and self.tool.runs_text:
+        tool, trace, arguments = self.tool, self.trace, self.arguments
+        _walk(self.call.arguments, self.roles, arguments, most=_MAX_ARGUMENTS)
+        if len(arguments) > _MAX_ARGUMENTS:
+            del arguments[_MAX_ARGUMENTS + 1 :]
+            trace.doubt(arguments[-1].place, "there are more arguments than we look at", unbounded=True)
+        if "shell" in self.roles.values():
+            arguments[:] = map(_as_command, arguments)
+        given = frozenset(map(_ROLE, arguments))
+        self._enter(arguments, given)
+        if tool is not None and tool.runs_text:
             self._check_text(arguments)
-        if self.tool is not None and self.tool.required:
-            self._check_required(arguments)
+        if tool is not None and tool.required and given.isdisjoint(_NAMING_ROLES):
+            self._check_named(arguments)
         for argument in arguments:
             if argument.role not in _DIRECTORY_ROLES:
-                before = self.trace.named
+                before = trace.named
                 for base in self.bases:
                     self._play(argument, base)
-                if self.trace.named != before and self._is_relative(argument):
+                if self.call.cwd is not None and trace.named != before and self._is_relative(argument):
                     self._use_cwd()
-        if self.tool is not None and self.tool.resource_family in _WORK_IN_CWD and not self.trace.named:
+        if tool is not None and tool.resource_family in _WORK_IN_CWD and not trace.named:
             self._use_cwd()
 
     def _use_cwd(self) -> None:
@@ -219,32 +264,29 @@ class _Reading:
             self._used_cwd = True
             self._directory(self.call.cwd, self._base, "cwd")
 
-    def _enter(self, arguments: list[Argument]) -> None:
-        """Note the directories that the call works in."""
-        if self.call.cwd is not None:
-            if refuse_text(self.call.cwd) or not self.call.cwd.startswith("/"):
+    def _enter(self, arguments: list[Argument], roles: frozenset[str]) -> None:
+        """Note the directories that the call works in; `roles` are those of its arguments."""
+        cwd = self.call.cwd
+        if cwd is not None:
+            if refuse_text(cwd) or not cwd.startswith("/"):
                 self._use_cwd()  # a directory that is told in a strange way is judged, used or not
-            look = locate(self.call.cwd, self._base, self.files)
+            look = locate(cwd, self._base, self.files)
             self.bases = [None if look.refusal else look.path]
         start = self._start = self.bases[0]
-        given = [
-            self._entered(argument.value, start, argument.place)
-            for argument in arguments
-            if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value
-        ]
+        given = [] if roles.isdisjoint(_DIRECTORY_ROLES) else self._given(arguments)
         if given:
             heeded = self.tool is None or self.tool.resource_family != "file" or "glob" in self.roles.values()
             # Not every file tool of that name heeds it: from where it starts, the call must be harmless too.
             self.bases = given if heeded else [*given, start]
-        elif "base" in self.roles.values() and not any(argument.role in VERBS for argument in arguments):
+        elif roles.isdisjoint(VERBS) and "base" in self.roles.values():
             # Nothing is named: it works on the directory that it starts in.
             self._directory(".", start, "cwd")
-        for argument in arguments:
+        for argument in arguments if "" in roles else ():
             if not argument.role and isinstance(argument.value, str) and is_directory_name(argument.name):
                 look = locate(argument.value, start, self.files)
                 self.bases.append(None if look.refusal else look.path)
         self.bases = list(dict.fromkeys(self.bases))
-        if start in self.bases and self._runs_in_cwd(arguments):
+        if cwd is not None and not roles.isdisjoint(RUN_ROLES) and start in self.bases and self._runs_in_cwd(arguments):
             self._use_cwd()
         if len(self.bases) > _MAX_BASES:
             self.trace.doubt("cwd", "it names more directories than we look from", unbounded=True)
@@ -254,8 +296,8 @@ class _Reading:
         """Tell whether an argument is run in the working directory, and does not leave it before anything else."""
         for argument in arguments:
             if argument.role in RUN_ROLES and argument.value:
-                is_script = argument.role in ("command", "words")
-                if not (is_script and leaves_at_once(_as_script(argument.value), posix=self.posix)):
+                text = _as_script(argument.value) if argument.role in ("command", "words") else ""
+                if not (ENTERS_AT_ONCE.match(text) and leaves_at_once(text, posix=self.posix)):
                     return True
         return False
 
@@ -264,11 +306,15 @@ class _Reading:
         absolute = isinstance(argument.value, str) and argument.value.startswith("/")
         return self._start in self.bases and argument.role not in RUN_ROLES and not absolute
 
-    def _entered(self, text: str, start: str | None, place: str) -> str | None:
-        """Note a directory that an argument names."""
-        if not text.startswith("/"):
-            self._use_cwd()
-        return self._directory(text, start, place)
+    def _given(self, arguments: list[Argument]) -> list[str | None]:
+        """Note the directories that arguments name to work in; return where they are."""
+        entered: list[str | None] = []
+        for argument in arguments:
+            if argument.role in _DIRECTORY_ROLES and isinstance(argument.value, str) and argument.value:
+                if not argument.value.startswith("/"):
+                    self._use_cwd()
+                entered.append(self._directory(argument.value, self._start, argument.place))
+        return entered
 
     def _directory(self, text: str, base: str | None, place: str) -> str | None:
         """Note that a directory is entered; return where it is, or None where that is not known."""
@@ -286,10 +332,10 @@ class _Reading:
                 if argument.name and isinstance(text, str) and text.strip():
                     self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
 
-    def _check_required(self, arguments: list[Argument]) -> None:
+    def _check_named(self, arguments: list[Argument]) -> None:
         """Doubt a call that names nothing to work on, under any name."""
         for argument in arguments:
-            if argument.role in _NAMING_ROLES or (argument.name and not argument.role):
+            if argument.name and not argument.role:
                 return
         named = next((place for place, role in self.roles.items() if role in _NAMING_ROLES), "")
         self.trace.doubt(named, "it is missing")
@@ -344,7 +390,7 @@ class _Reading:
         if role in ("command", "words"):
             self.commands = self.trace.launches
             self._script(_as_script(value), base, posix=self.posix and isinstance(value, str))
-        elif role == MISSHAPEN:
+        elif role == _MISSHAPEN:
             self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
         elif role and self._takes_options and _may_be_option(value):
             self.trace.doubt(place, "it may be read as an option", unbounded=True)
@@ -353,6 +399,11 @@ class _Reading:
         elif not role:
             self._unmarked(argument, base)
             self._inner(argument, base)
+        elif role in VERBS or (role == "path_or_url" and "://" not in value):
+            self.trace.touch(role if role in VERBS else "read", value, base, place)
+            if value[:1] == "[":
+                # A list that somebody wrote as a string.
+                self._inner(Argument(place, "path", "", value), base)
         else:
             self._marked(place, role, value, base)
 
@@ -400,18 +451,16 @@ class _Reading:
             self.trace.doubt(argument.place, "it is JSON within JSON, more often than we look")
             return
         self._depth += 1
-        for inner in walk_arguments({argument.name or "value": value}, {}):
+        found: list[Argument] = []
+        _walk({argument.name or "value": value}, {}, found, most=_MAX_INNER_JSON)
+        for inner in found:
             self._play(inner, base)
         self._depth -= 1
 
     def _marked(self, place: str, role: str, text: str, base: str | None) -> None:
+        """Note what an argument names that the catalog marks, other than a path."""
         trace = self.trace
-        if role in VERBS or (role == "path_or_url" and "://" not in text):
-            trace.touch(role if role in VERBS else "read", text, base, place)
-            if text[:1] == "[":
-                # A list that somebody wrote as a string.
-                self._inner(Argument(place, "path", "", text), base)
-        elif role in ("url", "path_or_url"):
+        if role in ("url", "path_or_url"):
             trace.contact(text, place, sends=self.sends)
         elif role == "host":
             trace.contact_host(text, place)
@@ -473,6 +522,97 @@ class _Reading:
             self.trace.doubt(place, "a patch that names no file, or names one in a way that is not known here")
 
 
+def _walk(
+    value: Mapping[str, JSON],
+    roles: Mapping[str, str],
+    found: list[Argument],
+    place: str = "",
+    above: str = "",
+    *,
+    most: int,
+) -> None:
+    """Add every argument to `found`, one after the other, until there are more than `most`.
+
+    `place` and `above` say where an inner object stands.
+    """
+    if not _ARGUMENT_NAMES.isdisjoint(map(str.lower, value)):
+        joined = _joined(place, value, roles)
+        if joined is not None:
+            found.append(joined)
+    for key, inner in value.items():
+        if len(found) > most:
+            return
+        name = key[:_MAX_NAME]
+        where = f"{place}.{name}" if place else name
+        if place or where not in roles:
+            # The name may be a resource itself, as in an object of files by their paths.
+            found.append(Argument(where, "", "", key))
+        if name.lower() in _EMPTY_NAMES:
+            name = f"{above}_{name}"
+        if isinstance(inner, str):
+            found.append(Argument(where, name, roles.get(where) or "", inner))
+        else:
+            _walk_value(inner, roles, found, where, name, most=most)
+
+
+def _joined(place: str, value: Mapping[str, JSON], roles: Mapping[str, str]) -> Argument | None:
+    """Return a command and its words where an object that nobody marked holds them side by side."""
+    words: list[JSON] = []
+    for name in sorted(value):
+        where = f"{place}.{name}" if place else name
+        if where not in roles and (
+            is_command_name(name) or name.lower() in _STARTED or name.lower() in _ARGUMENT_NAMES
+        ):
+            inner = value[name]
+            texts = (
+                [str(word) for word in inner if not isinstance(word, dict | list)]
+                if isinstance(inner, list)
+                else [inner]
+            )
+            commanded = name.lower() not in _ARGUMENT_NAMES
+            words = [*map(str, texts), *words] if commanded else [*words, *map(str, texts)]
+    named = any(is_command_name(name) or name.lower() in _STARTED for name in value)
+    return Argument(place or "command", "command", "words", words) if named and words else None
+
+
+def _walk_value(
+    value: JSON, roles: Mapping[str, str], found: list[Argument], place: str, name: str, *, most: int
+) -> None:
+    """Add the arguments in a value that is no text."""
+    role = roles.get(place)
+    if role in _PLAIN_ROLES:
+        found.append(Argument(place, name, role, value))
+    elif isinstance(value, int | float) and not isinstance(value, bool) and _ADDRESS.search(name.lower()):
+        # An address may be written as a number.
+        found.append(Argument(place, name, role or "", str(value)))
+    elif isinstance(value, list):
+        _walk_list(value, roles, found, place, name, most=most)
+    elif isinstance(value, dict):
+        if role is not None and value:
+            found.append(Argument(place, name, _MISSHAPEN, value))
+        _walk(value, roles, found, place, name, most=most)
+
+
+def _walk_list(
+    value: list[JSON], roles: Mapping[str, str], found: list[Argument], place: str, name: str, *, most: int
+) -> None:
+    """Add the arguments in a list: each element, or the whole where it is the words of a command."""
+    role = roles.get(place)
+    is_command = role in _LIST_ROLES and all(isinstance(word, str) for word in value)
+    if is_command or (role is None and is_command_name(name)):
+        found.append(Argument(place, name, role or "words", value))
+        return
+    for inner in value:
+        if len(found) > most:
+            return
+        if isinstance(inner, str):
+            found.append(Argument(place, name, role or roles.get(f"{place}[]", ""), inner))
+        elif role is not None and isinstance(inner, list):
+            found.append(Argument(place, name, _MISSHAPEN, inner))
+        elif isinstance(inner, dict | list):
+            _walk_value(inner, roles, found, f"{place}[]", name, most=most)
+
+
 def _may_be_option(value: JSON) -> bool:
     """Tell whether a text, or one in a list, reads like an option."""
     texts = value if isinstance(value, list) else [value]
@@ -480,7 +620,9 @@ def _may_be_option(value: JSON) -> bool:
 
 
 def _as_command(argument: Argument) -> Argument:
-    """Return an argument that names a shell, or is the command itself in some tools."""
+    """Return an argument; one that names a shell is the command itself in some tools."""
+    if argument.role != "shell":
+        return argument
     runs = not isinstance(argument.value, str) or re.search(r"\s", argument.value.strip()) is not None
     return argument._replace(role="command") if runs else argument
 

@@ -7,6 +7,7 @@ doubt. Whether an effect is allowed is for `scope.py`.
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Final
 
 from remit.claims.mission import MachineKind
@@ -44,7 +45,6 @@ class Trace:
         self.files = Rationed(files)
         self.side_effects: set[SideEffectClass] = set()
         self.runs_code = False
-        self.launches = Launches()
         # The program that is being judged touches whatever is beneath a directory that it is given.
         self.spreads = False
         # Wildcards pick hidden names too.
@@ -56,6 +56,11 @@ class Trace:
         self._effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Return the programs that would be started; most calls start none."""
+        return Launches()
 
     @property
     def effects(self) -> tuple[Effect, ...]:
