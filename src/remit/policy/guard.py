@@ -112,7 +112,7 @@ class GuardEngine:
         if now >= known.until:
             secret = _guards(tuple(self._secret())).paths
             known = self._known = _Known(_guards(tuple(self._guarded())), secret, now + _MOMENT_S)
-        guards = known.guards
+        guards, private = known.guards, self._private
         for given in action.effects:
             if given.verb not in _CHANGES:
                 continue
@@ -120,7 +120,9 @@ class GuardEngine:
             resource, picks = given.resource.casefold(), given.picks.casefold()
             same = resource == given.resource and picks == given.picks
             effect = given if same else given._replace(resource=resource, picks=picks)
-            if _reaches_private(self._private, effect):
+            if f"{resource}/".startswith(private.roots) or (
+                resource in private.above and _picks_private(private, effect)
+            ):
                 return _refused(given, "belongs to Remit itself", _PRIVATE)
             if effect.verb == "read":
                 if effect.resource in known.secret:
@@ -236,14 +238,10 @@ def _is_folder(name: str) -> bool:
     return "." not in name[1:]
 
 
-def _reaches_private(guards: _Guards, effect: Effect) -> bool:
-    """Tell whether an effect touches a folder of Remit, or may pick something out of it."""
-    if f"{effect.resource}/".startswith(guards.roots):
-        return True
-    below = guards.above.get(effect.resource)
-    if below is None:
-        return False
+def _picks_private(guards: _Guards, effect: Effect) -> bool:
+    """Tell whether an effect on a folder that holds one of Remit deletes that, or may pick something out of it."""
     if effect.verb == "delete" and not (effect.beneath and effect.picks):
         return True
     # At any depth there may be a file of that name in it.
+    below = guards.above[effect.resource]
     return bool(effect.picks) and ("/" in effect.picks or any(_picked(effect.picks, names) for names in below))

@@ -89,9 +89,13 @@ class NativeEngine:
         if mission.forbidden_tools or allows_tool(mission.allowed_tools, action.tool) is None:
             refusals += _tool(mission, action)
         scope = build_scope(mission.resource_scope, mission.cwd)
-        outside = [effect for effect in action.effects if not covers(scope, effect)]
-        if outside or action.doubts:
-            refusals += _scope(scope, action, outside)
+        exports: list[Effect] = []
+        others: list[Effect] = []
+        for effect in action.effects:
+            if not covers(scope, effect):
+                (exports if effect.verb == "export" else others).append(effect)
+        if exports or action.doubts or others:
+            refusals += _scope(scope, exports, action.doubts, others)
         if action.doubts or not action.side_effects.issubset(mission.allowed_side_effect_classes):
             refusals += _side_effects(mission, action)
         if not refusals:
@@ -170,14 +174,14 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
     yield _Refusal("tool_not_allowed", reason, change, advice)
 
 
-def _scope(scope: Scope, action: Action, outside: Sequence[Effect]) -> Iterator[_Refusal]:
+def _scope(
+    scope: Scope, exports: Sequence[Effect], doubts: Sequence[Doubt], others: Sequence[Effect]
+) -> Iterator[_Refusal]:
     """Refuse the effects that the scope does not cover, and what cannot be told."""
-    exports = [effect for effect in outside if effect.verb == "export"]
-    others = [effect for effect in outside if effect.verb != "export"]
     if exports:
         # Named before any doubt: most of these programs are not known beyond what they export.
         yield _outside(exports)
-    for doubt in action.doubts:
+    for doubt in doubts:
         if doubt.code == "shell_unparsed" or not scope.everything:
             yield _doubted(doubt)
     if others:

@@ -135,24 +135,23 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     reading.sends = side == "external_send"
     reading.read()
     trace = reading.trace
-    effects, doubts = trace.effects, trace.doubts
+    effects, doubts = tuple(trace.effects), trace.doubts
     sides = {side, *trace.side_effects}
     steers = False
     if "internal_write" in sides:
         effects, steers = mark_steering(effects, trace.files)
-    if steers:
-        sides.add("state_change")
     if call.annotations != _NO_ANNOTATIONS:
         sides |= _admitted(call.annotations)
-    if doubts and any(doubt.unbounded for doubt in doubts):
-        # Nobody knows what is done.
+    if steers or (doubts and any(doubt.unbounded for doubt in doubts)):
+        # What later commands do, or this call, nobody knows.
         sides.add("state_change")
     if family == "shell":
         action_class = _shell_class(sides, action_class)
     if len(sides) > 1:
         sides.discard("none")
     by_text = not files.sees and any(effect.verb in ("read", "write", "delete") for effect in effects)
-    target = reading.target(effects)
+    is_one = len(effects) == 1 and reading.roles.get(effects[0].source) in _RESOURCE_ROLES
+    target = effects[0].resource if is_one and not (tool and tool.target) else reading.target(effects)
     if len(target) > MAX_TARGET:
         # A secret that is cut is no longer known as one.
         target = redacted(target)[:MAX_TARGET]
@@ -346,8 +345,6 @@ class _Reading:
         An argument that names a resource, and is neither a path nor a URL, is named by its text.
         """
         wanted = self.tool.target if self.tool else ""
-        if len(effects) == 1 and not wanted and self.roles.get(effects[0].source, "cwd") not in _DIRECTORY_ROLES:
-            return effects[0].resource
         if wanted:
             marked = next((effect.resource for effect in effects if effect.source == wanted), "")
             if marked or (marked := self._text_at({wanted})):

@@ -53,7 +53,8 @@ class Trace:
         self.changed: list[Effect] = []
         # How often a file was named, or something that cannot be told.
         self.named = 0
-        self._effects: dict[Effect, None] = {}
+        # Each effect once.
+        self.effects: dict[Effect, None] = {}
         self._doubts: dict[Doubt, None] = {}
         self._surveys: dict[str, Survey | None] = {}
 
@@ -63,19 +64,14 @@ class Trace:
         return Launches()
 
     @property
-    def effects(self) -> tuple[Effect, ...]:
-        """Return each effect once."""
-        return tuple(self._effects)
-
-    @property
     def doubts(self) -> tuple[Doubt, ...]:
         """Return each doubt once."""
         return tuple(self._doubts)
 
     def add(self, effect: Effect) -> None:
         """Note an effect."""
-        if len(self._effects) < _MAX_EFFECTS:
-            self._effects[effect] = None
+        if len(self.effects) < _MAX_EFFECTS:
+            self.effects[effect] = None
         else:
             self.doubt(effect.source, "it touches more than we follow")
         if effect.verb == "read":

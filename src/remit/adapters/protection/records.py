@@ -234,7 +234,7 @@ class Protections:
         return f"{self._made().path}/{wire_name(name)}"
 
     def _opened(self) -> Home | None:
-        if self._folder is None:
+        if self._folder is None and self._home.version_of(FOLDER) is not None:
             with suppress(StateMissing):
                 self._folder = self._home.folder(FOLDER, create=False)
         return self._folder
