@@ -239,9 +239,10 @@ class _Reading:
         if len(arguments) > _MAX_ARGUMENTS:
             del arguments[_MAX_ARGUMENTS + 1 :]
             trace.doubt(arguments[-1].place, "there are more arguments than we look at", unbounded=True)
-        if "shell" in self.roles.values():
-            arguments[:] = map(_as_command, arguments)
         given = frozenset(map(_ROLE, arguments))
+        if "shell" in given:
+            arguments[:] = map(_as_command, arguments)
+            given = frozenset(map(_ROLE, arguments))
         self._enter(arguments, given)
         if tool is not None and tool.runs_text:
             self._check_text(arguments)
@@ -324,12 +325,14 @@ class _Reading:
 
     def _check_text(self, arguments: list[Argument]) -> None:
         """Doubt a tool that runs text when the text is not where the catalog knows it."""
-        given = any(argument.role in RUN_ROLES and argument.value for argument in arguments)
-        if not given or any(argument.name.startswith("__arg") for argument in arguments):
-            for argument in arguments:
-                text = argument.value if not argument.role and not is_command_name(argument.name) else None
-                if argument.name and isinstance(text, str) and text.strip():
-                    self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
+        given = odd = False
+        for argument in arguments:
+            given = given or (argument.role in RUN_ROLES and bool(argument.value))
+            odd = odd or argument.name.startswith("__arg")
+        for argument in arguments if odd or not given else ():
+            text = argument.value if not argument.role and not is_command_name(argument.name) else None
+            if argument.name and isinstance(text, str) and text.strip():
+                self.trace.doubt(argument.place, "it may be what the tool runs", unbounded=True)
 
     def _check_named(self, arguments: list[Argument]) -> None:
         """Doubt a call that names nothing to work on, under any name."""
@@ -349,7 +352,12 @@ class _Reading:
             marked = next((effect.resource for effect in effects if effect.source == wanted), "")
             if marked or (marked := self._text_at({wanted})):
                 return marked
-        named = [effect for effect in effects if not self._is_entered(effect.source)]
+        # Without those of a directory to work in, which an argument names, or which is the call's own.
+        named = [
+            effect
+            for effect in effects
+            if effect.source != "cwd" and self.roles.get(effect.source) not in _DIRECTORY_ROLES
+        ]
         if not named and (text := self._text_at(self._resource_places())):
             return text
         if len(effects) == 1:
@@ -359,10 +367,6 @@ class _Reading:
                 if effect.verb == verb:
                     return effect.resource
         return self.call.tool_name
-
-    def _is_entered(self, source: str) -> bool:
-        """Tell whether an effect comes from an argument that names a directory to work in, or from the call's own."""
-        return source == "cwd" or self.roles.get(source) in _DIRECTORY_ROLES
 
     def _resource_places(self) -> set[str]:
         """Return where arguments stand that name a resource: by their role, or because it cannot be told which."""
