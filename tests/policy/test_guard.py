@@ -305,6 +305,36 @@ def test_what_is_guarded_is_asked_anew_for_every_call(place: Place) -> None:
     assert place.run("echo x > new.json").code == "governance_guarded"
 
 
+def test_with_a_clock_what_is_guarded_is_asked_again_a_moment_later_and_an_error_is_not_remembered() -> None:
+    guarded, secret, now = list[str](), list[str](), [5.0]
+    asked: list[float] = []
+
+    def ask() -> list[str]:
+        asked.append(now[0])
+        if guarded == ["damaged"]:
+            raise KeyError
+        return guarded
+
+    guard = GuardEngine(ask, secret=lambda: secret, clock=lambda: now[0])
+    write = case(action("Write", {"file_path": "/work/app/new.json"}))
+    read = case(action("Read", {"file_path": "/work/app/token"}))
+    assert guard.judge(write).permits
+    guarded.append("/work/app/new.json")
+    secret.append("/work/app/token")
+    now[0] += 0.04
+    assert guard.judge(write).permits
+    assert guard.judge(read).permits
+    now[0] += 0.02
+    assert not guard.judge(write).permits
+    assert not guard.judge(read).permits
+    assert asked == [5.0, now[0]]
+    guarded[:] = ["damaged"]
+    now[0] += 0.1
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            guard.judge(write)
+
+
 def test_the_passport_is_judged_first(place: Place) -> None:
     decision = place.run("rm /etc/hosts REMIT.md")
     assert (decision.code, len(decision.findings)) == ("out_of_scope", 1)
