@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 def with_waiter(submit: Callable[[Sequence[Item]], None], use: Callable[[AsyncWaiter], Awaitable[_T]]) -> _T:
     async def run() -> _T:
-        return await use(AsyncWaiter(asyncio.get_running_loop(), submit))
+        return await use(AsyncWaiter(asyncio.get_running_loop(), submit, 16))
 
     return asyncio.run(run())
 

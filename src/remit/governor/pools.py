@@ -16,13 +16,15 @@ from remit.errors import LedgerUnavailable
 from remit.ledger.commit import DEADLINE_S
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers
 
-__all__ = ["Pools"]
+__all__ = ["QUICK_BUNDLE", "Pools"]
 
 _T = TypeVar("_T")
 
 _JUDGES: Final = 16
 _READERS: Final = 8
 _AT_A_TIME: Final = 2
+# What an event loop hands over at a time: few enough that the ledger process is not kept waiting for them.
+QUICK_BUNDLE: Final = 16
 _LATE: Final = "a file system did not answer in time, so the call was not judged"
 
 
@@ -50,7 +52,7 @@ class Pools:
 
     def run_quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Return what is quick to compute; `LedgerUnavailable` if it is not, because a file system hangs."""
-        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, late=_LATE)
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, QUICK_BUNDLE, late=_LATE)
         # What is handed over is called with a transaction by the writer of a ledger; here, with nothing.
         return waiter.send(lambda _nothing: compute(), DEADLINE_S, alone=False, prepare=None)
 

@@ -20,14 +20,16 @@ from remit.ledger.records import Switches
 from remit.ledger.transaction import Buffer, Changes, Known, Store
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
-__all__ = ["DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
+__all__ = ["BUNDLE", "DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
 
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
+# What an event loop hands over at a time, if nothing else is said.
+BUNDLE: Final = 64
 _PATIENCE: Final = 40
 _CLOSING_S: Final = 4.0
-# After a commit that took longer, event loops are not blocked for the next one: it waits for the disk. This is well above
-# the 5 milliseconds for which another thread can keep the interpreter lock, which are part of what is measured.
+# After a commit that took longer, event loops are not blocked for the next one: it waits for the disk. This is well
+# above the 5 milliseconds for which another thread can keep the interpreter lock, which are part of what is measured.
 _SLOW_COMMIT_S: Final = 0.01
 
 _T = TypeVar("_T")
@@ -59,10 +61,12 @@ class GroupCommit:
         *,
         deadline_s: float = DEADLINE_S,
         observer: Observer | None = None,
+        bundle: int = BUNDLE,
     ) -> None:
         self._open_store = open_store
         self._reader = reader
         self._deadline_s = deadline_s
+        self._bundle = bundle
         self._observer = observer or Observer()
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
         self._waiters: dict[int, AsyncWaiter] = {}
@@ -85,7 +89,7 @@ class GroupCommit:
 
     def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Return what `work` answers, once everything it wrote is durable."""
-        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit)
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, self._bundle)
         return waiter.send(work, self._deadline(alone=alone), alone=alone, prepare=prepare)
 
     def _deadline(self, *, alone: bool) -> float:

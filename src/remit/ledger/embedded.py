@@ -23,7 +23,7 @@ from remit.errors import (
     quote,
 )
 from remit.ledger.anchor import Anchor, Mark, check_mark
-from remit.ledger.commit import DEADLINE_S, GroupCommit, Observer
+from remit.ledger.commit import BUNDLE, DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
 from remit.ledger.identity import BESIDE, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
@@ -78,9 +78,14 @@ class Embedded(NamedTuple):
 
 
 def open_embedded(
-    path: Path, *, deadline_s: float = DEADLINE_S, vfs: str | None = None, observer: Observer | None = None
+    path: Path,
+    *,
+    deadline_s: float = DEADLINE_S,
+    vfs: str | None = None,
+    observer: Observer | None = None,
+    bundle: int = BUNDLE,
 ) -> Embedded:
-    """Return the ledger of the home at `path`, made first where there is none."""
+    """Return the ledger of the home at `path`, made first where there is none; for the rest, see `GroupCommit`."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path))
         held.enter_context(_in_use(home))
@@ -95,7 +100,11 @@ def open_embedded(
         keys = LedgerKeys(files, reader)
         watch = AnchorKeeper(anchor, observer or Observer(), file)
         ledger = GroupCommit(
-            lambda: SqliteStore.open(file, vfs=vfs, lost=watch.lost), reader, deadline_s=deadline_s, observer=watch
+            lambda: SqliteStore.open(file, vfs=vfs, lost=watch.lost),
+            reader,
+            deadline_s=deadline_s,
+            observer=watch,
+            bundle=bundle,
         )
         return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
 

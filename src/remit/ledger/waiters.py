@@ -21,8 +21,6 @@ _T = TypeVar("_T")
 
 _LATE: Final = "the ledger did not answer in time"
 _GIVEN_UP: Final = (None, 0.0)
-# Items handed over together: enough to share a commit, few enough that another process is not kept waiting for them.
-_BUNDLE: Final = 16
 # How long an event loop is blocked for the answers of a bundle, and how long it is not after that was in vain.
 _BLOCK_S: Final = 0.02
 _UNBLOCKED_S: Final = 1.0
@@ -111,9 +109,11 @@ class AsyncWaiter:
     never for long. A call costs a sixth less in this way.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, late: str = _LATE) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, bundle: int, late: str = _LATE) -> None:
+        """Hand over up to `bundle` items at a time by `submit`."""
         self.loop = loop
         self._submit = submit
+        self._bundle = bundle
         self._late = late
         self._out: list[Item] = []
         # With the time when they are given up.
@@ -126,14 +126,16 @@ class AsyncWaiter:
         self._block_after = 0.0
 
     @classmethod
-    def of_running_loop(cls, waiters: dict[int, "AsyncWaiter"], submit: Submit, late: str = _LATE) -> "AsyncWaiter":
+    def of_running_loop(
+        cls, waiters: dict[int, "AsyncWaiter"], submit: Submit, bundle: int, late: str = _LATE
+    ) -> "AsyncWaiter":
         """Return the waiter of the loop that is running, out of `waiters`."""
         loop = asyncio.get_running_loop()
         waiter = waiters.get(id(loop))
         if waiter is None or waiter.loop is not loop:
             for number in [number for number, other in waiters.items() if other.loop.is_closed()]:
                 del waiters[number]
-            waiter = waiters[id(loop)] = cls(loop, submit, late)
+            waiter = waiters[id(loop)] = cls(loop, submit, bundle, late)
         return waiter
 
     def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
@@ -152,7 +154,7 @@ class AsyncWaiter:
     def _flush(self) -> None:
         """Hand over a bundle and block for its answers, or hand over all if the thread is busy with another one."""
         is_only = not self._unanswered
-        size = _BUNDLE if is_only else len(self._out)
+        size = self._bundle if is_only else len(self._out)
         bundle, self._out = self._out[:size], self._out[size:]
         self._unanswered += len(bundle)
         try:

@@ -25,10 +25,11 @@ from remit.errors import LedgerInUse, LedgerUnavailable, RemitError, StateMissin
 from remit.governor.governor import Governor
 from remit.governor.handshake import SOCKET, Judging, make_secret
 from remit.governor.means import Means
+from remit.governor.pools import QUICK_BUNDLE
 from remit.governor.server import Forwarding, LedgerServer, Lifetime
 from remit.governor.wire import Frames, decode_failure, decode_messages, encode_failure, frame_of
 from remit.http.log import configure, flush, logger
-from remit.ledger.commit import Observer
+from remit.ledger.commit import BUNDLE, Observer
 from remit.ledger.embedded import FILE, Embedded, open_embedded
 from remit.ledger.home import Home, open_home
 from remit.wiring.judging import means_for, own_process
@@ -159,7 +160,8 @@ def hold_ledger(
             return None
         forwarding = Forwarding(observer)
         with ExitStack() as opened:
-            embedded = open_embedded(path, observer=forwarding)
+            # Small bundles from fronts, so that these and this process work at the same time.
+            embedded = open_embedded(path, observer=forwarding, bundle=BUNDLE if lifetime is None else QUICK_BUNDLE)
             opened.callback(embedded.close)
             holder = LedgerHolder(embedded, home, folder, judging)
             holder.serve(forwarding, lifetime)
