@@ -1,8 +1,8 @@
 """Starting a session from a passport, ending one, and who may use it: the holder of the certificate that started it.
 
-Keeps this invariant: a session that was started with a certificate answers to no other, whatever its id is known to;
-and a passport that is bound to someone starts a session for no one else. Who holds a certificate, the server knows from
-the verified connection.
+Keeps this invariant: a session that was started with a certificate cannot be used with another one, even by a client
+that knows its id; and a passport that is bound to a certificate starts a session for no other. The server takes the
+certificate from the verified connection.
 """
 
 from collections.abc import Coroutine

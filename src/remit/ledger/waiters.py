@@ -83,7 +83,7 @@ class _SyncWaiter:
         """Do nothing: the thread has nothing else to do."""
 
     def wait(self, seconds: float) -> bool:
-        """Tell whether the answer has come."""
+        """Return whether the answer arrived in time."""
         return self._answered.acquire(timeout=seconds)
 
 
@@ -187,7 +187,7 @@ class AsyncWaiter:
         """Receive items that have their answers. Called on the thread that has done the work."""
         self._answers.put(items)
         if not self._is_blocked:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._receive)
 
     def release(self) -> None:

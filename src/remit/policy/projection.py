@@ -557,7 +557,7 @@ def _walk(
 
 
 def _joined(place: str, value: Mapping[str, JSON], roles: Mapping[str, str]) -> Argument | None:
-    """Return a command and its words where an object that nobody marked holds them side by side."""
+    """Return a command and its arguments where an object without a role in the catalog holds both."""
     words: list[JSON] = []
     for name in sorted(value):
         where = f"{place}.{name}" if place else name

@@ -78,7 +78,7 @@ def proxy_routes(handlers: Handlers, metrics: Page, openapi: Page) -> list[Route
 
 
 def table_of_routes() -> list[Route]:
-    """Return the routes for those who only read about them: nobody is at the handlers."""
+    """Return the routes for documentation; their handlers cannot be called."""
 
     async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
         return Plain(b"", _METRICS)
