@@ -46,7 +46,7 @@ test-faults: $(READY)
 	$(BIN)/python -m pytest tests/governor/test_machine.py --hypothesis-profile=thorough -n auto
 	$(BIN)/python -m pytest tests/governor/test_lines.py --hypothesis-profile=thorough -n auto
 	$(BIN)/python -m pytest tests/governor/test_against_slow.py --hypothesis-profile=thorough -n auto
-	$(BIN)/python -m pytest tests/adapters/hooks/test_forged_events.py --hypothesis-profile=thorough -n auto
+	$(BIN)/python -m pytest tests/assistants/hooks/test_forged_events.py --hypothesis-profile=thorough -n auto
 
 # Real coding assistants, against a scripted model; npm installs them into a cache, hundreds of megabytes.
 test-agents: $(READY)

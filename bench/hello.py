@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from remit.http.connection import Exchange
-from remit.http.limits import Limits
-from remit.http.server import Server, bind, run_server, url_of
 from remit.ledger.home import open_home
 from remit.proxy.authority import server_identity
 from remit.proxy.tls import CertificateFiles
+from remit.server.connection import Exchange
+from remit.server.limits import Limits
+from remit.server.server import Server, bind, run_server, url_of
 
 __all__ = ["main"]
 

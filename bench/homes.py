@@ -21,7 +21,7 @@ from remit.governor.means import UseCase
 from remit.governor.sources import StartFor
 from remit.hub.evidence import OBSERVATION_TOOLS, report_of, reporter_of
 from remit.ledger.home import open_home
-from remit.messages.hub import ObserveRequest, StartRequest
+from remit.schemas.hub import ObserveRequest, StartRequest
 from remit.wiring import build_service
 
 __all__ = ["SESSIONS", "Home", "new_home", "new_hub_home"]

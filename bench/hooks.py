@@ -29,9 +29,9 @@ from bench.results import Limit, Spread, machine, spread
 from bench.servers import HELLO, HUB, WARM_UP, Target, launch
 from bench.tables import limits_table, table
 from bench.turns import sync_us
-from remit.adapters.hooks.script import script_text
-from remit.adapters.protection.plan import Wire
-from remit.adapters.protection.records import SECRETS, Protection, Protections
+from remit.assistants.hook_script import script_text
+from remit.assistants.install.plan import Wire
+from remit.assistants.records import SECRETS, Protection, Protections
 from remit.claims.mission import Mission
 from remit.config import ensure_token
 from remit.hub.doors import hook_token, proof_key
@@ -44,7 +44,7 @@ PROTECTION: Final = "prot-be0c0be0c0be"
 PATH: Final = f"/v1/hooks/claude-code/{PROTECTION}"
 SESSION: Final = "0e87c2f4-6a1f-4c55-9d0f-6f3c9a1b2c3d"
 SECRET: Final = "0" * 64
-SCRIPT: Final = "remit.adapters.hooks.command"
+SCRIPT: Final = "remit.assistants.hook_command"
 # No opinion: the call is permitted, and the assistant goes on as it would.
 PERMITTED: Final = b"{}"
 DEADLINE_S: Final = 20.0

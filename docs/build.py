@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remit.adapters.hooks.routes import table_of_routes as hook_routes
+from remit.assistants.routes import table_of_routes as hook_routes
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub
 from remit.hub.routes import table_of_routes as hub_routes

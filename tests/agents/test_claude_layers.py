@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from remit.adapters.protection.acceptance import Reader, is_known
+from remit.assistants.install.acceptance import Reader, is_known
 from tests.agents.claude import UNASKED, run_claude, write
 from tests.agents.governed import Governed, verdicts
 from tests.agents.install import CLAUDES, Assistant

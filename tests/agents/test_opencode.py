@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.protection.plugged import ANSWERS, drive, hub_that, install
 from tests.agents import opencode
 from tests.agents.governed import Governed, governed, home_of, receipts, verdicts
 from tests.agents.impostors import IMPOSTORS, listening
@@ -14,6 +13,7 @@ from tests.agents.opencode import bash, note, run_opencode, subagent, write
 from tests.agents.running import Place, Ran
 from tests.agents.scenario import INSIDE, OUTSIDE, everything
 from tests.agents.script import Do, Script
+from tests.assistants.protection.plugged import ANSWERS, drive, hub_that, install
 from tests.ports import refusing_port
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from remit.adapters.protection.records import Protections
+from remit.assistants.records import Protections
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.cli.errors import DONE, STATE, USAGE
@@ -20,7 +20,7 @@ from remit.hub.doors import hook_token, shared_hook_token
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.wiring import build_service
-from tests.adapters.hooks.scenes import Scene
+from tests.assistants.hooks.scenes import Scene
 from tests.cli.running import run
 from tests.governor.world import mission
 from tests.hub.service import running

@@ -17,8 +17,8 @@ import pytest
 from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
 from remit.cli.exporting import write_parts
 from remit.cli.program import READER_GONE
-from remit.http.record import noted
 from remit.ledger.home import open_home
+from remit.server.record import noted
 from tests.cli.running import piped, run
 from tests.client.hub_service import EXPORT, HubDesk, packed
 from tests.client.service import Canned, serve

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.protection.records import Protections
+from remit.assistants.records import Protections
 from remit.cli.errors import DONE, NO, STATE
 from remit.ledger.home import open_home
-from tests.adapters.hooks.scenes import protection
-from tests.adapters.transcripts.written import ClaudeTranscript
+from tests.assistants.hooks.scenes import protection
+from tests.assistants.transcripts.written import ClaudeTranscript
 from tests.cli.running import run, started
 from tests.cli.test_program import COMMANDS
 from tests.hub.service import running

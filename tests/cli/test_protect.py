@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import remit
-from remit.adapters.protection.records import Protections
+from remit.assistants.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
 from remit.cli.protect_reach import steering
 from remit.config import ensure_token

@@ -9,8 +9,8 @@ from typing import Any, Final
 import apsw
 import pytest
 
-from remit.adapters.protection.records import Protections
-from remit.adapters.transcripts.lines import MAX_LINE
+from remit.assistants.reconcile.lines import MAX_LINE
+from remit.assistants.records import Protections
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
@@ -20,8 +20,8 @@ from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.policy.call import ToolCall
 from remit.wiring import build_service
-from tests.adapters.hooks.scenes import PROTECTION, protection
-from tests.adapters.transcripts.written import SESSION, ClaudeTranscript
+from tests.assistants.hooks.scenes import PROTECTION, protection
+from tests.assistants.transcripts.written import SESSION, ClaudeTranscript
 from tests.cli.running import run
 from tests.governor.world import mission
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.adapters.protection.records import Protections, wire_name
+from remit.assistants.records import Protections, wire_name
 from remit.cli.errors import DONE
 from remit.config import load_settings
-from remit.http.record import noted
 from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
+from remit.server.record import noted
 from tests.cli.running import run
 from tests.cli.test_protect import Desk, asked, desk, hook_of
 from tests.hub.service import running

@@ -12,7 +12,7 @@ import msgspec
 
 from remit.claims.receipt import SignedReceipt
 from remit.claims.strictjson import parse_object
-from remit.messages.hub import (
+from remit.schemas.hub import (
     SCHEMA_VERSION,
     AdapterDetail,
     AdapterDetails,
@@ -25,8 +25,8 @@ from remit.messages.hub import (
     StartAnswer,
     StatusAnswer,
 )
-from remit.messages.proxy import AttestAnswer
-from remit.messages.shared import HealthAnswer
+from remit.schemas.proxy import AttestAnswer
+from remit.schemas.shared import HealthAnswer
 from tests.client.service import PASSPORT, SESSION, Canned, Desk, Seen, canned_error, statement
 from tests.world import MISSION, denied, permitted
 

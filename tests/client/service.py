@@ -22,7 +22,7 @@ from remit.claims.mission import parse_mission
 from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt, Step, named_tool
 from remit.claims.strictjson import parse_object
-from remit.messages.proxy import (
+from remit.schemas.proxy import (
     SCHEMA_VERSION,
     AttestAnswer,
     DelegateAnswer,
@@ -33,7 +33,7 @@ from remit.messages.proxy import (
     SessionAnswer,
     StartAnswer,
 )
-from remit.messages.shared import ErrorAnswer, HealthAnswer, KeysAnswer
+from remit.schemas.shared import ErrorAnswer, HealthAnswer, KeysAnswer
 from tests.client.certs import Pair
 from tests.world import ISSUER, MISSION, OURS, Session, denied, lineage_named, permitted
 

@@ -11,7 +11,7 @@ import pytest
 from remit.cli.errors import UNAVAILABLE, exit_code
 from remit.client import hub_calls
 from remit.errors import FieldInvalid, HubUnavailable, InputError, NotCanonicalizable, ServiceRefused
-from remit.messages.hub import Consent, Event, MissionAsked, SessionTold, SourceTold
+from remit.schemas.hub import Consent, Event, MissionAsked, SessionTold, SourceTold
 from tests.client.conftest import ConnectHub
 from tests.client.hub_service import EXPORT, FORBIDDEN, HubDesk
 from tests.client.service import SESSION, canned_error, serve, statement

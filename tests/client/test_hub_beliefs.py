@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from remit.errors import HubUnavailable
-from remit.messages.hub import Event, SourceTold
+from remit.schemas.hub import Event, SourceTold
 from tests.client.conftest import ConnectHub
 from tests.client.hub_service import HubDesk
 from tests.client.service import serve

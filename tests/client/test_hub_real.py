@@ -10,7 +10,7 @@ from remit.governor.observe import SourceType
 from remit.ledger.embedded import open_rows
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
-from remit.messages.hub import Consent, Event, Message, SessionTold, SourceTold
+from remit.schemas.hub import Consent, Event, Message, SessionTold, SourceTold
 from tests.client.conftest import ConnectHub
 from tests.hub.service import DIGEST, Hub, running
 

@@ -15,12 +15,12 @@ from remit.governor.observe import Observe, Report
 from remit.governor.results import RecordResult
 from remit.governor.sources import Reporter
 from remit.governor.verification import VerificationState
-from remit.http.routes import Plain, Request
-from remit.hub.pages.desk import Pages
-from remit.hub.pages.text import visible
+from remit.hub.dashboard.desk import Pages
+from remit.hub.dashboard.text import visible
 from remit.hub.recording import Recording
 from remit.ledger.commit import Observer
 from remit.policy.call import ToolCall
+from remit.server.routes import Plain, Request
 from tests.governor.verifying import verifier_of
 from tests.governor.world import Service, mission
 

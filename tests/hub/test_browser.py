@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from remit.hub.pages.text import visible
+from remit.hub.dashboard.text import visible
 from tests.governor.places import SqlitePlace
 from tests.governor.world import Service, SetClock
 from tests.hub.scenes import ATTACKS, DAY_S, attacked, furnish

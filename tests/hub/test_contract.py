@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from joserfc import jwk, jws
 
-from remit.messages.hub import MAX_BODY_BYTES, SCHEMA_VERSION
+from remit.schemas.hub import MAX_BODY_BYTES, SCHEMA_VERSION
 from tests.hub.service import DIGEST, PAGE, Hub, claims_of, error_of, event, receipt_claims, running
 from tests.proxy.service import HTTP, command
 from tests.proxy.service import running as proxy_running

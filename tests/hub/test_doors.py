@@ -11,9 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import HubTokenRequired, TooManyTries
-from remit.http.auth import MAX_TRIES, Access, Credentials
-from remit.http.openapi import describe
-from remit.http.routes import Plain, Request, Route
 from remit.hub.doors import (
     COOKIE,
     COOKIE_S,
@@ -24,7 +21,10 @@ from remit.hub.doors import (
     proof_key,
     shared_hook_token,
 )
-from tests.http.asking import World
+from remit.server.auth import MAX_TRIES, Access, Credentials
+from remit.server.openapi import describe
+from remit.server.routes import Plain, Request, Route
+from tests.server.asking import World
 
 TOKEN, OTHER = "the-token-of-the-hub", "another-token"
 NOW = 1_800_000_000

@@ -16,7 +16,7 @@ from remit.claims.shapes import COUNTER_NAME, SideEffectClass, shape
 from remit.errors import FieldInvalid
 from remit.governor.observe import Report
 from remit.hub.evidence import MAX_ACTIONS, MAX_MEASURED_MESSAGES, OBSERVATION_TOOLS, report_of, reporter_of
-from remit.messages.hub import MAX_EXCERPT, ObserveRequest, StartRequest
+from remit.schemas.hub import MAX_EXCERPT, ObserveRequest, StartRequest
 
 CONSENT = {"visible_text": True}
 # 2026-01-02T03:04:05Z

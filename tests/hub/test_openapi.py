@@ -7,15 +7,15 @@ import pytest
 import schemathesis
 from jsonschema import Draft202012Validator
 
-from remit.adapters.hooks.routes import HOOK_PATH
-from remit.adapters.hooks.routes import table_of_routes as hook_routes
+from remit.assistants.routes import HOOK_PATH
+from remit.assistants.routes import table_of_routes as hook_routes
 from remit.claims.shapes import shape
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub, table_of_routes
-from remit.messages.hub import ObserveRequest, StartRequest
-from remit.messages.shared import Request
-from tests.http.described import failures
+from remit.schemas.hub import ObserveRequest, StartRequest
+from remit.schemas.shared import Request
 from tests.hub.service import DIGEST, Hub, running
+from tests.server.described import failures
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

@@ -15,7 +15,7 @@ from msgspec import structs
 from remit.errors import FieldInvalid, LedgerUnavailable, ReceiptNotFound, RouteNotFound, SessionNotFound
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch
-from remit.hub.pages.text import visible
+from remit.hub.dashboard.text import visible
 from remit.ledger.port import Reader
 from remit.policy.call import ToolCall
 from tests.governor.places import SqlitePlace

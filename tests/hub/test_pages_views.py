@@ -13,13 +13,21 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import PublicDenialReason
 from remit.claims.shapes import SideEffectClass
 from remit.errors import FieldInvalid
-from remit.hub.pages.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, tone_of
-from remit.hub.pages.figures import Times, number, plural, span
-from remit.hub.pages.paging import PAGE, Links, choice, is_live, place, seq_pager
-from remit.hub.pages.sessions import deeds_of, limits_of
-from remit.hub.pages.summary import DONE, Broken, Counts, Verified, counts_of, reasons_of, summarize, tiles_of
-from remit.hub.pages.text import visible
-from remit.hub.pages.words import FAULT_WORDS, MEANINGS, PUBLIC_REASONS, STATES, VERDICTS, fault_in_words, meaning_of
+from remit.hub.dashboard.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, tone_of
+from remit.hub.dashboard.figures import Times, number, plural, span
+from remit.hub.dashboard.paging import PAGE, Links, choice, is_live, place, seq_pager
+from remit.hub.dashboard.sessions import deeds_of, limits_of
+from remit.hub.dashboard.summary import DONE, Broken, Counts, Verified, counts_of, reasons_of, summarize, tiles_of
+from remit.hub.dashboard.text import visible
+from remit.hub.dashboard.words import (
+    FAULT_WORDS,
+    MEANINGS,
+    PUBLIC_REASONS,
+    STATES,
+    VERDICTS,
+    fault_in_words,
+    meaning_of,
+)
 from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
 from remit.policy.engines import DENIALS
 from tests.world import NOW

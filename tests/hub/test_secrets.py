@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from remit.hub.routes import table_of_routes
-from remit.messages.hub import MAX_BODY_BYTES
+from remit.schemas.hub import MAX_BODY_BYTES
 from tests.hub.service import Hub, error_of, event, running
 from tests.proxy.service import Answer, read_answer
 

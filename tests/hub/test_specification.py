@@ -18,11 +18,11 @@ import pytest
 
 import remit
 from remit.errors import FieldInvalid
-from remit.http.auth import TokenSet
 from remit.hub.doors import HubDoors
 from remit.hub.options import HubOptions
 from remit.hub.routes import table_of_routes
-from remit.messages.hub import MAX_BODY_BYTES
+from remit.schemas.hub import MAX_BODY_BYTES
+from remit.server.auth import TokenSet
 from remit.wiring.hub import run_hub
 from tests.hub.service import DIGEST, Hub, claims_of, error_of, event, receipt_claims, running
 from tests.proxy.service import HTTP, command

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remit.messages.hub import MAX_BODY_BYTES
+from remit.schemas.hub import MAX_BODY_BYTES
 from tests.hub.service import Hub, error_of, event, running
 from tests.proxy.service import read_answer
 

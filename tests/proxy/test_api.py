@@ -7,9 +7,9 @@ import pytest
 import schemathesis
 
 from remit.proxy.routes import describe_proxy, table_of_routes
-from tests.http.described import failures
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
+from tests.server.described import failures
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from remit import Confirmation, issue_passport
-from remit.http.statuses import STATUSES
+from remit.server.statuses import STATUSES
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import MISSION, README, Visitor, error_of, visiting
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from docs import build
 
-from remit.http.statuses import STATUSES
+from remit.server.statuses import STATUSES
 from tests.proxy.service import running
 
 GUIDE = (build.ROOT / "docs" / "spec" / "proxy.md").read_text(encoding="utf-8")

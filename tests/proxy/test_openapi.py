@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 
 from remit.claims.shapes import shape
 from remit.errors import RemitError
-from remit.http.statuses import STATUSES
-from remit.messages.proxy import DelegateRequest, ResultRequest, RevokeRequest
-from remit.messages.shared import Request
 from remit.proxy.routes import describe_proxy, table_of_routes
+from remit.schemas.proxy import DelegateRequest, ResultRequest, RevokeRequest
+from remit.schemas.shared import Request
+from remit.server.statuses import STATUSES
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from remit import Keyring, TrustedKey, VerifyingKey, verify_chain, verify_session
-from remit.messages.proxy import (
+from remit.schemas.proxy import (
     AttestAnswer,
     DelegateAnswer,
     EvaluateAnswer,

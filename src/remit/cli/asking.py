@@ -22,8 +22,8 @@ from remit.errors import (
     ServiceRefused,
     ServiceUnavailable,
 )
-from remit.http.record import Running, ServiceName, all_running
 from remit.ledger.home import Home, open_home
+from remit.server.record import Running, ServiceName, all_running
 
 __all__ = ["ask_running", "ask_service"]
 

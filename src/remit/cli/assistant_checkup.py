@@ -14,17 +14,16 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final, NamedTuple
 
-from remit.adapters.diagnosis.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
-from remit.adapters.diagnosis.evidence import ended_for_tampering, governed_sessions, recent, refusal_in
-from remit.adapters.diagnosis.others import hooks_of_others
-from remit.adapters.diagnosis.processes import Effect, Suspect, running_processes, suspects
-from remit.adapters.diagnosis.registration import Registered, excepts_hub, registered
-from remit.adapters.diagnosis.settings import Hook
-from remit.adapters.hooks.dialects import DIALECTS
-from remit.adapters.protection.plan import Place, Plan, Planner, Wire
-from remit.adapters.protection.plans.claude_code import BLOCKS_ON_FAILURE, version_of
-from remit.adapters.protection.plans.table import PLANNERS
-from remit.adapters.protection.records import FOLDER, Protection, Protections, wire_name
+from remit.assistants.claude_code.settings import BLOCKS_ON_FAILURE, version_of
+from remit.assistants.doctor.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
+from remit.assistants.doctor.evidence import ended_for_tampering, governed_sessions, recent, refusal_in
+from remit.assistants.doctor.other_hooks import hooks_of_others
+from remit.assistants.doctor.processes import Effect, Suspect, running_processes, suspects
+from remit.assistants.doctor.registration import Registered, excepts_hub, registered
+from remit.assistants.doctor.settings import Hook
+from remit.assistants.install.plan import Place, Plan, Planner, Wire
+from remit.assistants.records import FOLDER, Protection, Protections, wire_name
+from remit.assistants.registry import HOOK_ADAPTERS, PLANNERS
 from remit.claims.mission import parse_mission
 from remit.cli.assistants import path_of_program, version_of_program, wire_of
 from remit.cli.checkup import Check, Looked
@@ -33,9 +32,9 @@ from remit.cli.hub_reaching import reach_hub
 from remit.config import assistant_config, hook_variable, load_settings, user_home
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
 from remit.governor.sessions import End
-from remit.http.record import Running, load_running
 from remit.hub.doors import hook_token, shared_hook_token
 from remit.ledger.home import Home, open_home
+from remit.server.record import Running, load_running
 from remit.wiring import Service
 
 __all__ = ["check_assistant"]
@@ -286,7 +285,7 @@ def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers:
     inside = patient.path.absolute() / FOLDER
     folder = patient.protection.folder or str(inside)
     canary = new_canary(patient.planner.name, folder, str(inside))
-    sent = send(hook, canary, DIALECTS[patient.planner.name], hook_variable, folder)
+    sent = send(hook, canary, HOOK_ADAPTERS[patient.planner.name], hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
         return Looked("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
     return _taken(service, patient, sent)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from remit.adapters.protection.plan import Wire
-from remit.adapters.protection.records import FOLDER, SCRIPT_NAME, wire_name
+from remit.assistants.install.plan import Wire
+from remit.assistants.records import FOLDER, SCRIPT_NAME, wire_name
 from remit.config import user_home
 from remit.errors import FieldInvalid
 from remit.hub.doors import hook_token, proof_key

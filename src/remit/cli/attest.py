@@ -14,7 +14,7 @@ from remit.cli.options import everywhere
 from remit.cli.render import note, show_data, show_facts, waiting
 from remit.errors import BrokenChain, SessionNotFound
 from remit.ledger.keys import keyring_of
-from remit.messages.proxy import AttestAnswer
+from remit.schemas.proxy import AttestAnswer
 
 __all__ = ["attest"]
 

@@ -25,8 +25,8 @@ from remit.errors import (
     ServiceUnavailable,
     StateError,
 )
-from remit.http.record import Running, ServiceName, all_running
 from remit.ledger.home import Home
+from remit.server.record import Running, ServiceName, all_running
 
 __all__ = ["NAMES", "Listening", "end_children", "start_in_background", "stop_in_background"]
 

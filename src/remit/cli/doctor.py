@@ -6,7 +6,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from remit.adapters.protection.plans.table import PLANNERS
+from remit.assistants.registry import PLANNERS
 from remit.cli.asking import ask_running, ask_service
 from remit.cli.checkup import Check, check_up
 from remit.cli.errors import DONE, STATE, advice_for, failure, reported

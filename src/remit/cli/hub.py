@@ -23,9 +23,9 @@ from remit.config import (
     user_home,
 )
 from remit.errors import StateMissing
-from remit.http.log import LEVELS
 from remit.hub.options import HubOptions
 from remit.ledger.home import open_home
+from remit.server.log import LEVELS
 from remit.wiring.hub import run_hub
 from remit.wiring.ledger_process import end_now
 

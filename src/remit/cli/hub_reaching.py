@@ -13,8 +13,8 @@ from remit.cli.errors import reported
 from remit.client.hub import Hub
 from remit.config import home_path, load_settings
 from remit.errors import HubUnavailable, StateMissing
-from remit.http.record import Running, load_running
 from remit.ledger.home import Home, open_home
+from remit.server.record import Running, load_running
 
 __all__ = ["home_of_hub", "reach_hub", "reached_hub", "running_hub", "token_of"]
 

@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 import click
 from msgspec import to_builtins
 
-from remit.adapters.hooks.script import script_text
-from remit.adapters.protection.installing import install, intact, uninstall
-from remit.adapters.protection.naming import adopted_id, protection_id
-from remit.adapters.protection.plan import Level, Place, Plan, Planner, Wire
-from remit.adapters.protection.plans.table import PLANNERS
-from remit.adapters.protection.records import OnTamper, Protection, Protections
+from remit.assistants.hook_script import script_text
+from remit.assistants.install.install import install, intact, uninstall
+from remit.assistants.install.naming import adopted_id, protection_id
+from remit.assistants.install.plan import Level, Place, Plan, Planner, Wire
+from remit.assistants.records import OnTamper, Protection, Protections
+from remit.assistants.registry import PLANNERS
 from remit.claims.mission import Mission
 from remit.claims.shapes import encode
 from remit.cli.assistants import check_folder, path_of_program, version_of_program, wire_of
@@ -31,9 +31,9 @@ from remit.cli.serving import start_with
 from remit.cli.setup import prepare
 from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
-from remit.http.record import load_running
 from remit.ledger.home import Home
 from remit.profiles.compiling import compile_profile, remarks_on
+from remit.server.record import load_running
 
 __all__ = ["protect"]
 

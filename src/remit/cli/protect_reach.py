@@ -11,9 +11,9 @@ from typing import Final
 import click
 
 import remit
-from remit.adapters.diagnosis.evidence import governed_sessions
-from remit.adapters.protection.plan import Level, Place, Planner
-from remit.adapters.protection.records import Protection
+from remit.assistants.doctor.evidence import governed_sessions
+from remit.assistants.install.plan import Level, Place, Planner
+from remit.assistants.records import Protection
 from remit.cli.errors import NO
 from remit.cli.render import note
 from remit.cli.service import opened_service

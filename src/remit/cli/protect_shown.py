@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from remit.adapters.protection.installing import Undone
-from remit.adapters.protection.plan import Level, Plan
-from remit.adapters.protection.records import OnTamper, Protection
+from remit.assistants.install.install import Undone
+from remit.assistants.install.plan import Level, Plan
+from remit.assistants.records import OnTamper, Protection
 from remit.claims.mission import EVERYTHING
 from remit.cli.render import Screen, note, show_data, show_facts, shown
 

@@ -11,9 +11,9 @@ from remit.cli.options import everywhere
 from remit.cli.render import note
 from remit.cli.serving import announce, leave_running, stop_running
 from remit.config import collector, home_path, user_home
-from remit.http.hosts import is_wildcard
-from remit.http.log import LEVELS
 from remit.proxy.options import ProxyOptions
+from remit.server.hosts import is_wildcard
+from remit.server.log import LEVELS
 from remit.wiring.ledger_process import end_now
 from remit.wiring.proxy import run_proxy
 

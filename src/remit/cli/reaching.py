@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from remit.client import Proxy
 from remit.config import load_settings
 from remit.errors import ServiceUnavailable
-from remit.http.hosts import is_wildcard
-from remit.http.record import Running
 from remit.ledger.home import Home
+from remit.server.hosts import is_wildcard
+from remit.server.record import Running
 
 __all__ = ["REASONS", "address_of", "explained", "reach", "why_not"]
 

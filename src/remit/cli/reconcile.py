@@ -8,13 +8,13 @@ from typing import Final
 import click
 from rich.text import Text
 
-from remit.adapters.coverage import Difference, Mismatched
-from remit.adapters.diagnosis.evidence import Governed, governed_sessions
-from remit.adapters.diagnosis.reconciling import Reconciled, hold_against
-from remit.adapters.diagnosis.selection import Selected, named, of_ledger
-from remit.adapters.protection.records import Protection, Protections
-from remit.adapters.transcripts.call import Call
-from remit.adapters.transcripts.table import READERS, UNREADABLE, TranscriptReader
+from remit.assistants.doctor.evidence import Governed, governed_sessions
+from remit.assistants.reconcile.calls import Call, TranscriptReader
+from remit.assistants.reconcile.coverage import Difference, Mismatched
+from remit.assistants.reconcile.reconcile import Reconciled, hold_against
+from remit.assistants.reconcile.selection import Selected, named, of_ledger
+from remit.assistants.records import Protection, Protections
+from remit.assistants.registry import ASSISTANTS
 from remit.claims.receipt import SignedReceipt
 from remit.cli.errors import DONE, NO, failure, reported
 from remit.cli.opening import check_there
@@ -29,7 +29,7 @@ __all__ = ["reconcile"]
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _SHOWN: Final = 20
-_ASSISTANTS: Final = sorted({*READERS, *UNREADABLE})
+_ASSISTANTS: Final = sorted(ASSISTANTS)
 # What is in question, and what to do about it.
 _UNRECEIPTED: Final = "no receipt"
 _RUN: Final = "refused, and run"
@@ -83,11 +83,14 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
 
 
 def _reader_of(assistant: str) -> TranscriptReader:
-    if assistant in UNREADABLE:
-        refused = FieldInvalid(f"{assistant} cannot be reconciled: {UNREADABLE[assistant]}", place="ASSISTANT")
+    reader = ASSISTANTS[assistant].transcript
+    if reader is None:
+        refused = FieldInvalid(
+            f"{assistant} cannot be reconciled: {ASSISTANTS[assistant].unreadable}", place="ASSISTANT"
+        )
         refused.add_note(f"Its receipts are in the ledger: remit ledger show; its hooks: remit doctor {assistant}")
         raise refused
-    return READERS[assistant](user_home() or "")
+    return reader(user_home() or "")
 
 
 def _protections(path: Path, assistant: str) -> dict[str, Protection]:

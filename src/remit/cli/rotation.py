@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from remit.adapters.protection.records import Protection, Protections
-from remit.adapters.protection.retoken import Retokened, replace_tokens
+from remit.assistants.install.retoken import Retokened, replace_tokens
+from remit.assistants.records import Protection, Protections
 from remit.cli.background import NAMES
 from remit.cli.render import note
 from remit.client.hub import Hub
 from remit.config import TokenName, load_settings, rotate_token
 from remit.errors import ServiceError, ServiceRefused
-from remit.http.record import Running, ServiceName, all_running
 from remit.hub.doors import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import Home
+from remit.server.record import Running, ServiceName, all_running
 
 __all__ = ["rotate"]
 

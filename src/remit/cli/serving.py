@@ -14,8 +14,8 @@ from remit.cli.opening import opened_home
 from remit.cli.output import watched_output
 from remit.cli.render import note, show_data
 from remit.config import home_path
-from remit.http.record import ServiceName
 from remit.ledger.home import Home, open_home
+from remit.server.record import ServiceName
 
 __all__ = ["announce", "leave_running", "start_with", "stop_running"]
 

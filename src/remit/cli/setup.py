@@ -21,8 +21,8 @@ from remit.config import (
     parse_hub_url,
     set_hub_url,
 )
-from remit.http.hosts import url_host
-from remit.http.record import all_running
+from remit.server.hosts import url_host
+from remit.server.record import all_running
 
 __all__ = ["OPENED_BY", "Prepared", "prepare", "setup"]
 

@@ -11,7 +11,7 @@ from remit.cli.hub_reaching import reached_hub
 from remit.cli.options import everywhere
 from remit.cli.render import show_data, show_facts
 from remit.config import user_path
-from remit.messages.hub import StatusAnswer, VerificationAnswer
+from remit.schemas.hub import StatusAnswer, VerificationAnswer
 
 __all__ = ["status", "verified_in_words"]
 

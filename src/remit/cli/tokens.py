@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import click
 
-from remit.adapters.protection.records import ANY_ID
+from remit.assistants.records import ANY_ID
 from remit.cli.opening import opened_home
 from remit.cli.options import everywhere
 from remit.cli.render import show_data

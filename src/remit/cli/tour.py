@@ -37,8 +37,8 @@ from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
 from remit.governor.issue import Issue, Order
 from remit.governor.sessions import Start
-from remit.http.record import load_running
 from remit.policy.call import ToolCall
+from remit.server.record import load_running
 from remit.wiring import Service, build_rehearsal
 
 __all__ = ["Played", "Tampering", "Tour", "perform", "rehearse", "take_tour"]

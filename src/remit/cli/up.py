@@ -24,9 +24,9 @@ from remit.cli.serving import start_with, stop_running
 from remit.cli.setup import OPENED_BY, prepare
 from remit.config import collector, home_path, user_home
 from remit.errors import ServiceUnavailable
-from remit.http.record import ServiceName
 from remit.ledger.home import Home
 from remit.proxy.options import ProxyOptions
+from remit.server.record import ServiceName
 
 __all__ = ["up"]
 

@@ -15,7 +15,7 @@ from remit.client.beliefs import Grounds
 from remit.client.call import Call
 from remit.client.settings import Settings
 from remit.errors import InputError, RemitError, ServiceRefused, quote
-from remit.messages.shared import Answer, ErrorAnswer
+from remit.schemas.shared import Answer, ErrorAnswer
 
 __all__ = ["MAX_ANSWER", "read_answer", "refusal"]
 

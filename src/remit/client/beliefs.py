@@ -17,7 +17,7 @@ from remit.claims.mission import Mission, parse_mission
 from remit.claims.passport import verify_passport
 from remit.claims.receipt import LineageBudgetDelta, Receipt, named_tool, verify_receipt
 from remit.errors import FieldInvalid
-from remit.messages.proxy import (
+from remit.schemas.proxy import (
     AttestAnswer,
     DelegateAnswer,
     DelegateRequest,

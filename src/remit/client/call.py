@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from remit.claims.shapes import encode, shape
 from remit.claims.strictjson import parse_object
 from remit.client.beliefs import Grounds
-from remit.messages.shared import Answer, HealthAnswer, Request
+from remit.schemas.shared import Answer, HealthAnswer, Request
 
 __all__ = ["Call", "health", "read_back", "take_any"]
 

@@ -29,7 +29,7 @@ from remit.client.beliefs import (
     must,
 )
 from remit.client.call import Call, read_back, take_any
-from remit.messages.proxy import (
+from remit.schemas.proxy import (
     AttestAnswer,
     AttestRequest,
     DelegateAnswer,
@@ -47,7 +47,7 @@ from remit.messages.proxy import (
     StartAnswer,
     StartRequest,
 )
-from remit.messages.shared import KeysAnswer
+from remit.schemas.shared import KeysAnswer
 
 __all__ = [
     "attest",

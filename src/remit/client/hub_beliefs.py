@@ -10,7 +10,7 @@ from typing import Any, Final
 from remit.claims.canonical import canonicalize_arguments, sha256_hex
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.client.beliefs import Grounds, must
-from remit.messages.hub import Event, ObserveAnswer, ObserveRequest, SourceTold
+from remit.schemas.hub import Event, ObserveAnswer, ObserveRequest, SourceTold
 
 __all__ = ["check_observed"]
 

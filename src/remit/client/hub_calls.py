@@ -18,7 +18,7 @@ from remit.client import calls
 from remit.client.beliefs import Grounds, must
 from remit.client.call import Call, take_any
 from remit.client.hub_beliefs import check_observed
-from remit.messages.hub import (
+from remit.schemas.hub import (
     CheckAnswer,
     Event,
     MissionAsked,
@@ -30,8 +30,8 @@ from remit.messages.hub import (
     StartRequest,
     StatusAnswer,
 )
-from remit.messages.proxy import AttestAnswer
-from remit.messages.shared import Answer, Request
+from remit.schemas.proxy import AttestAnswer
+from remit.schemas.shared import Answer, Request
 
 __all__ = ["attest", "check", "export", "observe", "start", "status"]
 

@@ -22,7 +22,7 @@ from remit.client.loop_thread import LoopThread, Submitted
 from remit.client.settings import Settings
 from remit.client.wire import Wire
 from remit.errors import ServiceError
-from remit.messages.shared import Answer
+from remit.schemas.shared import Answer
 
 __all__ = ["Awaiting", "Client", "Waiting", "awaiting", "waiting"]
 

@@ -19,7 +19,7 @@ from remit.client.beliefs import Given, Grounds
 from remit.client.call import Call
 from remit.client.settings import Settings
 from remit.client.stream import NOT_OURS, PACKED, Parts, is_json
-from remit.messages.shared import Answer
+from remit.schemas.shared import Answer
 from remit.version import __version__
 
 __all__ = ["Wire"]

@@ -9,7 +9,8 @@ from remit.governor.evaluate import Answer, outcome_of
 from remit.governor.observe import Observe
 from remit.governor.sessions import Started
 from remit.hub.reviews import Known, review_of, source_members
-from remit.messages.hub import (
+from remit.policy.decide import Decision
+from remit.schemas.hub import (
     ObserveAnswer,
     PolicyAnswer,
     PublicReceiptAnswer,
@@ -17,7 +18,6 @@ from remit.messages.hub import (
     SignedReceiptAnswer,
     StartAnswer,
 )
-from remit.policy.decide import Decision
 
 __all__ = ["considered", "observed", "public_receipt", "receipt_answer", "signed_receipt", "started"]
 

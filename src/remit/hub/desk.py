@@ -15,13 +15,12 @@ from remit.governor.attest import Attest
 from remit.governor.means import Means, UseCaseRunner
 from remit.governor.observe import Consider, Report
 from remit.governor.sources import StartFor
-from remit.http.routes import Choice, Decision, Request, Streamed
 from remit.hub.answers import considered, observed, public_receipt, signed_receipt, started
 from remit.hub.evidence import report_of, reporter_of
 from remit.hub.reviews import Known, LoadKnown, Shelf
 from remit.hub.standing import Place, Sightings, evidence, status
 from remit.ledger.records import Kept
-from remit.messages.hub import (
+from remit.schemas.hub import (
     SCHEMA_VERSION,
     CheckAnswer,
     ObserveAnswer,
@@ -30,8 +29,9 @@ from remit.messages.hub import (
     StartAnswer,
     StatusAnswer,
 )
-from remit.messages.proxy import AttestAnswer, AttestRequest
-from remit.messages.shared import HealthAnswer
+from remit.schemas.proxy import AttestAnswer, AttestRequest
+from remit.schemas.shared import HealthAnswer
+from remit.server.routes import Choice, Decision, Request, Streamed
 from remit.version import __version__
 
 __all__ = ["RECEIPT_VIEW", "Desk"]

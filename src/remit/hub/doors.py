@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, final
 
 from remit.claims.canonical import encode_base64url
 from remit.errors import HubTokenRequired
-from remit.http.auth import Access, BrowserPolicy, Credentials, RateLimiter, TokenSet, is_local_origin
-from remit.http.openapi import Security
+from remit.server.auth import Access, BrowserPolicy, Credentials, RateLimiter, TokenSet, is_local_origin
+from remit.server.openapi import Security
 
 __all__ = [
     "COOKIE",

@@ -23,7 +23,8 @@ from remit.governor.evaluate import Seen
 from remit.governor.observe import Observe, Report
 from remit.governor.receipts import clip
 from remit.governor.sources import Reporter
-from remit.messages.hub import (
+from remit.policy.evidence import redacted
+from remit.schemas.hub import (
     MAX_EXCERPT,
     Event,
     Message,
@@ -33,7 +34,6 @@ from remit.messages.hub import (
     SourceTold,
     StartRequest,
 )
-from remit.policy.evidence import redacted
 
 __all__ = [
     "MAX_ACTIONS",

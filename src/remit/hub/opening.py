@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from remit.errors import StateMissing
-from remit.http.record import FOLDER
 from remit.ledger.home import Home
+from remit.server.record import FOLDER
 
 __all__ = ["OPENING_FILE", "clear_opening", "write_opening"]
 

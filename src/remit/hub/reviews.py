@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 from remit.governor.clock import timestamp
 from remit.governor.means import Means
 from remit.ledger.records import Note, Session, Source
-from remit.messages.hub import ReviewAnswer
+from remit.schemas.hub import ReviewAnswer
 
 __all__ = ["MAX_ACTIONS", "Known", "LoadKnown", "Shelf", "load_known", "review_of", "source_members"]
 

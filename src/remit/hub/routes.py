@@ -3,11 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from remit.http.openapi import describe
-from remit.http.routes import Plain, Request, Route
 from remit.hub.desk import RECEIPT_VIEW, Desk
 from remit.hub.doors import HUB_SECURITY
-from remit.messages.hub import (
+from remit.schemas.hub import (
     CheckAnswer,
     ObserveAnswer,
     ObserveRequest,
@@ -17,8 +15,10 @@ from remit.messages.hub import (
     StartRequest,
     StatusAnswer,
 )
-from remit.messages.proxy import AttestAnswer, AttestRequest
-from remit.messages.shared import HealthAnswer
+from remit.schemas.proxy import AttestAnswer, AttestRequest
+from remit.schemas.shared import HealthAnswer
+from remit.server.openapi import describe
+from remit.server.routes import Plain, Request, Route
 from remit.version import __version__
 
 __all__ = ["Cookie", "Page", "PageDesk", "describe_hub", "hub_routes", "table_of_routes"]

@@ -22,7 +22,7 @@ from remit.governor.verification import VerificationState
 from remit.hub.answers import receipt_answer
 from remit.hub.reviews import load_known, review_of, source_members
 from remit.ledger.records import Session
-from remit.messages.hub import (
+from remit.schemas.hub import (
     SCHEMA_VERSION,
     AdapterDetail,
     AdapterDetails,

@@ -19,9 +19,9 @@ from remit.governor.receipts import budget_remaining
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Held, Start
-from remit.http.routes import Decision, Request
 from remit.ledger.records import KeyRecord, Session
-from remit.messages.proxy import (
+from remit.policy.call import ToolCall
+from remit.schemas.proxy import (
     SCHEMA_VERSION,
     AttestAnswer,
     AttestRequest,
@@ -40,8 +40,8 @@ from remit.messages.proxy import (
     StartAnswer,
     StartRequest,
 )
-from remit.messages.shared import HealthAnswer, KeysAnswer
-from remit.policy.call import ToolCall
+from remit.schemas.shared import HealthAnswer, KeysAnswer
+from remit.server.routes import Decision, Request
 from remit.version import __version__
 
 __all__ = ["Handlers"]

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from remit.http.record import beyond_usual
+from remit.server.record import beyond_usual
 
 __all__ = ["ProxyOptions"]
 

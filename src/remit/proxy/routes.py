@@ -3,9 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from remit.http.openapi import describe
-from remit.http.routes import Plain, Request, Route
-from remit.messages.proxy import (
+from remit.proxy.handlers import Handlers
+from remit.schemas.proxy import (
     AttestAnswer,
     AttestRequest,
     DelegateAnswer,
@@ -23,8 +22,9 @@ from remit.messages.proxy import (
     StartAnswer,
     StartRequest,
 )
-from remit.messages.shared import HealthAnswer, KeysAnswer
-from remit.proxy.handlers import Handlers
+from remit.schemas.shared import HealthAnswer, KeysAnswer
+from remit.server.openapi import describe
+from remit.server.routes import Plain, Request, Route
 from remit.version import __version__
 
 __all__ = ["Page", "describe_proxy", "proxy_routes", "table_of_routes"]

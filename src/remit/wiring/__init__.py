@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.adapters.protection.records import Protections
+from remit.assistants.records import Protections
 from remit.claims.keys import SEED_BYTES, Keyring, SigningKey
 from remit.errors import LedgerInUse, RemitError
 from remit.governor.clock import Clock, SystemClock
@@ -25,7 +25,6 @@ from remit.governor.governor import Governor
 from remit.governor.handshake import Introduction, Judging
 from remit.governor.means import Keys, UseCaseRunner
 from remit.governor.remote import Keeper, LedgerNotServed, PublicKeys, RemoteGovernor, connect
-from remit.http.log import logger
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.embedded import open_reading
 from remit.ledger.home import Home, open_home
@@ -35,6 +34,7 @@ from remit.ledger.records import KeyRecord, Switches
 from remit.ledger.rows import SqliteReader
 from remit.policy.files import TextFiles
 from remit.policy.guard import Own
+from remit.server.log import logger
 from remit.wiring.judging import judging_of, means_for, means_with
 from remit.wiring.ledger_process import LedgerHolder, hold_ledger, ledger_command, start_ledger_process
 

@@ -8,33 +8,33 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from remit.adapters.hooks.desk import HookDesk
-from remit.adapters.hooks.routes import hook_routes
-from remit.adapters.hooks.user_shell import zsh_users
-from remit.adapters.protection.obstacles import obstacle_of, read_for
-from remit.adapters.protection.records import Protections
-from remit.adapters.protection.vigil import Vigil
+from remit.assistants.handlers import HookHandlers
+from remit.assistants.monitor.monitor import SettingsMonitor
+from remit.assistants.monitor.obstacles import obstacle_of, read_for
+from remit.assistants.records import Protections
+from remit.assistants.routes import hook_routes
+from remit.assistants.user_shell import zsh_users
 from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification, VerificationState
-from remit.http.application import Application
-from remit.http.auth import ReloadingAuthenticator
-from remit.http.hosts import allowed_hosts, is_loopback
-from remit.http.limits import Limits
-from remit.http.log import configure, hide
-from remit.http.routes import Route
-from remit.http.server import Server, bind, run_server, url_of
-from remit.http.telemetry import Metrics, Telemetry, start_exporter
+from remit.hub.dashboard.desk import Pages
 from remit.hub.desk import Desk
 from remit.hub.doors import HUB_BROWSER_POLICY, HubDoors, shared_hook_token
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
-from remit.hub.pages.desk import Pages
 from remit.hub.recording import Recording
 from remit.hub.routes import Page, describe_hub, hub_routes
 from remit.hub.standing import Place
 from remit.ledger.home import Home, open_home
-from remit.messages.hub import MAX_BODY_BYTES
+from remit.schemas.hub import MAX_BODY_BYTES
+from remit.server.application import Application
+from remit.server.auth import ReloadingAuthenticator
+from remit.server.hosts import allowed_hosts, is_loopback
+from remit.server.limits import Limits
+from remit.server.log import configure, hide
+from remit.server.routes import Route
+from remit.server.server import Server, bind, run_server, url_of
+from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
 from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
@@ -90,7 +90,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         )
         place = Place(options.home, url, partial(_check, options), verification.state)
         desk = Desk(service.governor, place)
-        hooks = HookDesk(
+        hooks = HookHandlers(
             service.governor,
             service.protections,
             options.user_home,
@@ -134,11 +134,11 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         close_all(vigil, pages, verification, service, telemetry)
 
 
-def _vigil(service: Service, options: HubOptions) -> Vigil:
+def _vigil(service: Service, options: HubOptions) -> SettingsMonitor:
     """Return what keeps protections in force; it reads them for itself, because it is a thread of its own."""
     obstacle = partial(obstacle_of, user_home=options.user_home, config=assistant_config)
     reads = partial(read_for, user_home=options.user_home, config=assistant_config)
-    return Vigil(Protections(service.home), obstacle, reads, service.governor)
+    return SettingsMonitor(Protections(service.home), obstacle, reads, service.governor)
 
 
 def _routes(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from remit.adapters.protection.records import Protections
+from remit.assistants.records import Protections
 from remit.claims.mission import EVERYTHING, Mission
 from remit.governor.clock import Clock, SystemClock
 from remit.governor.handshake import Judging

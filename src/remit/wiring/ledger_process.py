@@ -28,10 +28,10 @@ from remit.governor.means import Means
 from remit.governor.pools import QUICK_BUNDLE
 from remit.governor.server import Forwarding, LedgerServer, Lifetime
 from remit.governor.wire import Frames, decode_failure, decode_messages, encode_failure, frame_of
-from remit.http.log import configure, flush, logger
 from remit.ledger.commit import BUNDLE, Observer
 from remit.ledger.embedded import FILE, Embedded, open_embedded
 from remit.ledger.home import Home, open_home
+from remit.server.log import configure, flush, logger
 from remit.wiring.judging import means_for, own_process
 
 __all__ = ["FOLDER", "LedgerHolder", "end_now", "hold_ledger", "ledger_command", "main", "start_ledger_process"]

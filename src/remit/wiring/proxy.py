@@ -17,14 +17,6 @@ from typing import Final
 from remit.config import CONFIG_FILE, distrust_current_folder, ensure_token, load_settings, share_metrics
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification
-from remit.http.application import Application
-from remit.http.auth import Access, ReloadingAuthenticator, TokenAuthenticator
-from remit.http.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
-from remit.http.limits import Limits
-from remit.http.log import configure, hide, logger
-from remit.http.server import Server, bind, run_server, url_of
-from remit.http.telemetry import Metrics, Telemetry, mark_dead, start_exporter
-from remit.http.workers import Workers
 from remit.ledger.commit import Observer
 from remit.ledger.home import Home, open_home
 from remit.proxy.authority import server_identity
@@ -32,6 +24,14 @@ from remit.proxy.handlers import Handlers
 from remit.proxy.options import ProxyOptions
 from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import CertificateFiles
+from remit.server.application import Application
+from remit.server.auth import Access, ReloadingAuthenticator, TokenAuthenticator
+from remit.server.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
+from remit.server.limits import Limits
+from remit.server.log import configure, hide, logger
+from remit.server.server import Server, bind, run_server, url_of
+from remit.server.telemetry import Metrics, Telemetry, mark_dead, start_exporter
+from remit.server.workers import Workers
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
 from remit.wiring.ledger_process import end_now

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from remit.claims.shapes import encode
 from remit.governor.verification import VerificationState
-from remit.http.record import ServiceName, noted
-from remit.http.routes import Plain, Request, Route
-from remit.http.telemetry import Metrics
 from remit.ledger.home import open_home
 from remit.ledger.port import Reader
+from remit.server.record import ServiceName, noted
+from remit.server.routes import Plain, Request, Route
+from remit.server.telemetry import Metrics
 
 __all__ = ["FINISHING_S", "Closing", "close_all", "noted_in", "watch_ledger", "with_pages"]
 

@@ -1,1 +1,0 @@
-"""Who brings calls and evidence: coding assistants, by their hooks."""

@@ -1,1 +1,0 @@
-"""Diagnosis of protected assistants: is what protects them there, does it work, and what does the evidence say."""

@@ -1,1 +1,0 @@
-"""Plans: what protects each assistant, one file for each."""

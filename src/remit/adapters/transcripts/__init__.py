@@ -1,1 +1,0 @@
-"""Transcripts: what coding assistants write down of their own calls, read as untrusted text."""

@@ -1,0 +1,1 @@
+"""Coding assistants under governance: one package for each, and what they share."""

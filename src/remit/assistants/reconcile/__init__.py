@@ -1,0 +1,1 @@
+"""Comparing the transcripts of an assistant with the receipts."""

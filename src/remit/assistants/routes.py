@@ -1,0 +1,41 @@
+"""The route of hooks, as data. It stands beside the Hub's own."""
+
+from typing import Final
+
+from remit.assistants.handlers import HookHandlers
+from remit.server.routes import Route
+
+__all__ = ["HOOK_PATH", "hook_routes", "table_of_routes"]
+
+HOOK_PATH: Final = "/v1/hooks/{assistant}/{protection}"
+_DESCRIPTION: Final = (
+    "The request and the answer are JSON objects in the form that the assistant defines for its hooks. Every request "
+    "that reaches this route is answered with 200 and `X-Remit-Hook: 1`, because some assistants run the tool on any "
+    "other status: an answer that does not permit the call denies it. A wrong token, an unknown protection, a body "
+    "that cannot be read, a full disk and any other failure are denials too, and their reason says what is wrong. "
+    "Other statuses come only before the route is found (`Host`, malformed or slow HTTP, too many connections) and for "
+    "a page of a foreign origin (403)."
+)
+
+
+def hook_routes(desk: HookHandlers) -> list[Route]:
+    """Return the routes that lead to `desk`."""
+    return [
+        Route(
+            "POST",
+            HOOK_PATH,
+            desk.hook,
+            "application/json",
+            "Decide on a call of a coding assistant, or take its outcome in",
+            dict,
+            access="hook",
+            failing=desk.failing,
+            description=_DESCRIPTION,
+            subject="protection",
+        )
+    ]
+
+
+def table_of_routes() -> list[Route]:
+    """Return the routes for those who only read about them: nobody is at the desk."""
+    return hook_routes(HookHandlers.__new__(HookHandlers))
