@@ -187,8 +187,8 @@ def test_the_servers_order_of_suites_counts(credentials: CertificateFiles) -> No
 
 def test_http_1_1_is_agreed_on_and_nothing_is_compressed(credentials: CertificateFiles) -> None:
     with serving(credentials._replace(client_ca=None).context()) as port:
-        said = ask(port, "-tls1_2", "-alpn", "h2,server/1.1", "-comp")
-    assert b"ALPN protocol: server/1.1" in said
+        said = ask(port, "-tls1_2", "-alpn", "h2,http/1.1", "-comp")
+    assert b"ALPN protocol: http/1.1" in said
     assert b"Compression: NONE" in said
 
 

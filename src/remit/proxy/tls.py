@@ -63,7 +63,7 @@ def server_context(cert: str, key: str, client_ca: str | None = None) -> ssl.SSL
     context.set_ciphers(":".join(_SUITES))
     context.options |= _OPTIONS
     context.num_tickets = 0
-    context.set_alpn_protocols(["server/1.1"])
+    context.set_alpn_protocols(["http/1.1"])
     chain = _read_pem(cert, _CERT, "CERTIFICATE-----")
     _read_pem(key, _KEY, "PRIVATE KEY-----")
     _load_chain(context, cert, key)
