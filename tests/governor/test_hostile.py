@@ -24,7 +24,7 @@ from remit.governor.sessions import End, Start
 from remit.ledger.port import Transaction
 from remit.policy.call import ToolCall
 from remit.policy.engines import Case, Finding
-from remit.policy.files import Files, Look, Rationed, Survey, TextFiles
+from remit.policy.files import Files, LimitedFiles, ResolvedPath, Survey, TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.projection import is_light
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
@@ -158,10 +158,10 @@ class _SlowFiles(TextFiles):
     def __init__(self, slow: _Slow) -> None:
         self._slow = slow
 
-    def look(self, path: str) -> Look:
+    def resolve(self, path: str) -> ResolvedPath:
         if len(path) > 512 or "*" in path:
             self._slow.wait()
-        return super().look(path)
+        return super().resolve(path)
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
         self._slow.wait()
@@ -225,12 +225,12 @@ class _Gathering(TextFiles):
         self._all = threading.Barrier(count)
         self.threads: list[str] = []
 
-    def look(self, path: str) -> Look:
+    def resolve(self, path: str) -> ResolvedPath:
         name = threading.current_thread().name
         self.threads.append(name)
         if name != "ledger":
             self._all.wait(PATIENT_S)
-        return super().look(path)
+        return super().resolve(path)
 
 
 def test_long_calls_beyond_the_budget_are_not_judged_by_the_writer(service: Service) -> None:
@@ -295,14 +295,14 @@ class _CountedFiles:
     """A file system in which every pattern stands for many names; it counts what it is asked."""
 
     home: str | None = None
-    sees = True
+    reads_disk = True
 
     def __init__(self) -> None:
         self.looks = self.lists = self.surveys = 0
 
-    def look(self, path: str) -> Look:
+    def resolve(self, path: str) -> ResolvedPath:
         self.looks += 1
-        return Look(path, exists=True, is_directory=True)
+        return ResolvedPath(path, exists=True, is_directory=True)
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002
         self.lists += 1
@@ -338,13 +338,13 @@ def test_a_call_of_a_session_that_is_over_is_not_looked_into(
 
 def _asked(ask: Callable[[Files, str], object], files: _CountedFiles, most: int) -> list[object]:
     """Ask rationed files of different paths, twice as often as they tell; return what they tell after that."""
-    rationed = Rationed(files)
+    rationed = LimitedFiles(files)
     return [ask(rationed, f"/{number}") for number in range(2 * most)][most:]
 
 
 def test_files_are_told_of_only_so_often() -> None:
     files = _CountedFiles()
-    assert set(_asked(lambda it, path: it.look(path).refusal == "", files, 5000)) == {False}
+    assert set(_asked(lambda it, path: it.resolve(path).refusal == "", files, 5000)) == {False}
     assert set(_asked(lambda it, path: it.expand(path, "*"), files, 100)) == {None}
     assert set(_asked(lambda it, path: it.survey(path), files, 20)) == {None}
     assert (files.looks, files.lists, files.surveys) == (5000, 100, 20)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.agents import started_agent
+from remit.policy.agents import find_agent
 from remit.policy.files import SeenFiles
 from tests.policy.judging import command
 
 
 def started(text: str) -> str:
     """Return the agent that a command line would start."""
-    return started_agent(command(text, scope=("**",), cwd="/work/app").action.commands or ())
+    return find_agent(command(text, scope=("**",), cwd="/work/app").action.commands or ())
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_a_link_to_an_agent_is_the_agent(tmp_path: Path) -> None:
     (tmp_path / "tool").symlink_to(package / "cli.js")
     for text in ("./tool -p x", "node tool", "bash tool"):
         decision = command(text, scope=(str(tmp_path),), files=SeenFiles())
-        assert started_agent(decision.action.commands or ())
+        assert find_agent(decision.action.commands or ())

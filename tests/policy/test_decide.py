@@ -5,7 +5,7 @@ import pytest
 from remit.policy.call import ToolCall
 from remit.policy.decide import decide, judge, policy_decisions
 from remit.policy.engines import DENIALS, Case, Finding, Remedy
-from remit.policy.files import Look, TextFiles
+from remit.policy.files import ResolvedPath, TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import STANDING, action, judged, mission, still
 
@@ -26,7 +26,7 @@ class Denying:
 class BrokenFiles(TextFiles):
     """A file system that fails in a way nobody expected."""
 
-    def look(self, path: str) -> Look:
+    def resolve(self, path: str) -> ResolvedPath:
         """Raise."""
         raise ZeroDivisionError(path)
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, narrow
 from remit.errors import MissionWidened
 from remit.policy.call import Effect, Launched
-from remit.policy.scope import allows_tool, build_scope, covers, named_programs, not_allowed, tool_entry
+from remit.policy.scope import allows_tool, build_scope, covers, find_not_allowed, program_entries, tool_entry
 
 # Few letters, so that entries and names meet often; all characters that mean something in an entry.
 NAMES = st.text("ab(*?[]) !x", min_size=1, max_size=7).filter(lambda text: text.strip() == text)
@@ -42,8 +42,8 @@ def allowed(entries: tuple[str, ...], tool: str, launched: Launched) -> bool:
     """Tell whether entries allow a call of a tool that starts one program, as the passport's rules read them."""
     if allows_tool(entries, tool) is not None:
         return True
-    programs = named_programs(entries, tool, None)
-    return bool(programs) and not list(not_allowed(programs, [launched]))
+    programs = program_entries(entries, tool, None)
+    return bool(programs) and not list(find_not_allowed(programs, [launched]))
 
 
 PARTS = st.sampled_from(["a", "b", "*", "**", "a*", "[*]", "[a]", "[ab]", "?", "[[]", "a[", "[*", "x]"])

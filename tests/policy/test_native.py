@@ -9,7 +9,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.engines import Change, Remedy, Standing
 from remit.policy.files import SeenFiles
-from remit.policy.scope import names_tool
+from remit.policy.scope import match_tool
 from tests.policy.judging import BASE, STANDING, applied, judged, mission
 
 READ: dict[str, JSON] = {"file_path": "/etc/passwd"}
@@ -94,7 +94,7 @@ def test_calls_that_a_delegate_holds_are_told_from_those_that_were_used() -> Non
     ],
 )
 def test_a_tool_is_named_exactly_or_by_a_glob(entries: tuple[str, ...], tool: str, named: str | None) -> None:
-    assert names_tool(entries, tool) == named
+    assert match_tool(entries, tool) == named
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge, policy_decisions
 from remit.policy.engines import Standing
-from remit.policy.evidence import measurements, redacted, worded
+from remit.policy.evidence import measurements, quote_word, redacted
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
@@ -156,7 +156,7 @@ def test_a_secret_is_found_before_a_text_is_cut(length: int) -> None:
     [("$HOME/x", "'$HOME/x'"), ("print(1); more", "'print(1);…'"), ("a\nb", "'a…'"), ("x" * 99, repr("x" * 80 + "…"))],
 )
 def test_of_a_text_only_the_beginning_is_named(word: str, said: str) -> None:
-    assert worded(word) == said
+    assert quote_word(word) == said
 
 
 @pytest.mark.parametrize(

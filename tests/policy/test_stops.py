@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from remit.policy.agents import AGENTS
-from remit.policy.stops import Selected, selected
+from remit.policy.stops import ProcessMatch, find_match
 from tests.policy.judging import command
 
 LINE: Final = "/opt/x/bin/python3.11 /opt/x/bin/remit hub --port 8765"
@@ -40,10 +40,10 @@ SELECTORS: Final = {
 }  # fmt: skip
 
 
-def stopped(text: str) -> Selected | None:
+def stopped(text: str) -> ProcessMatch | None:
     """Return what a command line would stop Remit by."""
     commands = command(text, scope=("**",), cwd="/work/app").action.commands or ()
-    return selected(commands, frozenset({PID, 4700}), LINE)
+    return find_match(commands, frozenset({PID, 4700}), LINE)
 
 
 def orders(*parts: list[str]) -> set[str]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit.policy.files import Look, SeenFiles, Survey
+from remit.policy.files import ResolvedPath, SeenFiles, Survey
 
 __all__ = ["FIXTURE", "VECTORS", "Tree", "rows"]
 
@@ -47,10 +47,10 @@ class Tree(SeenFiles):
             else:
                 path.symlink_to(placed)
 
-    def look(self, path: str) -> Look:
+    def resolve(self, path: str) -> ResolvedPath:
         if path.startswith(OWN):
-            return super().look(path)
-        found = super().look(self.root + path)
+            return super().resolve(path)
+        found = super().resolve(self.root + path)
         inside = found.path == self.root or found.path.startswith(self.root + "/")
         return found._replace(path=found.path[len(self.root) :] or "/") if inside else found
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remit.claims.mission import Mission
 from remit.errors import FieldInvalid
-from remit.policy.scope import names_tool
+from remit.policy.scope import match_tool
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.phrases import KnownPhrase, known_phrases
 from remit.profiles.profile import parse_profile
@@ -28,7 +28,7 @@ def test_what_is_blocked_is_never_allowed(allowed: list[str], blocked: list[Know
     barred = {side for known in blocked for side in known.bars}
     assert not barred & set(mission.allowed_side_effect_classes)
     for tool in {tool for known in blocked for tool in (*known.tools, *known.blocks)}:
-        assert names_tool(mission.forbidden_tools, tool) is not None
+        assert match_tool(mission.forbidden_tools, tool) is not None
         assert called(mission, tool).code == "tool_forbidden"
 
 

@@ -1,8 +1,8 @@
-"""Which command lines would start an agent that nobody governs, or Remit itself.
+"""Finds command lines that would start an ungoverned agent, or Remit itself.
 
-What a program is told to run is known from the tables of programs (`Launched.runs`). Where nothing is known of what a
-program does with its words, every word may name one. Names are compared as they are written: an agent under another
-name is not found, unless the name is a link to it.
+`Launched.runs` has what a program is told to run, as far as its table describes that. If nothing is known about how a
+program uses its words, every word is checked. Names are compared as written: an agent under another name is not found,
+unless the name is a symbolic link to it.
 """
 
 import re
@@ -11,15 +11,15 @@ from typing import Final
 
 from remit.policy.call import Launched
 
-__all__ = ["AGENTS", "started_agent"]
+__all__ = ["AGENTS", "find_agent"]
 
-# Programs that govern agents, or are agents that would not be governed by this session.
+# Remit itself, and agents that would not be governed by this session.
 AGENTS: Final = frozenset("remit claude codex gemini opencode copilot cursor-agent aider qwen".split())
 _PACKAGES: Final = AGENTS | frozenset((
     "@anthropic-ai/claude-code", "@openai/codex", "@google/gemini-cli", "opencode-ai", "@github/copilot",
     "@qwen-code/qwen-code", "aider-chat",
 ))  # fmt: skip
-# Most command lines name none of them, which one look tells.
+# A quick check that most command lines fail.
 _ANY_AGENT: Final = re.compile("|".join(sorted(AGENTS)))
 _COPIERS: Final = frozenset("cp mv ln install link rsync".split())
 _INSTALLED: Final = re.compile(r"(?:\A|/)(?=(?:bin|\.bin|node_modules|site-packages)/((?:@[^/]+/)?[^/]+))")
@@ -29,8 +29,8 @@ _WORD: Final = re.compile(r"[^\s;|&()'\"`]+")
 _MAIN: Final = "/__main__.py"
 
 
-def started_agent(commands: Iterable[Launched]) -> str:
-    """Return the agent that a command line would start, or the program of Remit."""
+def find_agent(commands: Iterable[Launched]) -> str:
+    """Return the agent, or the program of Remit, that a command line would start; empty if none."""
     for launched in commands:
         if not _ANY_AGENT.search(" ".join((*launched.words, *launched.runs))):
             continue
@@ -41,20 +41,20 @@ def started_agent(commands: Iterable[Launched]) -> str:
 
 
 def _suspects(launched: Launched) -> Iterator[str]:
-    """Yield the words that may name what is started: the program's own name, and what it is told to run."""
+    """Yield the words that may name a started program: its own name, and what it is told to run."""
     words = launched.words
     yield from words[:1]
     yield from launched.runs
     if not launched.plain:
-        # What it does with its words is not known.
+        # Nothing is known about how it uses its words.
         yield from (found[0] for word in words[1:] if (found := _WORD.search(word)))
     elif words[0] in _COPIERS:
-        # Under another name nobody would know it again.
+        # A copy under another name would not be found later.
         yield from (name for word in words[1:] for name in _INSTALLED.findall(word))
 
 
 def _names(word: str) -> Iterator[str]:
-    """Yield what a word may name: a package, the package that a file lies in, and the file without its ending."""
+    """Yield the names a word may stand for: a package, the package that contains a file, a file without extension."""
     text = _REGISTRY.sub("", word).removesuffix(_MAIN)
     yield _package(text)
     yield from (_package(name) for name in _INSTALLED.findall(text))
@@ -62,7 +62,7 @@ def _names(word: str) -> Iterator[str]:
 
 
 def _package(word: str) -> str:
-    """Return a package's name without what may follow: `@scope/name@1.2`, `name==1.2`, `name[extra]`, `name.module`."""
+    """Return a package name without version, extras or module: `@scope/name@1.2`, `name==1.2`, `name[extra]`."""
     before, at, _ = word.rpartition("@")
     name = before if at and before else word
     return name if name.startswith("@") else name.partition("==")[0].partition("[")[0].partition(".")[0]

@@ -1,7 +1,7 @@
-"""The arithmetic of limits: what is left, and what a reservation takes away.
+"""Arithmetic on limits: what remains, and what a reservation takes.
 
-Everything is reserved before it is used, never charged afterwards, so that a limit holds however many calls are under
-way. These are pure functions over values; the ledger makes one step out of reading, changing and writing an account.
+Everything is reserved before it is used and never charged afterwards, so that a limit holds with any number of
+concurrent calls. The functions are pure; the ledger reads, changes and writes an account in one transaction.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ __all__ = ["Account", "Budget", "consume", "elapsed_s", "release", "reserve"]
 
 
 class Account(NamedTuple):
-    """A counter with a limit: what was used, and what is set aside for delegates."""
+    """A counter with a limit: the amount used, and the amount reserved for delegates."""
 
     limit: int
     used: int = 0
@@ -18,36 +18,36 @@ class Account(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Return what can still be used or set aside; never less than nothing."""
+        """Return what can still be used or reserved; never negative."""
         return max(0, self.limit - self.used - self.reserved)
 
 
 class Budget(NamedTuple):
-    """What a session has left when a call comes in."""
+    """What a session has left."""
 
     tool_calls: int
     duration_s: int
-    # False when the calls are gone because a delegate holds them, not because they were used.
+    # False if the calls are exhausted because a delegate has reserved them.
     own_calls: bool = True
 
 
 def consume(account: Account, amount: int = 1) -> Account | None:
-    """Return the account after `amount` is used, or None where that is more than remains."""
+    """Return the account after `amount` is used, or None if less remains."""
     return account._replace(used=account.used + amount) if 0 <= amount <= account.remaining else None
 
 
 def reserve(account: Account, amount: int) -> Account | None:
-    """Return the account with `amount` set aside for a delegate, or None where that is more than remains."""
+    """Return the account with `amount` reserved for a delegate, or None if less remains."""
     return account._replace(reserved=account.reserved + amount) if 0 <= amount <= account.remaining else None
 
 
 def release(account: Account, reserved: int, used: int) -> Account:
-    """Return the account after a delegate has ended: what it used is used, the rest is free again."""
+    """Return the account after a delegate has ended: its use is charged, the rest is released."""
     if not 0 <= used <= reserved <= account.reserved:
         raise ValueError("more is released than was reserved")
     return account._replace(used=account.used + used, reserved=account.reserved - reserved)
 
 
 def elapsed_s(started_ms: int, now_ms: int) -> int:
-    """Return the whole seconds that have passed, rounded up, so that a limit is never overstayed."""
+    """Return the elapsed time in whole seconds, rounded up, so that a limit is never exceeded."""
     return max(0, -(-(now_ms - started_ms) // 1000))

@@ -1,7 +1,7 @@
-"""A tool call as sent, and the action it is projected to.
+"""A tool call as sent by a client, and the action it is projected to.
 
-These are plain values. `projection.py` makes an `Action` from a `ToolCall`; what it could not determine is in the
-action as a `Doubt`, so that a judge never has to guess.
+`projection.py` makes an `Action` from a `ToolCall`. Whatever it could not determine is in the action as a `Doubt`, so
+that an engine never has to guess.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,16 +28,16 @@ __all__ = [
 ]
 
 MAX_TARGET: Final = 2048
-# From harmless to grave: a receipt names the gravest, a judge looks at all.
+# From harmless to severe. A receipt records the most severe one; engines check all of them.
 SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
-# The gravest of several side effects, by the set of them.
+# Maps a set of side effects to the most severe one.
 GRAVEST: Final[dict[frozenset[SideEffectClass], SideEffectClass]] = {
     frozenset(others) | {side}: side
     for rank, side in enumerate(SIDE_EFFECT_ORDER)
     for size in range(rank + 1)
     for others in combinations(SIDE_EFFECT_ORDER[:rank], size)
 }
-# Programs that stop others, or run those that do under names of their own.
+# Programs that stop processes, and programs that contain such programs under other names (busybox).
 STOPPERS: Final = frozenset(
     "kill pkill killall killall5 skill snice slay fuser systemctl service launchctl busybox toybox".split()
 )
@@ -46,7 +46,7 @@ Verb: TypeAlias = Literal["read", "write", "delete", "contact", "send", "run", "
 
 
 class Annotations(NamedTuple):
-    """What an MCP server says about its tool. Only believed where it makes a judgement stricter."""
+    """The MCP annotations of a tool. They are used only where they make a decision stricter."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -54,20 +54,20 @@ class Annotations(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """What a client asks to do, as it was sent."""
+    """A tool call as the client sent it."""
 
     tool_name: str
     arguments: Mapping[str, JSON]
     cwd: str | None = None
     annotations: Annotations = Annotations()
-    # The client is known to start a new shell for each command, whatever the tool's name says.
+    # The client is known to start a new shell for each command, whatever the name of the tool suggests.
     fresh_shell: bool = False
-    # The shell that reads commands, where the client is known and the tool is not made for another.
+    # The shell that runs the commands, where the client is known to use another one than bash.
     shell: Literal["bash", "zsh"] = "bash"
 
 
 class Argument(NamedTuple):
-    """One value of a call: where it stands, what it is called, its role (nothing where it has none)."""
+    """One value among the arguments of a call: its place, its name, its role (empty if it has none) and the value."""
 
     place: str
     name: str
@@ -76,14 +76,14 @@ class Argument(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """One thing that a call would do to one resource.
+    """One operation of a call on one resource.
 
-    Paths are absolute and without links, URLs normalised. `manage` has a resource of the machine that is no file, such
-    as `db://app_dev`. `beneath` stands for anything below a directory whose
-    names nobody listed. `shared` marks a file that has other names, which may lie elsewhere. `picks` says what is
-    meant beneath a directory: children that a glob names, `**/` and a glob for names at any depth, `**` for whatever
-    is there; nothing where a program works on the directory as it sees fit. Where a file steers programs, `steers` is
-    the path that an entry of the scope has to name, or to lie below, in order to cover it.
+    Paths are absolute, with symbolic links resolved; URLs are normalized. The resource of `manage` is state of the
+    machine that is not a file, such as `db://app_dev`. With `beneath`, the effect is on unlisted files below the
+    directory. `shared` marks a file with several hard links, whose other names may be anywhere. `picks` limits an
+    effect `beneath` a directory: a glob means its direct children, `**/` and a glob means names at any depth, `**`
+    means everything; it is empty if the program itself chooses the files. `steers` is set if the file makes programs
+    run code: a scope entry must then name this path, or a path below it, to cover the effect.
     """
 
     verb: Verb
@@ -96,40 +96,40 @@ class Effect(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """Something that could not be determined: the word that caused it, why, and what would help."""
+    """Something that could not be determined: the word that caused it, and why."""
 
     code: Literal["target_unknown", "shell_unparsed"]
     word: str
     reason: str
-    # What is done is unknown too, not only to which resource it is done.
+    # The operation is unknown too, not only the resource.
     unbounded: bool = False
 
 
 class Launched(NamedTuple):
     """A program that a command line would start.
 
-    `words` are its name and what follows, as far as they are certain; where PATH does not find it, the name is its
-    absolute path. Without words nobody knows what is started.
+    `words` are its name and arguments, up to the first one that is not known before it runs. The name is an absolute
+    path unless PATH finds the program. Without words the program is not known.
     """
 
     words: tuple[str, ...] = ()
-    # More words follow, which are not certain or not kept.
+    # More words follow, which are unknown or were left out.
     more: bool = False
-    # The name and the sub command without the options between them; nothing where an option is not known.
+    # The name and subcommand without the options between them; empty if an option is not known.
     plain: tuple[str, ...] = ()
-    # The words of each program that starts it, the outermost first, up to its own name.
+    # The words of each program that starts this one, up to the name of the next, outermost first.
     carriers: tuple[tuple[str, ...], ...] = ()
-    # It only starts another program, which is judged by itself.
+    # It only starts another program, which is judged separately.
     carrier: bool = False
-    # What its words name to be run, as far as its table tells: files, modules, packages.
+    # The files, modules and packages that its words tell it to run, as far as its table describes them.
     runs: tuple[str, ...] = ()
-    # Of a program that stops others: all words after its name, with None for each that is not certain. A job of the
-    # same script is `%`.
+    # For a program that stops processes: all words after its name, with None for each that is not known. A background
+    # job of the same script is `%`.
     targets: tuple[str | None, ...] = ()
 
 
 class Action(NamedTuple):
-    """What a call comes to: the members of a receipt, and everything a judge needs."""
+    """What a call would do: the fields of its receipt, and the data that engines check."""
 
     tool: str
     action_class: ActionClass
@@ -138,14 +138,14 @@ class Action(NamedTuple):
     side_effects: frozenset[SideEffectClass]
     effects: tuple[Effect, ...] = ()
     doubts: tuple[Doubt, ...] = ()
-    # Runs code of the project, which only a sandbox bounds.
+    # It runs code of the project, which only a sandbox can restrict.
     runs_code: bool = False
-    # Paths were judged by their text: links were not looked at.
+    # Paths were compared by their text; symbolic links were not resolved.
     by_text: bool = False
-    # What the command line of a shell tool would start; None where there is no command line.
+    # The programs that the command line of a shell tool would start; None for other tools.
     commands: Iterable[Launched] | None = None
 
     @property
     def side_effect_class(self) -> SideEffectClass:
-        """Return the gravest side effect, which is the one a receipt names."""
+        """Return the most severe side effect, which is the one that a receipt records."""
         return GRAVEST[self.side_effects]

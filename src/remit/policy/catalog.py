@@ -43,7 +43,7 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, d
 
     @cached_property
     def runs_text(self) -> bool:
-        """Tell whether an argument is run."""
+        """Return whether an argument is run."""
         return not RUN_ROLES.isdisjoint(self.args.values())
 
 

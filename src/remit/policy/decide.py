@@ -1,7 +1,7 @@
-"""The one way from a tool call to a decision: project it, ask every engine, combine their findings.
+"""Decides one tool call: projects it to an action, runs every engine on it and combines their findings.
 
-Deny overrides, and nothing found denies. Every engine gets the same case and a deadline. One that errs or is late
-denies with `engine_failed`: a missing answer must not read as permission.
+Any denial overrides all permits, and a call without findings is denied. An engine that raises, answers late or answers
+something invalid denies with `engine_failed`: a missing answer must not count as permission.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _NO_ENGINE: Final = Finding(
 
 
 class Decision(NamedTuple):
-    """The combined answer, with everything that a receipt and a person need."""
+    """The combined answer of all engines, with the data that a receipt and a person need."""
 
     decision: Literal["PERMIT", "DENY"]
     verdict: Verdict
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
 
     @property
     def permits(self) -> bool:
-        """Tell whether the call may go on, once its receipt is durable."""
+        """Return whether the call is permitted. It may run only after its receipt is durable."""
         return self.decision == "PERMIT"
 
 
@@ -58,13 +58,13 @@ def judge(
     files: Files,
     clock: Clock,
 ) -> Decision:
-    """Return the decision on one call. One that is refused whatever it says is not looked into."""
+    """Return the decision on one call. If the session refuses every call, the arguments are not read."""
     if standing.refusal:
         action = Action(call.tool_name, "query", "tool", call.tool_name[:MAX_TARGET], _UNKNOWN)
     else:
         try:
             action = project(call, build_scope(mission.resource_scope, mission.cwd).base, files)
-        except Exception as error:  # noqa: BLE001 - a call that we cannot read is a doubt, never a permission
+        except Exception as error:  # noqa: BLE001 - a call that cannot be projected is a doubt, never a permission
             reason = f"it cannot be read ({type(error).__name__})"
             doubt = Doubt("target_unknown", call.tool_name[:120], reason, unbounded=True)
             target = call.tool_name[:MAX_TARGET]
@@ -75,60 +75,60 @@ def judge(
 def judge_again(
     before: Decision, call: ToolCall, mission: Mission, standing: Standing, *, engines: Sequence[Engine], clock: Clock
 ) -> Decision:
-    """Return the decision on a call that was looked into before, now that its session stands otherwise.
+    """Return a new decision on a call that was projected before, after its session has changed.
 
-    What the call comes to is not looked at again: that is what can take long.
+    The action of the earlier decision is used again, because projection is the slow part.
     """
     return decide(judge_all(engines, Case(mission, call, before.action, standing), clock, DEADLINE_S), before.action)
 
 
 def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: float) -> tuple[Finding, ...]:
-    """Return every engine's answer with the time it took; the first refusal ends it."""
+    """Run the engines in order until one denies; return the findings with the time each one took."""
     findings: list[Finding] = []
     for engine in engines:
         started, name = clock(), str(getattr(engine, "name", "unnamed"))
         try:
-            # What an engine answers is not trusted to be what its type says.
+            # An engine is foreign code: its answer may not have the declared type.
             answer: Any = engine.judge(case)
             code, reason = getattr(answer, "code", None), getattr(answer, "reason", None)
             if not (isinstance(code, str) and isinstance(reason, str) and isinstance(answer, Finding)):
                 finding = engine_failed(name, "gave no answer that can be read")
             else:
                 finding = answer if code in _CODES else engine_failed(name, "gave a code that is not known")
-        except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+        except BaseException as error:  # noqa: BLE001 - any exception in an engine is a denial
             finding = engine_failed(name, f"failed ({type(error).__name__})")
-        took = clock() - started
-        if took > deadline_s and not finding.code:
+        elapsed = clock() - started
+        if elapsed > deadline_s and not finding.code:
             finding = engine_failed(name, "answered too late")
-        findings.append(Finding(name, finding.code, finding.reason, finding.remedy, round(took * 1000, 3)))
+        findings.append(Finding(name, finding.code, finding.reason, finding.remedy, round(elapsed * 1000, 3)))
         if finding.code:
             break
     return tuple(findings)
 
 
 def decide(findings: Sequence[Finding], action: Action) -> Decision:
-    """Return the combined answer: the first refusal, in the order the engines were asked."""
-    given: list[Finding] = []
+    """Combine findings into a decision. The first denial, in the order of the engines, is the reason."""
+    shown: list[Finding] = []
     refusal: Finding | None = None
     for finding in findings or (_NO_ENGINE,):
         if finding.code:
-            finding = _without_secrets(finding)  # noqa: PLW2901 - from here on, only that one is used
+            finding = _redact_finding(finding)  # noqa: PLW2901 - the original finding must not be used any more
             refusal = refusal or finding
-        given.append(finding)
+        shown.append(finding)
     if refusal is None:
-        reason = _permitted(given, action) if action.runs_code or action.by_text else given[0].reason
-        return Decision("PERMIT", "compliant", reason, tuple(given), action)
+        reason = _permit_reason(shown, action) if action.runs_code or action.by_text else shown[0].reason
+        return Decision("PERMIT", "compliant", reason, tuple(shown), action)
     public, verdict = DENIALS[refusal.code]
-    return Decision("DENY", verdict, refusal.reason, tuple(given), action, public, refusal.code, refusal.remedy)
+    return Decision("DENY", verdict, refusal.reason, tuple(shown), action, public, refusal.code, refusal.remedy)
 
 
-def _without_secrets(finding: Finding) -> Finding:
-    """Return a refusal without the secrets that it may quote: what it says goes into a receipt."""
+def _redact_finding(finding: Finding) -> Finding:
+    """Return a denial with secrets removed from its text, which goes into a receipt."""
     remedy = finding.remedy and finding.remedy._replace(sentence=redacted(finding.remedy.sentence))
     return finding._replace(reason=redacted(finding.reason), remedy=remedy)
 
 
-def _permitted(findings: Sequence[Finding], action: Action) -> str:
+def _permit_reason(findings: Sequence[Finding], action: Action) -> str:
     reason = findings[0].reason
     if action.runs_code:
         reason += "; static scope only: it runs code of the project, which only a sandbox can bound"
@@ -138,9 +138,9 @@ def _permitted(findings: Sequence[Finding], action: Action) -> str:
 
 
 def policy_decisions(decision: Decision) -> tuple[PolicyDecision, ...]:
-    """Return the findings in the form a receipt holds them."""
-    held: list[PolicyDecision] = []
+    """Return the findings in the form that a receipt stores."""
+    records: list[PolicyDecision] = []
     for backend, code, reason, _remedy, eval_ms in decision.findings:
-        said = "deny" if code else "permit"
-        held.append(PolicyDecision(backend=backend, decision=said, reason=reason[:1024], eval_ms=eval_ms))
-    return tuple(held)
+        decision_text = "deny" if code else "permit"
+        records.append(PolicyDecision(backend=backend, decision=decision_text, reason=reason[:1024], eval_ms=eval_ms))
+    return tuple(records)

@@ -1,7 +1,7 @@
-"""The engine protocol: what a judge is given, and what it answers.
+"""The policy engine protocol: the input that an engine gets and the finding it returns.
 
-One that hangs denies with `engine_failed`: a missing answer must not read as permission. Asking all engines and
-combining their answers is for `decide.py`.
+`decide.py` runs the engines and combines their findings. `Watched` runs one that may hang; no answer in time is a
+denial with `engine_failed`.
 """
 
 import threading
@@ -16,7 +16,7 @@ from remit.policy.call import Action, ToolCall
 
 __all__ = ["DENIALS", "Case", "Change", "Clock", "Engine", "Finding", "Remedy", "Standing", "Watched", "engine_failed"]
 
-# Every internal code, with the reason that outsiders get and the verdict it stands for.
+# Every denial code, with the reason shown to clients and the verdict.
 DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
     "tool_forbidden": ("policy_denied", "violation"),
     "tool_not_allowed": ("policy_denied", "violation"),
@@ -51,7 +51,7 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class Standing(NamedTuple):
-    """How the session stands: `refusal` is the code that ends every call, or nothing while it is active."""
+    """The status of a session. `refusal` is the code that denies every call, or empty while the session is active."""
 
     session_id: str
     budget: Budget
@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Everything that a judge may look at."""
+    """The input of an engine."""
 
     mission: Mission
     call: ToolCall
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change to a passport: values added to or removed from a list, or a limit raised to a value."""
+    """One change to a passport: values to add to or remove from a list, or a new value for a limit."""
 
     member: str
     operation: Literal["add", "remove", "raise"]
@@ -78,7 +78,7 @@ class Change(NamedTuple):
 class Remedy(NamedTuple):
     """The smallest change that would have permitted a call, as data and as one sentence.
 
-    Without changes no passport would have permitted it, and the sentence says what to do instead.
+    `changes` is empty if no passport permits the call; the sentence then says what to do instead.
     """
 
     changes: tuple[Change, ...]
@@ -86,7 +86,7 @@ class Remedy(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One engine's answer. A denial has a code of `DENIALS`."""
+    """The answer of one engine. `code` is empty for a permit and a key of `DENIALS` for a denial."""
 
     backend: str
     code: str
@@ -96,50 +96,50 @@ class Finding(NamedTuple):
 
     @property
     def permits(self) -> bool:
-        """Tell whether the engine has no objection."""
+        """Return whether the engine permits the call."""
         return not self.code
 
 
 class Engine(Protocol):
-    """A judge. It answers, or raises and thereby denies."""
+    """A policy engine. An exception in `judge` counts as a denial."""
 
     @property
     def name(self) -> str:
-        """Return the name that receipts give it."""
+        """Return the name that receipts record."""
 
     def judge(self, case: Case) -> Finding:
-        """Return the answer to one case."""
+        """Return the finding for one case."""
 
 
-def engine_failed(name: str, what: str) -> Finding:
-    """Return the denial of an engine that has not answered as it should."""
+def engine_failed(name: str, problem: str) -> Finding:
+    """Return the denial for an engine that failed to answer."""
     remedy = Remedy((), f"Ask whoever runs Remit to repair the policy engine {name}; no passport helps here.")
-    return Finding(name, "engine_failed", f"the policy engine {name} {what}, which denies", remedy)
+    return Finding(name, "engine_failed", f"the policy engine {name} {problem}, which denies", remedy)
 
 
 class Watched:
-    """An engine that may hang, watched from outside: it runs on a thread of its own and is given up at its deadline.
+    """Runs an engine on a thread of its own and denies if it does not answer before the deadline.
 
-    While a call hangs, every further one is denied at once, so that callers do not pile up behind it.
+    While a call is overdue, further calls are denied at once, so that callers do not queue up behind it.
     """
 
     def __init__(self, engine: Engine, deadline_s: float) -> None:
         self._engine = engine
         self._deadline_s = deadline_s
         self._cases: SimpleQueue[tuple[Case, SimpleQueue[Finding]]] = SimpleQueue()
-        # Answers that are still to come although nobody waits for them any more.
+        # Calls that timed out and whose answers are still outstanding.
         self._overdue = 0
-        self._count = threading.Lock()
+        self._lock = threading.Lock()
         threading.Thread(target=self._work, name=f"engine-{engine.name}", daemon=True).start()
 
     @property
     def name(self) -> str:
-        """Return the name of the engine that is watched."""
+        """Return the name of the wrapped engine."""
         return self._engine.name
 
     def judge(self, case: Case) -> Finding:
-        """Return the engine's answer, or a denial when it does not come in time."""
-        with self._count:
+        """Return the engine's finding, or a denial after the deadline."""
+        with self._lock:
             if self._overdue:
                 return engine_failed(self.name, "still hangs on an earlier call")
         answers: SimpleQueue[Finding] = SimpleQueue()
@@ -147,7 +147,7 @@ class Watched:
         try:
             return answers.get(timeout=self._deadline_s)
         except Empty:
-            with self._count:
+            with self._lock:
                 self._overdue += 1
             return engine_failed(self.name, "did not answer in time")
 
@@ -156,13 +156,13 @@ class Watched:
             case, answers = self._cases.get()
             try:
                 finding = self._engine.judge(case)
-            except BaseException as error:  # noqa: BLE001 - whatever goes wrong in an engine is a denial
+            except BaseException as error:  # noqa: BLE001 - any exception in an engine is a denial
                 finding = engine_failed(self.name, f"failed ({type(error).__name__})")
             answers.put(finding)
-            self._settle(answers)
+            self._discard_overdue(answers)
 
-    def _settle(self, answers: "SimpleQueue[Finding]") -> None:
-        """Take one overdue answer off the count, if this was one: its caller has left it in the queue."""
-        with self._count:
+    def _discard_overdue(self, answers: "SimpleQueue[Finding]") -> None:
+        """Decrement the overdue count if this answer is still in its queue, because its caller timed out."""
+        with self._lock:
             if self._overdue and not answers.empty():
                 self._overdue -= 1

@@ -1,13 +1,13 @@
-"""What a receipt shows of an action: its effects as evidence and in words, without the secrets that may stand in it.
+"""Describes an action in a receipt, with secrets removed.
 
-A receipt carries the digest of the effects and a short description; whoever keeps the effects themselves can show later
-that these were the ones. Where static policy does not bound what runs, the receipt says so; where a call was denied, it
-says what would have permitted it.
+A receipt has the digest of the effects and a short description; the effects themselves can be checked against the
+digest later. The receipt also says if static policy does not restrict what runs, and what would have permitted a denied
+call.
 
-Receipts are kept for long, and shown to many. Keeps this invariant: what belongs to a URL before its host or after its
-`?`, what is assigned to a name that speaks of a secret, tokens of well-known forms, and the parts of a URL's path that
-are random or follow where webhooks have their secret, are not said. That a secret is told from other text by where it
-stands and what it looks like has its limits: one that stands alone and reads like a word looks like any other word.
+Receipts are kept for a long time and shown to many people. These texts never appear in one: the user and query of a
+URL, a value assigned to a name such as `token`, tokens of well-known forms, and parts of a URL path that look random or
+follow the prefix of a webhook. Secrets are recognized by position and form, which has limits: one that stands alone and
+looks like a word is not found.
 """
 
 import re
@@ -31,8 +31,8 @@ __all__ = [
     "describe",
     "effects_json",
     "measurements",
+    "quote_word",
     "redacted",
-    "worded",
 ]
 
 CALL: Final = "remit.call"
@@ -43,7 +43,7 @@ _json: Final = Encoder().encode
 _MAX_DESCRIPTION: Final = 512
 _MAX_REMEDY: Final = 1024
 _MAX_SEARCHED: Final = 4 * _MAX_DESCRIPTION
-_SAID: Final = {
+_VERB_TEXT: Final = {
     "read": "reads", "write": "writes", "delete": "deletes", "contact": "contacts", "send": "sends to", "run": "runs",
     "setenv": "sets", "escalate": "acts as", "export": "exports credentials with",
     "manage": "manages",
@@ -53,11 +53,11 @@ _NAME: Final = (
     r"(?:secret|passw(?:or)?d|passphrase|pwd|token|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|credential|signature"
     r"|auth(?:orization)?|cookie)"
 )
-# Each is searched for only where one of the characters stands without which it cannot occur.
+# Each pattern has a cheap test first: a character without which it cannot match.
 _PATTERNS: Final = (
-    # The user and password of a URL.
+    # User and password of a URL.
     (re.compile("@"), re.compile(r"(?<=://)[^\s/@'\"<>]{1,1024}@"), f"{_HIDDEN}@"),
-    # The values of its query, and of forms.
+    # Values in a query string or form.
     (re.compile("="), re.compile(r"([?&][^\s=&?'\"#<>]{1,256}=)[^\s&'\"#<>]+"), rf"\1{_HIDDEN}"),
     (re.compile(r"[rRcC]\s"), re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{4,}"), rf"\1 {_HIDDEN}"),
     (
@@ -67,7 +67,7 @@ _PATTERNS: Final = (
     ),
     (re.compile(r" (?i:is|was) "), re.compile(rf"(?i)\b({_NAME} (?:is|was) )(?!{_HIDDEN})\S+"), rf"\1{_HIDDEN}"),
 )
-# Tokens that are known by how they begin. Only texts with enough letters in a row are searched.
+# Tokens with a known prefix. Only texts with a long enough run of characters are searched.
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_-]{12}")
 _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -82,7 +82,7 @@ _TOKEN: Final = re.compile(
     r")"
 )
 _URL: Final = re.compile(r"(?<=://)[^\s'\"<>]+")
-# Places at which the rest of the path is a secret.
+# URL prefixes of webhooks; the rest of the path is a secret.
 _WEBHOOK: Final = re.compile(
     r"\A((?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks"
     r"|hooks\.zapier\.com/hooks|[\w.-]{0,200}webhook\.office\.com|outlook\.office(?:365)?\.com/webhook|webhook\.site"
@@ -91,9 +91,9 @@ _WEBHOOK: Final = re.compile(
     r"/?[^?#]+",
     re.IGNORECASE,
 )
-# A part of a path that is long enough for a secret, and has a digit.
+# A path component that is long enough for a secret and has a digit.
 _LONG_PART: Final = re.compile(r"[/#](?=[^/#]{8})[^/#0-9]*[0-9]")
-# Names of a path behind which a secret is likely.
+# Path components that are often followed by a secret.
 _SECRET_FOLLOWS: Final = re.compile(
     r"(?:web)?hooks?|bots?|tokens?|secrets?|keys?|private|magic|invites?|reset|verify|confirm|activate|unsubscribe|shared?",
     re.IGNORECASE,
@@ -112,32 +112,32 @@ _HALF: Final = 0.5
 
 
 def describe(effect: Effect) -> str:
-    """Return one effect in words."""
+    """Return a short text for one effect."""
     below = "/…" if effect.beneath else ""
-    return f"{_SAID[effect.verb]} {effect.resource}{below}"
+    return f"{_VERB_TEXT[effect.verb]} {effect.resource}{below}"
 
 
 def effects_json(action: Action) -> list[JSON]:
-    """Return the effects and doubts of an action as values, in the order they were met."""
-    told: list[JSON] = [
+    """Return the effects and doubts of an action as JSON values, in the order they were recorded."""
+    items: list[JSON] = [
         {"beneath": effect.beneath, "resource": effect.resource, "verb": effect.verb} for effect in action.effects
     ]
     if action.doubts:
-        told.extend({"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts)
-    return told
+        items.extend({"doubt": doubt.word, "reason": doubt.reason} for doubt in action.doubts)
+    return items
 
 
 def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
-    """Return what a receipt says about the effects of an action, what would have permitted it, and where it is from."""
-    told = bound_to(envelope) if envelope else {}
+    """Return the measurements of a receipt: effects, remedy of a denial, and origin of the call."""
+    items = bound_to(envelope) if envelope else {}
     if action.effects or action.doubts:
         try:
             effects = effects_json(action)
-            # Of strings and truth values in the order of their names, the canonical form is the plain one.
+            # For strings and booleans with sorted names, plain JSON is the canonical form.
             form = canonicalize(effects) if action.doubts else _json(effects)
         except UnicodeEncodeError:
             raise NotCanonicalizable("has no canonical form") from None
-        told[EFFECTS] = Measurement(
+        items[EFFECTS] = Measurement(
             kind="custom",
             status="fail" if action.doubts else "success",
             digest=Digest(
@@ -149,44 +149,44 @@ def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "
             description=_summary(action),
         )
     if action.runs_code:
-        told[STATIC_SCOPE_ONLY] = Measurement(
+        items[STATIC_SCOPE_ONLY] = Measurement(
             kind="custom",
             status="not-run",
             description="runs code of the project, which static policy does not bound",
         )
     if remedy is not None:
-        told[REMEDY] = Measurement(kind="custom", status="absent", description=_clipped(remedy.sentence, _MAX_REMEDY))
-    return told
+        items[REMEDY] = Measurement(kind="custom", status="absent", description=_clip(remedy.sentence, _MAX_REMEDY))
+    return items
 
 
 def bound_to(envelope: str) -> dict[str, Measurement]:
-    """Return what a receipt says of where a call comes from."""
-    description = _clipped(envelope, _MAX_DESCRIPTION)
+    """Return the measurement that records where a call came from."""
+    description = _clip(envelope, _MAX_DESCRIPTION)
     return {CALL: Measurement(kind="envelope_binding", status="success", description=description)}
 
 
 def _summary(action: Action) -> str:
-    """Return the effects in words, those of one kind together."""
+    """Return a short text for all effects, grouped by verb."""
     named: dict[str, list[str]] = {}
     for effect in action.effects[:_MAX_DESCRIPTION]:
         below = "/…" if effect.beneath else ""
         named.setdefault(effect.verb, []).append(effect.resource[:_MAX_SEARCHED] + below)
     parts: list[str] = []
     for verb, resources in named.items():
-        parts.append(f"{_SAID[verb]} {', '.join(dict.fromkeys(resources))}")
+        parts.append(f"{_VERB_TEXT[verb]} {', '.join(dict.fromkeys(resources))}")
     if action.doubts:
         parts.append(f"cannot tell what is done with {len(action.doubts)} of its words")
-    # Before it is cut: a part of a secret is not known as one.
+    # Redact before cutting: a partial secret is not recognized.
     text = redacted("; ".join(parts)[:_MAX_SEARCHED])
-    return text if len(text) <= _MAX_DESCRIPTION else _clipped(text, _MAX_DESCRIPTION)
+    return text if len(text) <= _MAX_DESCRIPTION else _clip(text, _MAX_DESCRIPTION)
 
 
-def _clipped(text: str, length: int) -> str:
+def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def redacted(text: str) -> str:
-    """Return text for people, without what may be a secret in it."""
+    """Return the text with everything that may be a secret replaced."""
     for marks, pattern, instead in _PATTERNS:
         if marks.search(text):
             text = pattern.sub(instead, text)
@@ -196,7 +196,7 @@ def redacted(text: str) -> str:
 
 
 def _hide_in_path(found: re.Match[str]) -> str:
-    """Return a URL behind its scheme, without the parts of its path that may be secrets."""
+    """Return the part of a URL after the scheme, with path components that may be secrets replaced."""
     address = found[0]
     hidden, count = _WEBHOOK.subn(rf"\1/{_HIDDEN}", address, count=1)
     if count:
@@ -214,14 +214,14 @@ def _hide_in_path(found: re.Match[str]) -> str:
 
 
 def _may_be_secret(part: str) -> bool:
-    """Tell whether a part of a path can be a secret where one is likely: it is long enough, and has digits."""
+    """Return whether a path component in a likely position can be a secret: long enough, with letters and digits."""
     return len(part) >= _SHORT_SECRET and any(map(str.isdigit, part)) and not part.isdigit()
 
 
 def _is_random(part: str) -> bool:
-    """Tell whether a part of a path looks random: letters and digits mixed as in no word, name or version.
+    """Return whether a path component looks random: letters and digits mixed unlike words, names or versions.
 
-    Digests of commits and images, and UUIDs, are no secrets.
+    Digests of commits and images, and UUIDs, are not secrets.
     """
     name = part.partition("?")[0]
     if _DIGEST.fullmatch(name):
@@ -244,14 +244,14 @@ def _has_all_kinds(piece: str) -> bool:
 
 
 def _wordiness(text: str) -> float:
-    """Return which part of a text is made of letters that may be words."""
+    """Return the fraction of a text that consists of letters that may be words."""
     return sum(map(len, _WORDS.findall(text))) / len(text)
 
 
-def worded(word: str) -> str:
-    """Return a word of a call, to be named in a sentence: of one that is a text or a program, only how it begins."""
+def quote_word(word: str) -> str:
+    """Return a word of a call for use in a sentence: quoted, redacted, and cut after the first blank."""
     first, space, _ = word.strip().partition("\n")[0].partition(" ")
-    # Before it is cut: a part of a secret is not known as one.
+    # Redact before cutting: a partial secret is not recognized.
     shown = redacted(first)[:_LONG]
     cut = bool(space) or len(first) > _LONG or len(first) < len(word.strip())
     return repr(shown + (_HIDDEN if cut else ""))

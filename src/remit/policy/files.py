@@ -1,11 +1,11 @@
-"""Paths: one normalizer for their text, used for the check and for the record, and one port to the file system.
+"""Path normalization, and access to the file system.
 
-`locate` returns where a path really leads. A text that another program could read as a different place is refused: what
-is compared with the scope must be what is opened.
+`locate` resolves a path. A text that another program could read as a different path is refused: the path that is
+compared with the scope must be the path that is opened.
 
-Only names, kinds and links are looked at, never the content of a file that an agent can write. `SeenFiles` looks at
-this machine. `TextFiles` judges paths by their text, for a proxy that runs elsewhere and whose user accepts that links
-are not seen. `UnseenFiles` is for one whose user does not: no path is certain there.
+Only names, file types and links are read, never the content of a file that an agent can write. `SeenFiles` reads the
+file system of this machine. `TextFiles` takes paths by their text, for a proxy on another machine whose operator
+accepts that links are not resolved. `UnseenFiles` is for an operator who does not: it refuses every path.
 """
 
 import os
@@ -22,8 +22,8 @@ from remit.errors import PolicyInvalid
 
 __all__ = [
     "Files",
-    "Look",
-    "Rationed",
+    "LimitedFiles",
+    "ResolvedPath",
     "SeenFiles",
     "Survey",
     "TextFiles",
@@ -41,7 +41,7 @@ _MAX_POLICY: Final = 1_048_576
 _MAX_MATCHES: Final = 2000
 _MAX_LISTED: Final = 10_000
 _MAX_PATH: Final = 4096
-# Controls, and characters that are not seen or turn the direction of what is.
+# Control characters, and characters that are invisible or change the text direction.
 _HIDDEN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
@@ -49,47 +49,47 @@ _VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]|%[A-Za-z_]+%")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
 _DRIVE: Final = re.compile(r"[A-Za-z]:|\\\\|//")
 _DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
-# Most paths are of this form, in which there is nothing to refuse.
+# Most paths have this form and need no further checks.
 _ORDINARY: Final = re.compile(r"(?!//)[A-Za-z0-9_./+@,=-]{1,1024}\Z")
 
 
-class Look(NamedTuple):
-    """What a path is: its real place, or why nobody can say."""
+class ResolvedPath(NamedTuple):
+    """The result of resolving a path; `refusal` says why it cannot be resolved."""
 
     path: str
     refusal: str = ""
     exists: bool = False
     is_directory: bool = False
-    # A file with several names, of which the others may lie anywhere.
+    # A file with several hard links, whose other names may be anywhere.
     shared: bool = False
 
 
 class Survey(NamedTuple):
-    """What lies below a directory: where its links lead, and whether any name could be taken for two."""
+    """The symbolic links below a directory, and whether a name there could be split into words or read as an option."""
 
     links: tuple[str, ...]
     odd_names: bool
 
 
 class Files(Protocol):
-    """What a judge may ask about the file system."""
+    """The questions that policy asks about the file system."""
 
     home: str | None
-    # Whether names and links are really looked at.
-    sees: bool
+    # Whether the file system is really read.
+    reads_disk: bool
 
-    def look(self, path: str) -> Look:
-        """Return where an absolute path really leads."""
+    def resolve(self, path: str) -> ResolvedPath:
+        """Resolve the symbolic links of an absolute path."""
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
-        """Return the names in a directory that a glob matches, or None where that cannot be told."""
+        """Return the names in a directory that match a glob, or None if they are not known."""
 
     def survey(self, directory: str) -> Survey | None:
-        """Return what lies below a directory, or None where that cannot be told."""
+        """Return what is below a directory, or None if that is not known."""
 
 
 def without_dots(path: str) -> str:
-    """Return an absolute path without empty and dot components, judged by its text alone."""
+    """Return an absolute path without empty, `.` and `..` components; links are not resolved."""
     kept: list[str] = []
     for name in path.split("/"):
         if name == "..":
@@ -101,7 +101,7 @@ def without_dots(path: str) -> str:
 
 @lru_cache(maxsize=4096)
 def refuse_text(text: str) -> str:
-    """Return why a path cannot be taken as it is written, or nothing where it can."""
+    """Return why the text of a path is refused, or an empty string."""
     if text.isascii() and _ORDINARY.match(text):
         return ""
     for reason, refused in _REFUSALS:
@@ -139,68 +139,68 @@ _REFUSALS: Final = (
 
 
 def join(base: str, text: str) -> str:
-    """Return `text` as seen from the directory `base`."""
+    """Join `text` to the directory `base`."""
     if text.startswith("/"):
         return text
     return f"{base}/{text}" if text else base
 
 
-def locate(text: str, base: str | None, files: Files) -> Look:
-    """Return the real place of the path `text`, seen from `base`, or why nobody can say."""
+def locate(text: str, base: str | None, files: Files) -> ResolvedPath:
+    """Resolve the path `text` relative to `base`; the result has a refusal if that is not possible."""
     refusal = refuse_text(text)
     if refusal:
-        return Look(text, refusal)
+        return ResolvedPath(text, refusal)
     if text.startswith("/"):
-        return files.look(text)
+        return files.resolve(text)
     if base is None:
-        return Look(text, "it is relative, and no working directory is known")
-    return files.look(join(base or "/", text))
+        return ResolvedPath(text, "it is relative, and no working directory is known")
+    return files.resolve(join(base or "/", text))
 
 
 class TextFiles:
-    """Paths are what their text says. Links are not seen, and a receipt made with it says so."""
+    """Takes paths by their text: links are not resolved, which receipts record."""
 
     home: str | None = None
-    sees: bool = False
+    reads_disk: bool = False
 
-    def look(self, path: str) -> Look:
-        """Return the path with its dots resolved."""
-        return Look(without_dots(path))
+    def resolve(self, path: str) -> ResolvedPath:
+        """Return the path with `.` and `..` removed."""
+        return ResolvedPath(without_dots(path))
 
-    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002 - nothing is seen
-        """Return None: names are not seen."""
+    def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:  # noqa: ARG002 - the file system is not read
+        """Return None: names are not known."""
         return None
 
-    def survey(self, directory: str) -> Survey | None:  # noqa: ARG002 - nothing is seen
-        """Return None: links are not seen."""
+    def survey(self, directory: str) -> Survey | None:  # noqa: ARG002 - the file system is not read
+        """Return None: links are not known."""
         return None
 
 
 class UnseenFiles(TextFiles):
-    """No path is certain."""
+    """Refuses every path, because links cannot be resolved."""
 
-    def look(self, path: str) -> Look:
-        """Return the refusal that makes every path a doubt."""
-        return Look(
+    def resolve(self, path: str) -> ResolvedPath:
+        """Return a refusal, which makes every path a doubt."""
+        return ResolvedPath(
             without_dots(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere"
         )
 
 
 _O_PATH: Final[int | None] = getattr(os, "O_PATH", None)
-# Names that do not stand for themselves.
+# Paths that need to be resolved component by component.
 _NOT_PLAIN: Final = re.compile(r"//|/\.\.?(?:/|\Z)|/\Z|\A(?!/)|\A/proc(?:/|\Z)|\0")
 
 
 class SeenFiles:
-    """This machine's file system."""
+    """The file system of this machine."""
 
-    sees = True
+    reads_disk = True
 
     def __init__(self, home: str | None = None) -> None:
         self.home = home
 
-    def look(self, path: str) -> Look:
-        """Return the real place of a path: links are followed where they exist, then `..` is applied."""
+    def resolve(self, path: str) -> ResolvedPath:
+        """Resolve a path: each symbolic link is followed before a `..` after it is applied."""
         if _O_PATH is None or _NOT_PLAIN.search(path):
             return self._look_by_name(path)
         try:
@@ -214,12 +214,12 @@ class SeenFiles:
             return self._look_by_name(path)
         if real != path:
             return self._look_by_name(path)
-        # The path is its own real place: the kernel tells that at once.
+        # A fast path: the kernel confirms that the path has no links.
         mode = found.st_mode
-        return Look(path, "", True, stat.S_ISDIR(mode), stat.S_ISREG(mode) and found.st_nlink > 1)  # noqa: FBT003
+        return ResolvedPath(path, "", True, stat.S_ISDIR(mode), stat.S_ISREG(mode) and found.st_nlink > 1)  # noqa: FBT003
 
-    def _look_by_name(self, path: str) -> Look:
-        """Look at one name of the path after the other."""
+    def _look_by_name(self, path: str) -> ResolvedPath:
+        """Resolve a path component by component."""
         ahead, done, links = path.split("/")[::-1], "", 0
         mode, several = stat.S_IFDIR, False
         while ahead:
@@ -236,30 +236,32 @@ class SeenFiles:
                 done, mode, several = here, 0, False
                 continue
             except (OSError, ValueError) as error:
-                return Look(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
+                return ResolvedPath(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
             mode = found.st_mode
             if stat.S_ISLNK(mode):
                 links += 1
                 if links > _MAX_LINKS:
-                    return Look(path, refusal="its links lead in a circle")
+                    return ResolvedPath(path, refusal="its links lead in a circle")
                 if done == "/proc" or done.startswith("/proc/"):
-                    return Look(path, refusal="it leads through a link of /proc, which can point anywhere")
+                    return ResolvedPath(path, refusal="it leads through a link of /proc, which can point anywhere")
                 try:
                     onward = os.readlink(here)  # noqa: PTH115 - text in, text out
                 except OSError as error:
-                    return Look(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
+                    return ResolvedPath(
+                        path, refusal=f"the file system cannot be asked about it ({type(error).__name__})"
+                    )
                 ahead.extend(onward.split("/")[::-1])
                 done = "" if onward.startswith("/") else done
                 mode = stat.S_IFDIR
             else:
                 done, several = here, stat.S_ISREG(mode) and found.st_nlink > 1
-        return Look(done or "/", exists=bool(mode), is_directory=stat.S_ISDIR(mode), shared=several)
+        return ResolvedPath(done or "/", exists=bool(mode), is_directory=stat.S_ISDIR(mode), shared=several)
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
-        """Return the names that match; too many count as not known."""
+        """Return the names that match, or None if there are too many."""
         if len(pattern) > _MAX_NAME:
             return ()
-        matcher = _compiled(pattern)
+        matcher = _compile_glob(pattern)
         names: list[str] = []
         try:
             with os.scandir(directory) as entries:
@@ -275,11 +277,11 @@ class SeenFiles:
         return tuple(sorted(names))
 
     def survey(self, directory: str) -> Survey | None:
-        """Return the links and odd names below a directory; too many entries count as not known."""
+        """Return the links and odd names below a directory, or None if there are too many entries."""
         links: list[str] = []
         odd = False
         try:
-            for count, entry in enumerate(_below(directory)):
+            for count, entry in enumerate(_walk_tree(directory)):
                 if count > _MAX_LISTED:
                     return None
                 odd = odd or _is_odd(entry.name)
@@ -291,11 +293,11 @@ class SeenFiles:
 
 
 def _is_odd(name: str) -> bool:
-    """Tell whether the name of a file could be taken for two, or for an option."""
+    """Return whether a file name could be split into several words, or read as an option."""
     return not name.isprintable() or name.startswith("-") or any(mark in name for mark in " '\"\\")
 
 
-def _below(directory: str) -> Iterator["os.DirEntry[str]"]:
+def _walk_tree(directory: str) -> Iterator["os.DirEntry[str]"]:
     ahead = [directory]
     while ahead:
         with os.scandir(ahead.pop()) as entries:
@@ -310,39 +312,39 @@ _MOST_LISTS: Final = 100
 _MOST_SURVEYS: Final = 20
 
 
-class Rationed:
-    """The files, for one call, with the names that the call itself makes on the way.
+class LimitedFiles:
+    """Limits how much of the file system one call may read, and tracks the names that the call creates.
 
-    A call that asks for too much is not told any more, and what is not told is a doubt: a command can name many
-    patterns, each of which stands for many files, and looking at all of them would keep everyone else waiting.
+    A command can contain many globs, each matching many files; reading them all would delay other calls. Over the
+    limit, answers are "not known", which makes them doubts.
     """
 
-    __slots__ = ("_files", "_listed", "_lists", "_looked", "_looks", "_made", "_surveys", "home", "links", "sees")
+    __slots__ = ("_files", "_listed", "_lists", "_looked", "_looks", "_made", "_surveys", "home", "links", "reads_disk")
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self.home = files.home
-        self.sees = files.sees
-        # Names that the call makes, and those of them that stand for another path, or for one that is not known ("").
+        self.reads_disk = files.reads_disk
+        # Names that the call creates, and the targets of those that are links; "" is an unknown target.
         self._made: dict[str, int] = {}
         self.links: dict[str, str] = {}
-        # What was told before the call changed anything: it is told the same way again.
-        self._looked: dict[str, Look] = {}
+        # Answers from before the call changed anything, so that the same question gets the same answer.
+        self._looked: dict[str, ResolvedPath] = {}
         self._listed: dict[tuple[str, str], tuple[str, ...] | None] = {}
         self._looks, self._lists, self._surveys = _MOST_LOOKS, _MOST_LISTS, _MOST_SURVEYS
 
-    def look(self, path: str) -> Look:
-        """Return where a path really leads."""
-        look = self._looked.get(path)
-        if look is None:
+    def resolve(self, path: str) -> ResolvedPath:
+        """Resolve the symbolic links of a path."""
+        resolved = self._looked.get(path)
+        if resolved is None:
             self._looks -= 1
             if self._looks < 0:
-                return Look(path, "the call names too much to look at")
-            look = self._looked[path] = self._files.look(path)
-        return look
+                return ResolvedPath(path, "the call names too much to look at")
+            resolved = self._looked[path] = self._files.resolve(path)
+        return resolved
 
     def expand(self, directory: str, pattern: str) -> tuple[str, ...] | None:
-        """Return the names in a directory that a glob matches."""
+        """Return the names in a directory that match a glob, including names that the call creates."""
         if (directory, pattern) not in self._listed:
             self._lists -= 1
             self._listed[directory, pattern] = self._files.expand(directory, pattern) if self._lists >= 0 else None
@@ -351,36 +353,36 @@ class Rationed:
         return tuple(sorted({*names, *made})) if names is not None and made else names
 
     def survey(self, directory: str) -> Survey | None:
-        """Return what lay below a directory before the call."""
+        """Return what was below a directory before the call."""
         self._surveys -= 1
         return self._files.survey(directory) if self._surveys >= 0 else None
 
     def make(self, path: str) -> None:
-        """Remember a name that the call makes."""
+        """Record a name that the call creates."""
         self._made.setdefault(path, len(self._made))
 
     def link(self, path: str, target: str) -> None:
-        """Remember a name that the call makes for another path; without one it may stand for anything."""
+        """Record a link that the call creates; an empty target means that it may lead anywhere."""
         self.make(path)
         self.links[path] = target
 
     def count_made(self) -> int:
-        """Return how many names the call has made so far."""
+        """Return how many names the call has created so far."""
         return len(self._made)
 
     def is_made(self, path: str, before: int) -> bool:
-        """Tell whether a name, or one below it, is among the first that the call has made."""
+        """Return whether a name, or one below it, is among the first `before` names that the call created."""
         below = path + "/"
         return any(at < before and (each == path or each.startswith(below)) for each, at in self._made.items())
 
     def made(self, directory: str, pattern: str) -> tuple[str, ...]:
-        """Return the names in a directory that the call makes and a glob matches."""
+        """Return the names in a directory that the call creates and that match a glob."""
         inside = directory.removesuffix("/") + "/"
         names = {path[len(inside) :].partition("/")[0] for path in self._made if path.startswith(inside)}
-        return tuple(name for name in names if _compiled(pattern).match(name))
+        return tuple(name for name in names if _compile_glob(pattern).match(name))
 
     def with_made(self, directory: str, survey: Survey) -> Survey:
-        """Return a survey together with what the call makes below the directory."""
+        """Return a survey extended by the names that the call creates below the directory."""
         inside = directory.removesuffix("/") + "/"
         names = [path[len(inside) :] for path in self._made if path.startswith(inside)]
         links = tuple(path for path in self.links if path.startswith(inside))
@@ -389,20 +391,20 @@ class Rationed:
 
 
 def load_policies(path: str) -> str:
-    """Return the policies of a file, or of all files that end in `.cedar` in a folder, in the order of their names."""
+    """Return the content of a policy file, or of all `.cedar` files of a folder, sorted by name."""
     try:
         names = [f"{path}/{name}" for name in sorted(os.listdir(path)) if name.endswith(".cedar")]  # noqa: PTH208
     except NotADirectoryError:
         names = [path]
     except OSError as error:
         raise PolicyInvalid(f"the policies cannot be read ({type(error).__name__})") from None
-    texts = [_policy_text(name) for name in names]
+    texts = [_read_policy(name) for name in names]
     if not texts:
         raise PolicyInvalid("the folder holds no file that ends in .cedar")
     return "\n".join(texts)
 
 
-def _policy_text(name: str) -> str:
+def _read_policy(name: str) -> str:
     try:
         with open(name, "rb") as file:  # noqa: PTH123 - text in, text out
             content = file.read(_MAX_POLICY + 1)
@@ -415,5 +417,5 @@ def _policy_text(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> "re.Pattern[str]":
+def _compile_glob(pattern: str) -> "re.Pattern[str]":
     return re.compile(translate(pattern))

@@ -1,9 +1,9 @@
-"""What governs an agent stays out of its reach: the engine `guard`.
+"""The `guard` engine: keeps an agent from changing or stopping what governs it.
 
-An agent that can change the settings which put its calls to Remit can free itself of every other rule, so no passport
-permits that. Guarded files are not written or deleted, nor is a folder that holds one; Remit's own folder is not even
-read; and Remit and other assistants are not started. Only what a call shows is judged: code of the project that runs
-can do anything, and what a build does beneath a folder is not held against what lies there.
+An agent that can change the settings that send its calls to Remit could evade every other rule, so no passport permits
+that. The engine denies writing or deleting guarded files and the folders that contain them, any access to Remit's own
+folder, and starting or stopping Remit or another assistant. It judges what a call shows: project code that runs can
+still do anything, and a build that writes below a folder is not denied because of guarded files in it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
-from remit.policy.agents import started_agent
+from remit.policy.agents import find_agent
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Case, Clock, Finding, Remedy
-from remit.policy.stops import Selected, selected
+from remit.policy.stops import ProcessMatch, find_match
 
 __all__ = ["GuardEngine", "Own"]
 
@@ -23,10 +23,10 @@ _NAME: Final = "guard"
 _CODE: Final = "governance_guarded"
 _PERMITTED: Final = Finding(_NAME, "", "nothing that governs the agent is touched")
 _SHOWN: Final = 300
-# How long what is guarded is taken for what there is: every call needs it, and few things change as seldom.
-_MOMENT_S: Final = 0.05
+# How long the guarded paths are cached: every call needs them, and they rarely change.
+_CACHE_S: Final = 0.05
 _CHANGES: Final = {"read": "read", "write": "change", "delete": "delete"}
-# What steers an agent in a folder that is guarded as a whole, where a glob picks names at any depth.
+# Names of settings in a folder that is guarded as a whole, for globs that match names at any depth.
 _STEERING: Final = ("settings.json", "settings.local.json", "hooks", "hooks.json", "config", "config.toml")
 _HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these files outside the assistant.")
 _NAME_OTHERS: Final = Remedy(
@@ -44,23 +44,23 @@ _STOP_BY_NUMBER: Final = Remedy(
     "(`pkill -f NAME`). No passport permits more.",
 )
 
-# From a folder to what is guarded below it, name by name.
+# For a folder: the components of each guarded path below it.
 _Below: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 class _Guards(NamedTuple):
-    """Guarded paths, so that one look tells what a path has to do with them."""
+    """An index of guarded paths."""
 
     paths: frozenset[str]
-    # What the paths of all that lies below them begin with.
+    # The prefixes of everything below them.
     roots: tuple[str, ...]
     above: Mapping[str, _Below]
-    # Ends of paths that are guarded in every folder.
+    # Suffixes of paths that are guarded in every folder.
     anywhere: tuple[str, ...] = ()
 
 
-class _Known(NamedTuple):
-    """What is guarded, the files that hold a token, and until when that is taken for what there is."""
+class _Snapshot(NamedTuple):
+    """The guarded paths, the files that hold a token, and the time until which both are cached."""
 
     guards: _Guards
     secret: frozenset[str]
@@ -68,86 +68,86 @@ class _Known(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The process that judges: its numbers and that of its group, and the line that it was started by."""
+    """The process that judges: its process and group ids, and its command line."""
 
     numbers: frozenset[int] = frozenset()
     line: str = ""
 
 
-_NOBODY: Final = Own()
+_NO_PROCESS: Final = Own()
 
 
 class GuardEngine:
-    """Refuses what would change what governs the agent.
+    """Denies changes to what governs the agent.
 
-    `guarded` returns absolute paths without links of files, or of folders with everything beneath; `**/` before a
-    relative one stands for any folder. `private` are folders of Remit itself, `own` is its process, or returns its
-    processes. `secret` returns the files outside of these that hold a token: they are not read by name. While nothing
-    is guarded, other agents may be started, and this one stopped. `guarded` and `secret` are asked again a moment
-    later by `clock`, in seconds; without one, for every call.
+    `guarded` returns absolute paths of files, or of folders with everything below them, with links resolved; `**/`
+    before a relative path means any folder. `private` are Remit's own folders. `own` is the process of Remit, or a
+    function that returns its processes. `secret` returns other files that hold a token, which must not be read. If
+    nothing is guarded, agents may be started and stopped. `guarded` and `secret` are cached for a short time by `clock`
+    (seconds); without a clock they are called for every call.
     """
 
     name = _NAME
-    # So a decision stays right when other calls have used some of it up.
+    # The decision does not depend on budgets, so it stays valid when other calls use them up.
     sees_budgets = False
 
     def __init__(
         self,
         guarded: Callable[[], Sequence[str]],
         private: Sequence[str] = (),
-        own: Own | Callable[[], Sequence[Own]] = _NOBODY,
+        own: Own | Callable[[], Sequence[Own]] = _NO_PROCESS,
         secret: Callable[[], Sequence[str]] = tuple,
         clock: Clock = lambda: inf,
     ) -> None:
         self._guarded = guarded
         self._secret = secret
         self._clock = clock
-        self._known = _Known(_guards(()), frozenset(), 0.0)
+        self._snapshot = _Snapshot(_build_guards(()), frozenset(), 0.0)
         self._own = own if callable(own) else lambda: (own,)
-        self._private = _guards(tuple(private))
+        self._private = _build_guards(tuple(private))
 
     def judge(self, case: Case) -> Finding:
-        """Return the first effect or program that is refused, or that nothing is."""
-        action, known, now = case.action, self._known, self._clock()
-        if now >= known.until:
-            secret = _guards(tuple(self._secret())).paths
-            known = self._known = _Known(_guards(tuple(self._guarded())), secret, now + _MOMENT_S)
-        guards, private = known.guards, self._private
+        """Return a denial for the first forbidden effect or program, or a permit."""
+        action, snapshot, now = case.action, self._snapshot, self._clock()
+        if now >= snapshot.until:
+            secret = _build_guards(tuple(self._secret())).paths
+            snapshot = self._snapshot = _Snapshot(_build_guards(tuple(self._guarded())), secret, now + _CACHE_S)
+        guards, private = snapshot.guards, self._private
         for given in action.effects:
             if given.verb not in _CHANGES:
                 continue
-            # Not every file system tells capital letters from small ones.
+            # Some file systems ignore case.
             resource, picks = given.resource.casefold(), given.picks.casefold()
             same = resource == given.resource and picks == given.picks
             effect = given if same else given._replace(resource=resource, picks=picks)
             if f"{resource}/".startswith(private.roots) or (
                 resource in private.above and _picks_private(private, effect)
             ):
-                return _refused(given, "belongs to Remit itself", _PRIVATE)
+                return _refuse_effect(given, "belongs to Remit itself", _PRIVATE)
             if effect.verb == "read":
-                if effect.resource in known.secret:
-                    return _refused(given, "holds a token of Remit", _PRIVATE)
+                if effect.resource in snapshot.secret:
+                    return _refuse_effect(given, "holds a token of Remit", _PRIVATE)
             elif _reaches(guards, effect, action):
                 remedy = _NAME_OTHERS if given.beneath else _HANDS_OFF
-                return _refused(given, "puts this agent under Remit, or holds what does", remedy)
+                return _refuse_effect(given, "puts this agent under Remit, or holds what does", remedy)
         if guards.paths or guards.anywhere:
-            return self._programs(action)
+            return self._judge_programs(action)
         return _PERMITTED
 
-    def _programs(self, action: Action) -> Finding:
-        """Judge the programs that a call would start, and what they would stop."""
+    def _judge_programs(self, action: Action) -> Finding:
+        """Judge the programs that a call would start, and the processes they would stop."""
         for own in self._own():
-            stop = selected(action.commands or (), *own)
+            stop = find_match(action.commands or (), *own)
             if stop is not None:
-                return _stopped(stop)
-        agent = started_agent(action.commands or ())
+                return _refuse_stop(stop)
+        agent = find_agent(action.commands or ())
         if agent:
             reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
         return _PERMITTED
 
 
-def _stopped(stop: Selected) -> Finding:
+def _refuse_stop(stop: ProcessMatch) -> Finding:
     how = f"{stop.program!r} selects processes by {stop.by[:_SHOWN]!r}"
     if stop.surely:
         return Finding(
@@ -161,13 +161,13 @@ def _stopped(stop: Selected) -> Finding:
     )
 
 
-def _refused(effect: Effect, why: str, remedy: Remedy) -> Finding:
+def _refuse_effect(effect: Effect, why: str, remedy: Remedy) -> Finding:
     resource = effect.resource[:_SHOWN] + ("/…" if effect.beneath else "")
     return Finding(_NAME, _CODE, f"it would {_CHANGES[effect.verb]} {resource}, which {why}", remedy)
 
 
 @lru_cache(maxsize=8)
-def _guards(paths: tuple[str, ...]) -> _Guards:
+def _build_guards(paths: tuple[str, ...]) -> _Guards:
     above: dict[str, list[tuple[str, ...]]] = {}
     folded = tuple(path.casefold() for path in paths)
     absolute = tuple(path for path in folded if path.startswith("/"))
@@ -180,26 +180,26 @@ def _guards(paths: tuple[str, ...]) -> _Guards:
     return _Guards(frozenset(absolute), roots, {folder: tuple(below) for folder, below in above.items()}, anywhere)
 
 
-def _is_anywhere(ends: tuple[str, ...], effect: Effect) -> bool:
-    """Tell whether a path is, or lies in, what is guarded in every folder; or is a folder of it that is deleted."""
+def _is_guarded_anywhere(ends: tuple[str, ...], effect: Effect) -> bool:
+    """Return whether an effect changes a path that is guarded in every folder, or deletes a folder of such a path."""
     path = f"{effect.resource}/"
     if any(f"{end}/" in path for end in ends) or (effect.verb == "delete" and any(_holds(path, end) for end in ends)):
         return True
-    # Files of a kind, or all of them, are picked in the course of everyday work; a name is picked on purpose.
+    # Wildcards such as `*.py` are everyday work; a pattern that starts with a name is aimed at it.
     if effect.picks.removeprefix("**/")[:1] in ("", "*"):
         return False
-    return any(_picked(effect.picks, tuple(end[1:].split("/"))) for end in ends)
+    return any(_is_picked(effect.picks, tuple(end[1:].split("/"))) for end in ends)
 
 
 def _holds(path: str, end: str) -> bool:
-    """Tell whether a path ends in the first folder of an end: `/x/.claude/` holds `/.claude/settings.json`."""
+    """Return whether a path ends in the first folder of a suffix: `/x/.claude/` for `/.claude/settings.json`."""
     first = end.split("/")[1]
     return end.count("/") > 1 and path.endswith(f"/{first}/")
 
 
 def _reaches(guards: _Guards, effect: Effect, action: Action) -> bool:
-    """Tell whether a write or a deletion changes what is guarded, or what holds it."""
-    if f"{effect.resource}/".startswith(guards.roots) or _is_anywhere(guards.anywhere, effect):
+    """Return whether a write or deletion changes a guarded path, or a folder that contains one."""
+    if f"{effect.resource}/".startswith(guards.roots) or _is_guarded_anywhere(guards.anywhere, effect):
         return True
     below = guards.above.get(effect.resource)
     if below is None:
@@ -207,13 +207,13 @@ def _reaches(guards: _Guards, effect: Effect, action: Action) -> bool:
     if not effect.beneath:
         return effect.verb == "delete" or _replaces(effect, action)
     if not effect.picks:
-        # Builds and formatters work on the whole project; a program that deletes as it sees fit may delete all.
+        # Builds and formatters write all over a project; a program that chooses what to delete may delete anything.
         return effect.verb == "delete"
-    return any(_picked(effect.picks, names) for names in below)
+    return any(_is_picked(effect.picks, names) for names in below)
 
 
 def _replaces(effect: Effect, action: Action) -> bool:
-    """Tell whether a write puts something in the place of a folder, instead of working in the one that is there."""
+    """Return whether a write replaces a folder, instead of writing into it."""
     return not action.by_text and not any(
         other.beneath and (other.verb, other.source) == (effect.verb, effect.source)
         and other.resource.casefold() == effect.resource
@@ -221,27 +221,27 @@ def _replaces(effect: Effect, action: Action) -> bool:
     )  # fmt: skip
 
 
-def _picked(picks: str, names: tuple[str, ...]) -> bool:
-    """Tell whether a glob picks something on the way from a folder to what is guarded: a child, or at any depth."""
+def _is_picked(picks: str, names: tuple[str, ...]) -> bool:
+    """Return whether a glob matches a component between a folder and a guarded path: a child, or at any depth."""
     if picks == "**":
         return True
     deep, slash, name = picks.rpartition("/")
     if slash and deep:
         return any(fnmatchcase(each, name) for each in (*names, *(_STEERING if _is_folder(names[-1]) else ())))
-    # A wildcard of the shell leaves out hidden names.
+    # Wildcards of the shell skip hidden names.
     hidden = name[:1] in ("*", "?") and names[0].startswith(".")
     return not hidden and fnmatchcase(names[0], name)
 
 
 def _is_folder(name: str) -> bool:
-    """Tell whether a name reads like that of a folder, and not of a file with an ending."""
+    """Return whether a name looks like a folder: it has no extension."""
     return "." not in name[1:]
 
 
 def _picks_private(guards: _Guards, effect: Effect) -> bool:
-    """Tell whether an effect on a folder that holds one of Remit deletes that, or may pick something out of it."""
+    """Return whether an effect on a folder deletes Remit's folder in it, or may match something inside that."""
     if effect.verb == "delete" and not (effect.beneath and effect.picks):
         return True
-    # At any depth there may be a file of that name in it.
+    # A glob for any depth may match a file in it.
     below = guards.above[effect.resource]
-    return bool(effect.picks) and ("/" in effect.picks or any(_picked(effect.picks, names) for names in below))
+    return bool(effect.picks) and ("/" in effect.picks or any(_is_picked(effect.picks, names) for names in below))

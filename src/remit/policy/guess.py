@@ -149,18 +149,18 @@ def _words(name: str) -> frozenset[str]:
 
 
 def keeps_shell(tool_name: str) -> bool:
-    """Tell whether a tool is named like one that keeps a shell for many calls."""
+    """Return whether a tool is named like one that keeps a shell for many calls."""
     return bool(_words(tool_name) & _KEPT_SHELLS)
 
 
 @lru_cache(maxsize=4096)
 def is_command_name(name: str) -> bool:
-    """Tell whether an argument is named like a command."""
+    """Return whether an argument is named like a command."""
     return name in _COMMAND_NAMES or re.sub(r"[_-]", "", name.lower()) in _COMMAND_WORDS
 
 
 def is_directory_name(name: str) -> bool:
-    """Tell whether an argument is named like a directory, which other arguments may be relative to."""
+    """Return whether an argument is named like a directory, which other arguments may be relative to."""
     return bool(_words(name) & _DIRECTORY_NAMES)
 
 
@@ -174,7 +174,7 @@ def quoted_resources(text: str) -> Iterator[str]:
 
 
 def may_run_beside(argument: Argument) -> bool:
-    """Tell whether an argument that the catalog of a shell tool does not mark could be a command."""
+    """Return whether an argument that the catalog of a shell tool does not mark could be a command."""
     text = str(argument.value).strip()
     is_text = not argument.name or bool(_words(argument.name) & _PROSE)
     return not is_text and not _is_resource(argument) and _COMMAND_MARKS.search(text) is not None
@@ -183,7 +183,7 @@ def may_run_beside(argument: Argument) -> bool:
 def judge_unmarked(
     trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: _Run, known: bool = False
 ) -> None:
-    """Note the resource that an argument names, if it is one; `run` notes what a command line would do.
+    """Record the resource that an argument names, if it is one; `run` notes what a command line would do.
 
     Of a tool that is `known` it is known what it runs: its name alone makes no text a command.
     """
@@ -212,7 +212,7 @@ def judge_unmarked(
 def _judge_text(
     trace: Trace, tool_name: str, argument: Argument, base: str | None, run: _Run, *, may_run: bool
 ) -> bool:
-    """Tell whether an argument is text that is run, queried or applied, after noting what that would do."""
+    """Return whether an argument is text that is run, queried or applied, after noting what that would do."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
     if _is_command(tool_name, argument):
         run(text, base)
@@ -244,7 +244,7 @@ def _is_command(tool_name: str, argument: Argument) -> bool:
 
 
 def _is_query(tool: frozenset[str], words: frozenset[str], text: str) -> bool:
-    """Tell whether an argument is a query in SQL: by its name, or because the tool or the name says query."""
+    """Return whether an argument is a query in SQL: by its name, or because the tool or the name says query."""
     if "sql" in words:
         return True
     if tool & _QUERY_TOOLS and not words & (_PROSE | _PATH_NAMES):
@@ -253,7 +253,7 @@ def _is_query(tool: frozenset[str], words: frozenset[str], text: str) -> bool:
 
 
 def _may_run(tool_name: str, argument: Argument) -> bool:
-    """Tell whether a tool that is named like a shell may run an argument, whatever the argument is called."""
+    """Return whether a tool that is named like a shell may run an argument, whatever the argument is called."""
     text, words, tool = str(argument.value).strip(), _words(argument.name), _words(tool_name)
     if not argument.name or words & _PROSE or _first_word(tool_name) in _LOOKS:
         return False
@@ -286,10 +286,10 @@ def _judge_path(trace: Trace, role: str, text: str, base: str | None, place: str
 
 
 def _is_there(trace: Trace, text: str, base: str | None) -> bool:
-    """Tell whether a word that is named like nothing is a file all the same."""
-    if base is None or not trace.files.sees or not _FILE_LIKE.match(text):
+    """Return whether a word that is named like nothing is a file all the same."""
+    if base is None or not trace.files.reads_disk or not _FILE_LIKE.match(text):
         return False
-    return trace.files.look(join(base, text)).exists
+    return trace.files.resolve(join(base, text)).exists
 
 
 def _judge_url(trace: Trace, text: str, place: str, role: str) -> None:

@@ -67,7 +67,7 @@ def lasting_changes(text: str, base: str | None, files: Files, *, posix: bool) -
 
 
 def leaves_at_once(text: str, *, posix: bool) -> bool:
-    """Tell whether a script does nothing before it has entered a directory by its absolute path: `cd /x && …`."""
+    """Return whether a script does nothing before it has entered a directory by its absolute path: `cd /x && …`."""
     if not ENTERS_AT_ONCE.match(text):
         return False
     try:
@@ -118,44 +118,46 @@ class _Changes:
             case ArithmeticCommand(word):
                 yield from _arithmetic(word)
         for part in _parts(command):
-            yield from self.script(part) if isinstance(part, Script) else _expansions(part)
+            yield from self.script(part) if isinstance(part, Script) else _expansion_changes(part)
         yield from _descriptors(command.redirects)
 
     def _simple(self, command: Simple) -> Iterator[tuple[str, str]]:
         for word in (*command.words, *(redirect.word for redirect in command.redirects)):
-            yield from _expansions(word)
+            yield from _expansion_changes(word)
         yield from _descriptors(command.redirects)
         for assignment in command.assignments:
-            yield from _values(assignment)
+            yield from _value_changes(assignment)
             if not command.words:
-                yield from _assigned(assignment)
+                yield from _assignment_changes(assignment)
         given = [_literal(word) for word in command.words]
         while given and given[0] in _PREFIXES:
             del given[0]
             while given and (given[0] or "").startswith("-"):
                 del given[0]
         if given:
-            yield from self._called(given[0], given[1:], command)
+            yield from self._command_changes(given[0], given[1:], command)
 
-    def _called(self, name: str | None, given: Sequence[str | None], command: Simple) -> Iterator[tuple[str, str]]:
+    def _command_changes(
+        self, name: str | None, given: Sequence[str | None], command: Simple
+    ) -> Iterator[tuple[str, str]]:
         if name is None:
             yield command.words[0].source, "a command whose name is not written out"
         elif name == "eval":
-            yield from self._evaluated(given)
+            yield from self._eval_changes(given)
         elif name != "cd":
             yield from _builtin(name, given)
-        elif not self._stays(given):
+        elif not self._is_base(given):
             yield name, "another working directory"
 
-    def _stays(self, given: Sequence[str | None]) -> bool:
-        """Tell whether `cd` goes to where the shell is at the start of every call."""
+    def _is_base(self, given: Sequence[str | None]) -> bool:
+        """Return whether `cd` goes to where the shell is at the start of every call."""
         targets = [word for word in given if word not in ("--", "-L", "-P")]
         if self._base is None or len(targets) != 1 or not targets[0] or refuse_text(targets[0]):
             return False
-        look = self._files.look(join(self._base, targets[0]))
-        return not look.refusal and look.path == self._base and targets[0] != "-"
+        resolved = self._files.resolve(join(self._base, targets[0]))
+        return not resolved.refusal and resolved.path == self._base and targets[0] != "-"
 
-    def _evaluated(self, given: Sequence[str | None]) -> Iterator[tuple[str, str]]:
+    def _eval_changes(self, given: Sequence[str | None]) -> Iterator[tuple[str, str]]:
         texts = [word for word in given if word is not None]
         try:
             if len(texts) == len(given):
@@ -200,26 +202,26 @@ def _variable(name: str) -> Iterator[tuple[str, str]]:
         yield name, f"the variable {name}"
 
 
-def _assigned(assignment: Assignment) -> Iterator[tuple[str, str]]:
+def _assignment_changes(assignment: Assignment) -> Iterator[tuple[str, str]]:
     if not isinstance(assignment.value, Word) or assignment.subscript:
         # A later assignment to the name leaves the other elements as they are.
         yield assignment.name, f"the array {assignment.name}"
     yield from _variable(assignment.name)
 
 
-def _values(assignment: Assignment) -> Iterator[tuple[str, str]]:
+def _value_changes(assignment: Assignment) -> Iterator[tuple[str, str]]:
     for word in (assignment.value,) if isinstance(assignment.value, Word) else assignment.value:
-        yield from _expansions(word)
+        yield from _expansion_changes(word)
 
 
-def _expansions(word: Word) -> Iterator[tuple[str, str]]:
+def _expansion_changes(word: Word) -> Iterator[tuple[str, str]]:
     """Yield the variables that an expansion sets: `${name:=value}`, and assignments in arithmetic."""
     for part in word.parts:
         if isinstance(part, Parameter):
             if part.operator in ("=", ":="):
                 yield from _variable(part.name)
             if part.operand is not None:
-                yield from _expansions(part.operand)
+                yield from _expansion_changes(part.operand)
         elif isinstance(part, Arithmetic):
             yield from _arithmetic(part.word)
 
@@ -242,12 +244,12 @@ def _always(given: Sequence[str | None]) -> bool:  # noqa: ARG001 - whatever the
 
 
 def _with_words(given: Sequence[str | None]) -> bool:
-    """Tell whether there is more than options that only print."""
+    """Return whether there is more than options that only print."""
     return any(word not in ("-p", "-l", "-r", "-a", "-n") for word in given)
 
 
 def _sets(given: Sequence[str | None]) -> bool:
-    """Tell whether `set` changes more than when a script ends and what it prints."""
+    """Return whether `set` changes more than when a script ends and what it prints."""
     words = list(given)
     while words:
         word = words.pop(0)
@@ -262,7 +264,7 @@ def _sets(given: Sequence[str | None]) -> bool:
 
 
 def _declares(given: Sequence[str | None]) -> bool:
-    """Tell whether a declaration gives a variable a property, or concerns one that is trusted."""
+    """Return whether a declaration gives a variable a property, or concerns one that is trusted."""
     for word in given:
         if word is None or (word[:1] in ("-", "+") and set(word[1:]) - _HARMLESS_DECLARATIONS):
             return True
@@ -273,7 +275,7 @@ def _declares(given: Sequence[str | None]) -> bool:
 
 
 def _fills(given: Sequence[str | None]) -> bool:
-    """Tell whether a builtin gives a value to a variable that is trusted, or to an array."""
+    """Return whether a builtin gives a value to a variable that is trusted, or to an array."""
     return any(word is None or word == "-a" or _is_trusted(word) for word in given)
 
 

@@ -1,7 +1,7 @@
-"""The passport's own rules, in the order they decide.
+"""The rules of the passport, in the order in which they decide.
 
-Session, budgets, forbidden tools, allowed tools, resource scope, side effects. The first refusal is the answer; the
-remedy takes all of them into account, because a change that lifts only one would not have permitted the call.
+Session, budgets, forbidden tools, allowed tools, resource scope, side effects. The first refusal is the answer. The
+remedy covers all of them, because a change that fixes only one would not have permitted the call.
 """
 
 import re
@@ -11,20 +11,20 @@ from typing import Final, NamedTuple
 from remit.claims.mission import Mission
 from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, Launched
 from remit.policy.engines import Case, Change, Finding, Remedy
-from remit.policy.evidence import redacted, worded
+from remit.policy.evidence import quote_word, redacted
 from remit.policy.scope import (
     Scope,
     allows_tool,
     build_scope,
     covers,
     escape_entry,
-    forbidding,
-    named_programs,
-    names_tool,
-    not_allowed,
+    find_forbidden,
+    find_not_allowed,
+    match_tool,
+    program_entries,
     program_entry,
+    program_label,
     tool_entry,
-    worded_program,
 )
 
 __all__ = ["NativeEngine"]
@@ -38,9 +38,9 @@ _VERBS: Final = {
 }  # fmt: skip
 _SHOWN: Final = 300
 _MAX_ADDED: Final = 32
-# What a passport can hold, as `claims/mission.py` says.
+# The characters and the length that `claims/mission.py` allows.
 _NAMEABLE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,4096}")
-_STANDING: Final = {
+_SESSION_REASONS: Final = {
     "passport_revoked": "the passport has been revoked",
     "session_revoked": "the session has been revoked",
     "session_ended": "the session has ended",
@@ -56,7 +56,7 @@ _STANDING: Final = {
     "rate_limited": "too many calls came after the end of the session, and were not evaluated",
 }
 _NEW_SESSION: Final = "Start a new session with a new passport."
-_STANDING_ADVICE: Final = {
+_SESSION_ADVICE: Final = {
     "protection_tampered": "Find out what changed the settings, then run `remit protect` for the assistant again.",
     "denied_but_run": "No passport helps here: find out how the call could run although it was denied.",
     "run_unasked": "No passport helps here: find out how the call could run without asking.",
@@ -67,7 +67,7 @@ _STANDING_ADVICE: Final = {
 
 
 class _Refusal(NamedTuple):
-    """One rule that refuses: its code, why, and the change that would lift it; no change where none would."""
+    """One rule that refuses: its code, the reason, and the change that would permit it (None if no change would)."""
 
     code: str
     reason: str
@@ -76,18 +76,18 @@ class _Refusal(NamedTuple):
 
 
 class NativeEngine:
-    """Judges by the passport alone."""
+    """Judges calls by the passport alone."""
 
     name = _NAME
 
     def judge(self, case: Case) -> Finding:
-        """Return the first refusal with the remedy for all, or that nothing objects."""
+        """Return a permit, or the first refusal with the remedy for all refusals."""
         mission, action, standing = case.mission, case.action, case.standing
         refusals: list[_Refusal] = []
         if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
-            refusals += _standing(case)
+            refusals += _check_session(case)
         if mission.forbidden_tools or allows_tool(mission.allowed_tools, action.tool) is None:
-            refusals += _tool(mission, action)
+            refusals += _check_tool(mission, action)
         scope = build_scope(mission.resource_scope, mission.cwd)
         exports: list[Effect] = []
         others: list[Effect] = []
@@ -95,20 +95,20 @@ class NativeEngine:
             if not covers(scope, effect):
                 (exports if effect.verb == "export" else others).append(effect)
         if exports or action.doubts or others:
-            refusals += _scope(scope, exports, action.doubts, others)
+            refusals += _check_scope(scope, exports, action.doubts, others)
         if action.doubts or not action.side_effects.issubset(mission.allowed_side_effect_classes):
-            refusals += _side_effects(mission, action)
+            refusals += _check_side_effects(mission, action)
         if not refusals:
             return _PERMITTED
         first = refusals[0]
         return Finding(_NAME, first.code, first.reason, _remedy(refusals))
 
 
-def _standing(case: Case) -> Iterator[_Refusal]:
+def _check_session(case: Case) -> Iterator[_Refusal]:
     standing, mission = case.standing, case.mission
     if standing.refusal:
-        reason = _STANDING.get(standing.refusal, standing.refusal.replace("_", " "))
-        yield _Refusal(standing.refusal, reason, None, _STANDING_ADVICE.get(standing.refusal, _NEW_SESSION))
+        reason = _SESSION_REASONS.get(standing.refusal, standing.refusal.replace("_", " "))
+        yield _Refusal(standing.refusal, reason, None, _SESSION_ADVICE.get(standing.refusal, _NEW_SESSION))
         return
     budget = standing.budget
     if budget.tool_calls <= 0:
@@ -123,21 +123,21 @@ def _standing(case: Case) -> Iterator[_Refusal]:
         )
 
 
-def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
+def _check_tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
     tool = action.tool
-    if mission.forbidden_tools and names_tool(mission.forbidden_tools, tool) is not None:
-        naming = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if names_tool((entry,), tool)))
+    if mission.forbidden_tools and match_tool(mission.forbidden_tools, tool) is not None:
+        naming = tuple(dict.fromkeys(entry for entry in mission.forbidden_tools if match_tool((entry,), tool)))
         removed = Change("forbidden_tools", "remove", naming)
         yield _Refusal("tool_forbidden", f"the passport forbids the tool {tool[:_SHOWN]!r}", removed)
     if mission.forbidden_tools and action.commands is not None:
-        yield from _forbidden_programs(mission, action, action.commands)
+        yield from _check_forbidden_programs(mission, action, action.commands)
     if allows_tool(mission.allowed_tools, tool) is not None:
         return
-    # Only what was signed may say where a relative path starts.
+    # A relative path may start only at a directory that was signed.
     base = mission.cwd if mission.cwd is not None and mission.cwd.startswith("/") else None
-    allowed = named_programs(mission.allowed_tools, tool, base) if action.commands is not None else ()
+    allowed = program_entries(mission.allowed_tools, tool, base) if action.commands is not None else ()
     if allowed:
-        yield from _other_programs(tool, tuple(not_allowed(allowed, action.commands or ())), base)
+        yield from _check_allowed_programs(tool, tuple(find_not_allowed(allowed, action.commands or ())), base)
     else:
         entry = tool_entry(tool)
         added = Change("allowed_tools", "add", (entry,)) if entry is not None else None
@@ -145,26 +145,26 @@ def _tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
         yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
 
 
-def _forbidden_programs(mission: Mission, action: Action, commands: Iterable[Launched]) -> Iterator[_Refusal]:
-    forbidden = named_programs(mission.forbidden_tools, action.tool, None)
-    found = tuple(forbidding(forbidden, commands)) if forbidden else ()
+def _check_forbidden_programs(mission: Mission, action: Action, commands: Iterable[Launched]) -> Iterator[_Refusal]:
+    forbidden = program_entries(mission.forbidden_tools, action.tool, None)
+    found = tuple(find_forbidden(forbidden, commands)) if forbidden else ()
     if found:
         removed = Change("forbidden_tools", "remove", tuple(dict.fromkeys(named.entry for named, _ in found)))
         first, launched = next((pair for pair in found if pair[1].words), found[0])
         runs = "runs" if launched.words and not launched.more else "may run"
         said = " ".join(first.words)
         reason = f"it {runs} {said[:_SHOWN]!r}, which the passport forbids"
-        # Where nobody knows what is run, no program is to blame.
+        # If the program is not known, the doubt is the better explanation.
         doubt = None if launched.words else next((doubt for doubt in action.doubts if doubt.unbounded), None)
-        yield _Refusal("tool_forbidden", f"{_doubted(doubt).reason}; so {reason}" if doubt else reason, removed)
+        yield _Refusal("tool_forbidden", f"{_refuse_doubt(doubt).reason}; so {reason}" if doubt else reason, removed)
 
 
-def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> Iterator[_Refusal]:
+def _check_allowed_programs(tool: str, others: Sequence[Launched], base: str | None) -> Iterator[_Refusal]:
     """Refuse the programs of a command line that no entry allows."""
     if not others:
         return
     first = next((launched for launched in others if not launched.words), others[0])
-    what = repr(worded_program(first)[:_SHOWN]) if first.words else "a program that is not known"
+    what = repr(program_label(first)[:_SHOWN]) if first.words else "a program that is not known"
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
     entries = tuple(dict.fromkeys(program_entry(tool, launched, base) for launched in others))
     added = tuple(entry for entry in entries if entry is not None)
@@ -174,23 +174,23 @@ def _other_programs(tool: str, others: Sequence[Launched], base: str | None) -> 
     yield _Refusal("tool_not_allowed", reason, change, advice)
 
 
-def _scope(
+def _check_scope(
     scope: Scope, exports: Sequence[Effect], doubts: Sequence[Doubt], others: Sequence[Effect]
 ) -> Iterator[_Refusal]:
-    """Refuse the effects that the scope does not cover, and what cannot be told."""
+    """Refuse effects outside of the scope, and doubts."""
     if exports:
-        # Named before any doubt: most of these programs are not known beyond what they export.
-        yield _outside(exports)
+        # Before doubts: most of these programs have no table, and the export is the better explanation.
+        yield _refuse_outside(exports)
     for doubt in doubts:
         if doubt.code == "shell_unparsed" or not scope.everything:
-            yield _doubted(doubt)
+            yield _refuse_doubt(doubt)
     if others:
-        yield _outside(others)
+        yield _refuse_outside(others)
 
 
-def _doubted(doubt: Doubt) -> _Refusal:
+def _refuse_doubt(doubt: Doubt) -> _Refusal:
     what = "the command cannot be read" if doubt.code == "shell_unparsed" else "what it would touch cannot be told"
-    at = f" at {worded(doubt.word)}" if doubt.word else ""
+    at = f" at {quote_word(doubt.word)}" if doubt.word else ""
     return _Refusal(doubt.code, f"{what}{at}: {doubt.reason}", None, _advice(doubt))
 
 
@@ -198,11 +198,11 @@ def _advice(doubt: Doubt) -> str:
     if doubt.code == "shell_unparsed":
         return "Write the command in a simpler form."
     if doubt.unbounded:
-        return f"Do it without {worded(doubt.word)}, or in separate calls whose files and hosts are written out."
-    return f"Write out the file or host in place of {worded(doubt.word)}."
+        return f"Do it without {quote_word(doubt.word)}, or in separate calls whose files and hosts are written out."
+    return f"Write out the file or host in place of {quote_word(doubt.word)}."
 
 
-def _outside(outside: Sequence[Effect]) -> _Refusal:
+def _refuse_outside(outside: Sequence[Effect]) -> _Refusal:
     first = outside[0]
     more = len({effect.resource for effect in outside}) - 1
     others = f" (and {more} more)" if more else ""
@@ -212,16 +212,16 @@ def _outside(outside: Sequence[Effect]) -> _Refusal:
         what = f"holds {first.steers}: that makes" if first.beneath else "makes"
         why = f"{what} programs run code, and is not named in"
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
-    entries = _entries(outside)
+    entries = _scope_entries(outside)
     if not entries or any(not covers(build_scope(entries, None), effect) for effect in outside):
         return _Refusal("out_of_scope", reason, None, "No resource scope short of everything allows this.")
     return _Refusal("out_of_scope", reason, Change("resource_scope", "add", entries))
 
 
-def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
-    """Return the fewest entries that name these resources, or none where a passport cannot name one of them."""
+def _scope_entries(outside: Sequence[Effect]) -> tuple[str, ...]:
+    """Return the fewest entries that cover these effects; empty if a passport cannot express one of them."""
     entries: list[str] = []
-    # A directory comes before what lies in it, which then needs no entry of its own.
+    # A directory comes before its content, which then needs no entry of its own.
     for effect in sorted(outside, key=lambda effect: (effect.shared, len(effect.resource))):
         if len(entries) > _MAX_ADDED:
             return ()
@@ -232,10 +232,10 @@ def _entries(outside: Sequence[Effect]) -> tuple[str, ...]:
     return tuple(entries) if fit else ()
 
 
-def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
+def _check_side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
     sides = set(action.side_effects)
     if action.doubts and any(doubt.unbounded for doubt in action.doubts):
-        # Nobody knows what is done: it may be anything.
+        # The operation is not known, so it may have any side effect.
         sides.update(SIDE_EFFECT_ORDER[1:])
     sides.difference_update(mission.allowed_side_effect_classes)
     if sides:
@@ -247,7 +247,7 @@ def _side_effects(mission: Mission, action: Action) -> Iterator[_Refusal]:
         )
 
 
-_SAID: Final = {
+_CHANGE_TEXT: Final = {
     "add": "add {values} to {member}",
     "remove": "remove {values} from {member}",
     "raise": "raise {member} to {values}",
@@ -255,14 +255,14 @@ _SAID: Final = {
 
 
 def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
-    hopeless = next((refusal for refusal in refusals if refusal.change is None), None)
-    if hopeless is not None:
-        return Remedy((), hopeless.advice)
+    unfixable = next((refusal for refusal in refusals if refusal.change is None), None)
+    if unfixable is not None:
+        return Remedy((), unfixable.advice)
     changes = tuple(refusal.change for refusal in refusals if refusal.change is not None)
-    return Remedy(changes, f"To permit it, {' and '.join(_said(change) for change in changes)}.")
+    return Remedy(changes, f"To permit it, {' and '.join(_describe_change(change) for change in changes)}.")
 
 
-def _said(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     values = ", ".join(repr(value) if isinstance(value, str) else str(value) for value in change.values)
     values = values if len(values) <= _SHOWN * 3 else redacted(values)[: _SHOWN * 3] + "…"
-    return _SAID[change.operation].format(values=values, member=change.member)
+    return _CHANGE_TEXT[change.operation].format(values=values, member=change.member)

@@ -16,7 +16,7 @@ from unicodedata import normalize
 from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
-from remit.policy.evidence import describe, redacted, worded
+from remit.policy.evidence import describe, quote_word, redacted
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]
@@ -58,7 +58,7 @@ class ObservationEngine:
             return _HIDDEN
         done, target = str(arguments.get("action_class")).strip().lower(), arguments.get("target")
         if done in _OUTWARD and _names_secret(target):
-            reason = f"it {done}s to {worded(str(target))}, which names a secret"
+            reason = f"it {done}s to {quote_word(str(target))}, which names a secret"
             return Finding(_NAME, "secret_target", reason, _LOOK)
         danger = next(_dangers(case.action, self._home), None)
         return Finding(_NAME, "dangerous_effect", danger, _LOOK) if danger is not None else _NOTHING
@@ -85,19 +85,19 @@ def _tables() -> _Tables:
     system, stores, secrets = given["system"], given["stores"], given["secrets"]
     below, any_directory = "(?:/.*)?", "(?:.*/)?"
     return _Tables(
-        system=_compiled("", system["places"], below),
-        free=_compiled("", system["free"], below),
-        whole=_compiled("", system["whole"], ""),
+        system=_compile_patterns("", system["places"], below),
+        free=_compile_patterns("", system["free"], below),
+        whole=_compile_patterns("", system["whole"], ""),
         stores=re.compile(
             f"{_alternatives(stores['places'])}{below}|.*/{_alternatives(stores['anywhere'])}{below}",
             re.IGNORECASE | re.DOTALL,
         ),
-        public=_compiled(".*/", stores["public"], below),
-        raising=_compiled(any_directory, given["privileges"]["programs"], ""),
-        formatting=_compiled(any_directory, given["devices"]["programs"], ""),
-        running=_compiled("", given["downloads"]["runs"], ""),
-        secret_words=_compiled("(?:.* )?", secrets["words"], "(?: .*)?"),
-        secret_files=_compiled(any_directory, secrets["files"], ""),
+        public=_compile_patterns(".*/", stores["public"], below),
+        raising=_compile_patterns(any_directory, given["privileges"]["programs"], ""),
+        formatting=_compile_patterns(any_directory, given["devices"]["programs"], ""),
+        running=_compile_patterns("", given["downloads"]["runs"], ""),
+        secret_words=_compile_patterns("(?:.* )?", secrets["words"], "(?: .*)?"),
+        secret_files=_compile_patterns(any_directory, secrets["files"], ""),
     )
 
 
@@ -106,7 +106,7 @@ def _alternatives(patterns: Sequence[str]) -> str:
     return f"(?:{'|'.join(escaped)})"
 
 
-def _compiled(before: str, patterns: Sequence[str], after: str) -> re.Pattern[str]:
+def _compile_patterns(before: str, patterns: Sequence[str], after: str) -> re.Pattern[str]:
     return re.compile(before + _alternatives(patterns) + after, re.IGNORECASE | re.DOTALL)
 
 
@@ -114,20 +114,20 @@ def _dangers(action: Action, home: str | None) -> Iterator[str]:
     """Yield what is dangerous in the effects of an action, in words."""
     yield from _programs(action)
     for effect in action.effects:
-        if why := _why(effect, action, home):
+        if why := _danger_of(effect, action, home):
             yield f"it {describe(effect._replace(resource=redacted(effect.resource)[:_SHOWN]))}, {why}"
     yield from _downloads(action)
     for doubt in action.doubts:
         # Where the home directory is not known, what lies in it still is.
         path, found = _HOME.subn("/home/somebody", doubt.word, count=1)
         if found and _is_store(path.strip("\"'")):
-            yield f"it touches {worded(doubt.word)}, which is a credential store"
+            yield f"it touches {quote_word(doubt.word)}, which is a credential store"
 
 
-def _why(effect: Effect, action: Action, home: str | None) -> str:
+def _danger_of(effect: Effect, action: Action, home: str | None) -> str:
     """Return why one effect is dangerous, or nothing."""
     if effect.verb not in _CHANGES:
-        return _why_secret(effect)
+        return _secret_access_of(effect)
     path, tables = effect.resource, _tables()
     if path == "/":
         return "which is the root of everything"
@@ -139,7 +139,7 @@ def _why(effect: Effect, action: Action, home: str | None) -> str:
     return ""
 
 
-def _why_secret(effect: Effect) -> str:
+def _secret_access_of(effect: Effect) -> str:
     """Return why an effect that changes nothing is secret access, or nothing."""
     if effect.verb == "export":
         return "which opens a credential store"
@@ -147,12 +147,12 @@ def _why_secret(effect: Effect) -> str:
 
 
 def _holds(path: str, home: str | None) -> bool:
-    """Tell whether a path is the home of the user, or holds it."""
+    """Return whether a path is the home of the user, or holds it."""
     return bool(home) and f"{home}/".startswith(f"{path}/")
 
 
 def _is_changed(effect: Effect, action: Action) -> bool:
-    """Tell whether a directory is changed itself: a word names it to be read and written.
+    """Return whether a directory is changed itself: a word names it to be read and written.
 
     A file that is put there only writes, and a program that works there is not given it as a word.
     """
@@ -192,14 +192,14 @@ def _downloads(action: Action) -> Iterator[str]:
 
 
 def _runs_unread(doubt: Doubt) -> bool:
-    """Tell whether a doubt is about code that nobody has read: a pipe, a substitution, a file that is new."""
+    """Return whether a doubt is about code that nobody has read: a pipe, a substitution, a file that is new."""
     if doubt.reason == "the program to run is not known before it runs":
         return _SUBSTITUTED.search(doubt.word) is not None
     return _tables().running.fullmatch(doubt.reason) is not None
 
 
 def _names_secret(target: JSON) -> bool:
-    """Tell whether a target names a secret: in words, as a file that holds one, or as a credential store."""
+    """Return whether a target names a secret: in words, as a file that holds one, or as a credential store."""
     tables = _tables()
     text = normalize("NFKC", _ENCODED.sub(lambda code: chr(int(code[1], 16)), str(target)))
     words = " ".join(piece.lower() for piece in _PIECES.findall(text))

@@ -58,7 +58,7 @@ def patched_files(text: str, *, codex_only: bool = False) -> tuple[list[str], bo
 
 
 def _is_framed(lines: Sequence[str]) -> bool:
-    """Tell whether a patch starts with the first line of Codex's form, alone or in a here-document."""
+    """Return whether a patch starts with the first line of Codex's form, alone or in a here-document."""
     given = [line.strip(_BLANKS) for line in lines if line.strip(_BLANKS)][:2]
     if given and _HEREDOC.match(given[0]):
         del given[0]
@@ -66,7 +66,7 @@ def _is_framed(lines: Sequence[str]) -> bool:
 
 
 def _read_headers(lines: Sequence[str], names: list[str]) -> bool:
-    """Add the files that headers in the form of Codex name; tell whether there are others that may be headers."""
+    """Add the files that headers in the form of Codex name; return whether there are others that may be headers."""
     doubtful = False
     for raw in lines:
         line = raw.strip(_BLANKS)
@@ -90,7 +90,7 @@ def _is_frame(line: str) -> bool:
 
 
 def _read_diff(lines: Sequence[str], names: list[str]) -> bool:
-    """Add the files that a unified diff names; tell whether it names any in a way that is not known."""
+    """Add the files that a unified diff names; return whether it names any in a way that is not known."""
     doubtful = False
     # Lines of the old and the new file that the hunk still has.
     old = new = 0
@@ -104,7 +104,7 @@ def _read_diff(lines: Sequence[str], names: list[str]) -> bool:
             hunk = _HUNK.match(line)
             old, new = (int(hunk[1] or 1), int(hunk[2] or 1)) if hunk else (0, 0)
         if line[:1] in _MARKS:
-            names.extend(_named(line))
+            names.extend(_named_files(line))
             # Some readers do not count lines, and take what looks like the start of a diff for one.
             doubtful |= (not inside or _starts_diff(lines[at : at + 3])) and _is_odd(line)
     return doubtful
@@ -115,7 +115,7 @@ def _starts_diff(lines: Sequence[str]) -> bool:
     return len(lines) == len(marks) and all(map(str.startswith, lines, marks))
 
 
-def _named(line: str) -> Iterator[str]:
+def _named_files(line: str) -> Iterator[str]:
     for mark in (*_SIDES, *_MOVES):
         if line.startswith(mark):
             name = line.removeprefix(mark).partition("\t")[0].strip()

@@ -1,13 +1,14 @@
-"""What the entries of a passport mean: which tools and programs it allows, and which resources are in its scope.
+"""Matches tools, programs and effects against the entries of a passport.
 
-`Bash` and `git_*` name tools. `Bash(npm test)` names a program: a command line of the tool is allowed by such entries
-only if every program that it would start begins with the words of one of them. What is forbidden is looked for behind
-options too, because they do not change which command it is. Doubt is "not allowed", and it is "forbidden".
+`Bash` and `git_*` name tools. `Bash(npm test)` names a program: such entries allow a command line of the tool only if
+every program it would start begins with the words of one of them. A forbidden program is found with options between its
+words too, because they do not change which command runs. A program that is not known counts as not allowed, and as
+forbidden.
 
-An entry of the resource scope is a path (with everything beneath), a glob, a URL prefix, a resource of the machine such
-as `db://app_dev`, or `**` for everything. Entries are compared by their text: a link must never make an entry wider
-than what was signed. A relative entry starts at the passport's working directory; without one it covers nothing. A
-wildcard character in brackets is a name like any other, so an entry whose wildcards are all in brackets is a plain
+An entry of the resource scope is a path (with everything below it), a glob, a URL prefix, a resource of the machine
+such as `db://app_dev`, or `**` for everything. Entries are compared by their text: a symbolic link must not make an
+entry wider than what was signed. A relative entry starts at the passport's working directory; without one it covers
+nothing. A wildcard character in brackets is an ordinary character, so an entry with only such wildcards is a plain
 path.
 """
 
@@ -23,31 +24,31 @@ from remit.errors import FieldInvalid, quote
 from remit.policy.call import Effect, Launched
 from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.machine import ANY, split_machine
-from remit.policy.shell.launches import SYSTEM_FOLDERS
+from remit.policy.shell.spawned import SYSTEM_FOLDERS
 from remit.policy.urls import is_public_host, parse_url
 
 __all__ = [
-    "Named",
+    "ProgramEntry",
     "Scope",
     "allows_tool",
     "build_scope",
     "covers",
     "escape_entry",
-    "forbidding",
+    "find_forbidden",
+    "find_not_allowed",
     "literal_entry",
-    "named_programs",
-    "names_tool",
-    "not_allowed",
+    "match_tool",
+    "program_entries",
     "program_entry",
+    "program_label",
     "tool_entry",
-    "worded_program",
 ]
 
 _GLOB: Final = re.compile(r"[*?\[]")
 _URL_ENTRY: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)\Z", re.DOTALL)
-# What a passport can hold, as `claims/mission.py` says.
+# The characters and the length that `claims/mission.py` allows.
 _NAMEABLE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{1,256}")
-# Programs and sub commands that run what the next word names.
+# Programs and subcommands that run what the next word names.
 _RUN_THE_NEXT: Final = frozenset((
     "bash", "sh", "dash", "zsh", "fish", "source", "node", "ruby", "perl", "php", "python", "python3", "make", "just",
     "npx", "bunx", "uvx", "npm run", "pnpm run", "yarn run", "bun run", "deno run", "go run", "uv run", "npm exec",
@@ -55,18 +56,18 @@ _RUN_THE_NEXT: Final = frozenset((
 _MODULE: Final = "-m"
 
 
-class Named(NamedTuple):
-    """An entry that names a program, ready to be compared."""
+class ProgramEntry(NamedTuple):
+    """A parsed entry that names a program."""
 
     tool: str
     words: tuple[str, ...]
     entry: str
 
 
-def names_tool(entries: Sequence[str], tool: str) -> str | None:
-    """Return the entry that names a tool, exactly or as a glob; nothing is trimmed or folded.
+def match_tool(entries: Sequence[str], tool: str) -> str | None:
+    """Return the entry that names a tool, exactly or as a glob; case and blanks matter.
 
-    An entry of the form `Bash(npm test)` may be meant for programs. That is for the caller to know: see `allows_tool`.
+    An entry such as `Bash(npm test)` also matches a tool of exactly that name; `allows_tool` leaves such entries out.
     """
     if tool in entries:
         return tool
@@ -75,39 +76,41 @@ def names_tool(entries: Sequence[str], tool: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def allows_tool(entries: tuple[str, ...], tool: str) -> str | None:
-    """Return the entry that allows a tool by its name: one that names programs of a tool allows no other tool.
+    """Return the entry that allows a tool by its name; entries for programs are left out.
 
-    A delegate gets `Read(x)` from a parent that has `Read`; so it must not mean a tool that is called `Read(x)`.
+    A delegate can get `Read(x)` from a parent that has `Read`; it must not allow a tool that is called `Read(x)`.
     """
-    return names_tool([entry for entry in entries if parse_program(entry) is None], tool)
+    return match_tool([entry for entry in entries if parse_program(entry) is None], tool)
 
 
-def named_programs(entries: tuple[str, ...], tool: str, base: str | None) -> tuple[Named, ...]:
-    """Return the entries that name programs of a tool; a relative path starts at `base`."""
-    return tuple(named for named in _programs(entries, base) if names_tool((named.tool,), tool) is not None)
+def program_entries(entries: tuple[str, ...], tool: str, base: str | None) -> tuple[ProgramEntry, ...]:
+    """Return the entries that name programs of a tool; relative paths start at `base`."""
+    return tuple(named for named in _parse_entries(entries, base) if match_tool((named.tool,), tool) is not None)
 
 
 @lru_cache(maxsize=512)
-def _programs(entries: tuple[str, ...], base: str | None) -> tuple[Named, ...]:
+def _parse_entries(entries: tuple[str, ...], base: str | None) -> tuple[ProgramEntry, ...]:
     found = ((entry, parse_program(entry)) for entry in entries)
-    return tuple(Named(named[0], _settled(named[1], base), entry) for entry, named in found if named is not None)
+    return tuple(
+        ProgramEntry(named[0], _normalize_program(named[1], base), entry) for entry, named in found if named is not None
+    )
 
 
-def _settled(words: tuple[str, ...], base: str | None) -> tuple[str, ...]:
-    """Return the words with the program named as `Launched` does."""
+def _normalize_program(words: tuple[str, ...], base: str | None) -> tuple[str, ...]:
+    """Return the words with the program in the form that `Launched` uses."""
     folder, slash, name = words[0].rpartition("/")
     if not slash:
         return words
     if f"{folder}/" in SYSTEM_FOLDERS:
         return (name, *words[1:])
     if base is None and not words[0].startswith("/"):
-        # Relative to nowhere: no program has such a name.
+        # Without a base a relative path matches no program.
         return words
     return (without_dots(join(base or "/", words[0])), *words[1:])
 
 
-def not_allowed(allowed: Sequence[Named], commands: Iterable[Launched]) -> Iterator[Launched]:
-    """Yield the programs that no entry allows. One that only starts others is judged by those."""
+def find_not_allowed(allowed: Sequence[ProgramEntry], commands: Iterable[Launched]) -> Iterator[Launched]:
+    """Yield the programs that no entry allows. One that only starts other programs is judged by those."""
     for launched in commands:
         if not launched.carrier and not any(_allows(named.words, launched) for named in allowed):
             yield launched
@@ -117,7 +120,7 @@ def _allows(wanted: tuple[str, ...], launched: Launched) -> bool:
     size = len(wanted)
     if wanted in (launched.words[:size], launched.plain[:size]):
         return True
-    # An entry may also spell out what starts the program, as in `uv run pytest`, if it reaches the program itself.
+    # An entry may include the program that starts this one, as in `uv run pytest`.
     before: tuple[str, ...] = ()
     for carrier in reversed(launched.carriers):
         before = carrier + before
@@ -126,7 +129,9 @@ def _allows(wanted: tuple[str, ...], launched: Launched) -> bool:
     return False
 
 
-def forbidding(forbidden: Sequence[Named], commands: Iterable[Launched]) -> Iterator[tuple[Named, Launched]]:
+def find_forbidden(
+    forbidden: Sequence[ProgramEntry], commands: Iterable[Launched]
+) -> Iterator[tuple[ProgramEntry, Launched]]:
     """Yield each entry that forbids a program, with the program."""
     for launched in commands:
         for named in forbidden:
@@ -135,7 +140,7 @@ def forbidding(forbidden: Sequence[Named], commands: Iterable[Launched]) -> Iter
 
 
 def _may_begin(wanted: tuple[str, ...], launched: Launched) -> bool:
-    """Tell whether a program may be meant, wherever it lies, with options before or between the words."""
+    """Return whether a program may match an entry, in any directory and with options between the words."""
     given, known = launched.words, launched.plain[1:]
     if not given:
         return True
@@ -152,7 +157,7 @@ def _may_begin(wanted: tuple[str, ...], launched: Launched) -> bool:
 
 
 def _behind_options(given: tuple[str, ...], places: set[int]) -> set[int]:
-    """Return the places where the next word may be: an option may have a value, or none."""
+    """Return the positions where the next word may be: an option may or may not take a value."""
     reached = set(places)
     for at in range(min(places, default=0), len(given)):
         if at in reached and given[at][:1] in ("-", "+"):
@@ -161,17 +166,17 @@ def _behind_options(given: tuple[str, ...], places: set[int]) -> set[int]:
 
 
 def tool_entry(tool: str) -> str | None:
-    """Return the entry that would allow a tool, or None where a passport cannot name it."""
+    """Return the entry that would allow a tool, or None if a passport cannot express it."""
     entry = _GLOB.sub(lambda mark: f"[{mark[0]}]", tool)
     if parse_program(entry) is not None:
-        # As it stands, it would name a program: written as a glob, the last bracket is only a character.
+        # The text would name a program. As a glob, the closing bracket is an ordinary character.
         entry = f"{entry[:-1]}[)]"
     return entry if _NAMEABLE.fullmatch(entry) else None
 
 
 def program_entry(tool: str, launched: Launched, base: str | None) -> str | None:
-    """Return the entry that would allow a program of a tool, or None where a passport cannot name it."""
-    words = _characteristic(launched)
+    """Return the entry that would allow a program of a tool, or None if a passport cannot express it."""
+    words = _identifying_words(launched)
     if words and base is not None and words[0].startswith(f"{base}/"):
         words = (f".{words[0][len(base) :]}", *words[1:])
     entry = f"{tool_entry(tool)}({' '.join(words)})"
@@ -179,13 +184,13 @@ def program_entry(tool: str, launched: Launched, base: str | None) -> str | None
     return entry if words and named is not None and named[1] == words and _NAMEABLE.fullmatch(entry) else None
 
 
-def worded_program(launched: Launched) -> str:
-    """Return the words by which a person knows a program."""
-    return " ".join(_characteristic(launched))
+def program_label(launched: Launched) -> str:
+    """Return the words that identify a program to a person."""
+    return " ".join(_identifying_words(launched))
 
 
-def _characteristic(launched: Launched) -> tuple[str, ...]:
-    """Return as many words as say what is run: a sub command, a module, a script."""
+def _identifying_words(launched: Launched) -> tuple[str, ...]:
+    """Return the words that say what runs: the program with its subcommand, module or script."""
     words, known = launched.words, launched.plain or launched.words[:1]
     if words[1:2] == (_MODULE,):
         return words[:3]
@@ -194,19 +199,19 @@ def _characteristic(launched: Launched) -> tuple[str, ...]:
     return known if not following or following[0].startswith("-") else (*known, *following)
 
 
-class _Path(NamedTuple):
-    """A path entry: the directory or file by its plain text, and the names of the glob where it is one."""
+class _PathEntry(NamedTuple):
+    """A path entry: the plain path, and its components if it is a glob."""
 
     plain: str
-    # What the paths of all that lies below it begin with.
+    # The prefix of all paths below it.
     inside: str
-    # `/a/**` covers what lies below `/a`, and reading the directory itself.
+    # `/a/**` covers everything below `/a`, and reading the directory itself.
     below_only: bool
     glob: tuple[str, ...] | None
 
 
 class _UrlEntry(NamedTuple):
-    """A URL entry. A host with a wildcard only matches public hosts."""
+    """A URL entry. A host with a wildcard matches public hosts only."""
 
     scheme: str
     host: "str | re.Pattern[str] | None"
@@ -217,7 +222,7 @@ class _UrlEntry(NamedTuple):
 
 
 class _MachineEntry(NamedTuple):
-    """An entry for state of the machine; without a name it covers all of its kind."""
+    """An entry for state of the machine; without a name it covers everything of its kind."""
 
     kind: str
     name: str | None
@@ -225,10 +230,10 @@ class _MachineEntry(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The entries of a mission, read once."""
+    """The parsed entries of a mission."""
 
     everything: bool
-    paths: tuple[_Path, ...]
+    paths: tuple[_PathEntry, ...]
     urls: tuple[_UrlEntry, ...]
     machine: tuple[_MachineEntry, ...]
     base: str | None
@@ -236,9 +241,9 @@ class Scope(NamedTuple):
 
 @lru_cache(maxsize=512)
 def build_scope(entries: tuple[str, ...], cwd: str | None) -> Scope:
-    """Return the entries in a form that can be compared."""
+    """Parse the entries of a resource scope."""
     base = cwd if cwd is not None and cwd.startswith("/") and not refuse_text(cwd) else None
-    paths: list[_Path] = []
+    paths: list[_PathEntry] = []
     urls: list[_UrlEntry] = []
     machine: list[_MachineEntry] = []
     for entry in entries:
@@ -254,8 +259,8 @@ def build_scope(entries: tuple[str, ...], cwd: str | None) -> Scope:
     return Scope(EVERYTHING in entries, tuple(paths), tuple(urls), tuple(machine), base or first)
 
 
-def _path_entry(entry: str, base: str | None) -> _Path | None:
-    """Return a path entry, or None for one that covers nothing: relative to nowhere, or not plainly a path."""
+def _path_entry(entry: str, base: str | None) -> _PathEntry | None:
+    """Parse a path entry; return None if it covers nothing: relative without a base, or not a normal path."""
     if entry.startswith("//") or refuse_text(entry):
         return None
     if not entry.startswith("/"):
@@ -271,24 +276,24 @@ def _path_entry(entry: str, base: str | None) -> _Path | None:
     plain = "/" + "/".join(names)
     literal = literal_path(plain)
     if literal is None:
-        return _Path(plain, "", below_only, tuple(names))
-    return _Path(literal, literal.removesuffix("/") + "/", below_only, None)
+        return _PathEntry(plain, "", below_only, tuple(names))
+    return _PathEntry(literal, literal.removesuffix("/") + "/", below_only, None)
 
 
 def _machine_entry(kind: str, text: str) -> list[_MachineEntry]:
-    """Return the entry, or none for one that covers nothing: a wildcard stands alone, for all of the kind."""
+    """Parse an entry for state of the machine; return none if it covers nothing. A wildcard must stand alone."""
     if text in (ANY, "**"):
         return [_MachineEntry(kind, None, below_only=False)]
     below_only = text.endswith("/**")
-    # Behind a slash the name of a process is not taken for a URL, in which nothing is escaped.
+    # The slash keeps `literal_path` from reading the name as a URL, in which nothing is escaped.
     name = (literal_path("/" + text.removesuffix("/**").removesuffix("/")) or "/")[1:]
     return [_MachineEntry(kind, name, below_only)] if name and name != ANY else []
 
 
 def _matches(names: tuple[str, ...], path: str, *, below_only: bool) -> bool:
-    """Tell whether a glob means a path: `*` stays within a name, `**` stands for any number of names.
+    """Return whether a glob matches a path: `*` stays within a component, `**` matches any number of them.
 
-    The last `**` met is where a failed match goes on from, so the work is at most names times components.
+    A failed match backtracks to the last `**` only, so the work is at most entry components times path components.
     """
     wanted = (*names, "?*", "**") if below_only else names
     given = [name for name in path.split("/") if name]
@@ -338,13 +343,13 @@ def _url_entry(head: "re.Match[str]") -> list[_UrlEntry]:
 
 
 def covers(scope: Scope, effect: Effect) -> bool:
-    """Tell whether an effect is inside the scope."""
+    """Return whether the scope covers an effect."""
     if scope.everything:
         return True
     if effect.verb in ("contact", "send"):
         return any(_covers_url(entry, effect.resource) for entry in scope.urls)
     if effect.steers and effect.beneath:
-        # What steers programs lies beneath: the scope has to name that, and to cover the folder.
+        # The scope must name the steering file below the folder, and cover the folder.
         named = _covers_path(scope.paths, effect._replace(resource=effect.steers))
         return named and covers(scope, effect._replace(steers=""))
     if effect.verb in ("read", "write", "delete"):
@@ -355,19 +360,19 @@ def covers(scope: Scope, effect: Effect) -> bool:
     return effect.verb in ("run", "setenv")
 
 
-def _covers_path(entries: tuple[_Path, ...], effect: Effect) -> bool:
-    """Tell whether one of the entries covers an effect on a file."""
+def _covers_path(entries: tuple[_PathEntry, ...], effect: Effect) -> bool:
+    """Return whether one of the entries covers an effect on a file."""
     path = effect.resource
     for entry in entries:
         if entry.glob is not None:
-            # A recursive effect reaches what no pattern of names can bound, and a shared file has names elsewhere.
+            # A glob cannot bound a recursive effect, nor the other hard links of a file.
             is_one = not effect.beneath and not effect.shared and not effect.steers
             covered = is_one and _matches(entry.glob, path, below_only=entry.below_only)
         elif effect.shared:
-            # Another name of the file may lie outside: only an entry that names this very file means it.
+            # Another hard link may be outside of the scope, so the entry must name this file.
             covered = path == entry.plain and not entry.below_only
         elif effect.steers and not f"{entry.plain}/".startswith(f"{effect.steers}/"):
-            # An entry for a folder above does not mean a file that makes programs run code.
+            # An entry for a parent folder does not cover a file that makes programs run code.
             covered = False
         elif path == entry.plain:
             covered = not entry.below_only or effect.verb == "read" or effect.beneath
@@ -379,7 +384,7 @@ def _covers_path(entries: tuple[_Path, ...], effect: Effect) -> bool:
 
 
 def _covers_machine(entry: _MachineEntry, kind: str, name: str) -> bool:
-    """Tell whether an entry means a resource: the one it names and what is beneath, `package://pip/six` for `pip`."""
+    """Return whether an entry covers a resource of the machine or one below it: `package://pip` covers `pip/six`."""
     if entry.kind != kind or entry.name is None:
         return entry.kind == kind
     return (name == entry.name and not entry.below_only) or (name != ANY and name.startswith(f"{entry.name}/"))
@@ -402,7 +407,7 @@ def _covers_url(entry: _UrlEntry, text: str) -> bool:
 
 
 def _covers_host(entry: _UrlEntry, address: str) -> bool:
-    """Tell whether an entry `host://name:port` names a bare connection; one for URLs never does."""
+    """Return whether an entry `host://name:port` covers a connection; entries for URLs never do."""
     host, _, port = address.rpartition(":")
     return entry.scheme == "host" and entry.host == host and (entry.port is None or str(entry.port) == port)
 
@@ -414,17 +419,17 @@ def _covers_name(entry: _UrlEntry, host: str) -> bool:
 
 
 def escape_entry(resource: str) -> str:
-    """Return the scope entry that means exactly this resource: a URL as it is, other names with wildcards escaped."""
+    """Return the entry that covers exactly this resource: URLs as they are, other names with wildcards escaped."""
     if split := split_machine(resource):
         return resource if split[1] == ANY else f"{split[0]}://{escape_path(split[1])}"
     return resource if _URL_ENTRY.match(resource) else escape_path(resource)
 
 
 def literal_entry(path: str, place: str) -> str:
-    """Return the scope entry that means a path and everything beneath it, whatever characters its names have.
+    """Return the scope entry for a path and everything below it, with wildcard characters escaped.
 
-    Every place where a path becomes an entry of a scope uses this. `FieldInvalid` says why a path cannot be an entry:
-    it is not absolute and normalized, it is not UTF-8, or another program could read its text as another place.
+    Every place that turns a path into a scope entry uses this. It raises `FieldInvalid` if the path is not absolute and
+    normalized, is not UTF-8, or could be read as another path by other programs.
     """
     if not path.startswith("/") or path != posixpath.normpath(path):
         raise FieldInvalid("must be an absolute path without dots", place=place)

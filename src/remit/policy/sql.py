@@ -73,7 +73,7 @@ _HARMLESS: Final = frozenset(
 
 
 def judge_sql(trace: "Trace", text: str, source: str) -> None:
-    """Note whether a query changes the database, and doubt one that can leave it."""
+    """Record whether a query changes the database, and doubt one that can leave it."""
     odd = (
         "\\" in text
         or text.count('"') % 2
@@ -108,7 +108,7 @@ def without_shown(text: str) -> str:
 
 
 def leaves_database(text: str) -> bool:
-    """Tell whether a query may use or change another database of the same server than the one it is given to."""
+    """Return whether a query may use or change another database of the same server than the one it is given to."""
     bare = _NAME.sub("\0", _STRING.sub("''", text))
     words = {word.lower() for word in _WORDS.findall(bare)}
     return not words.isdisjoint(_OF_SERVER) or _QUALIFIED.search(bare) is not None

@@ -90,7 +90,7 @@ def steering_at(path: str, files: Files, made: frozenset[str] = frozenset()) -> 
 
 
 def _is_repository(folder: str, files: Files) -> bool:
-    return files.look(f"{folder}/HEAD").exists and files.look(f"{folder}/objects").exists
+    return files.resolve(f"{folder}/HEAD").exists and files.resolve(f"{folder}/objects").exists
 
 
 @lru_cache(maxsize=4096)
@@ -114,7 +114,7 @@ def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect
     writes = False
     made = frozenset(effect.resource[: -len(_HEAD)] for effect in given if _is_own_work(effect, _HEAD))
     for effect in given:
-        found = _written(effect, files, made) if effect.verb == "write" else None
+        found = _written_steering(effect, files, made) if effect.verb == "write" else None
         writes |= found is not None
         marked.append(effect._replace(steers=found.root) if found is not None and found.by_name else effect)
     return tuple(marked), writes
@@ -125,19 +125,19 @@ def _is_own_work(effect: Effect, *ends: str) -> bool:
     return _OWN_WORK.match(effect.source) is not None and effect.resource.lower().endswith(ends)
 
 
-def _written(effect: Effect, files: Files, made: frozenset[str]) -> Steering | None:
+def _written_steering(effect: Effect, files: Files, made: frozenset[str]) -> Steering | None:
     if effect.beneath and effect.picks and (effect.resource in made or _is_repository(effect.resource, files)):
         return Steering(by_name=True, root=effect.resource)
     if _is_own_work(effect, "/.git", _HEAD) or (effect.beneath and _OWN_WORK.match(effect.source)):
         return None
-    return (_picked(effect, files) if effect.beneath else None) or steering_at(effect.resource, files, made)
+    return (_picked_steering(effect, files) if effect.beneath else None) or steering_at(effect.resource, files, made)
 
 
-def _picked(effect: Effect, files: Files) -> Steering | None:
+def _picked_steering(effect: Effect, files: Files) -> Steering | None:
     """Return what is written in a repository below a folder, where files are picked by a name, or all of them are."""
     git = f"{effect.resource}/.git"
     deep, slash, name = effect.picks.rpartition("/")
     if effect.picks in _ALL:
-        return Steering(by_name=True, root=git) if files.look(git).exists else None
+        return Steering(by_name=True, root=git) if files.resolve(git).exists else None
     named = _by_table(f"{git}/{name}", None) if slash and deep and not _WILDCARD.search(name) else None
     return named if named is not None and named.by_name else None

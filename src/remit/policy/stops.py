@@ -1,9 +1,9 @@
-"""Which command lines would stop the process that judges or an assistant, or may do so.
+"""Finds command lines that would, or may, stop Remit or an assistant.
 
-`kill` is judged by the numbers it is given; a job of the same script (`%1`, `$!`) is no process of Remit. `pkill` and
-`killall` are judged by their names, as long as names are all that they select by. Every other way to select processes
-is refused, because what it selects is not known before it runs. Keeps this invariant: a word or an option that is not
-known here, or a pattern that other programs read in another way, may select anything.
+`kill` is judged by its process ids; a job of the same script (`%1`, `$!`) is not a process of Remit. `pkill` and
+`killall` are judged by the names they are given, if they select by names only. Every other selection is refused,
+because the selected processes are not known before the command runs. The same holds for an unknown word or option, and
+for a pattern that Python and `pkill` may read differently: it may select anything.
 """
 
 import re
@@ -13,18 +13,18 @@ from typing import Final, NamedTuple, TypeAlias
 from remit.policy.agents import AGENTS
 from remit.policy.call import Launched
 
-__all__ = ["JOB", "NUMBERS", "Selected", "killed", "process_number", "selected"]
+__all__ = ["JOB", "NUMBERS", "ProcessMatch", "find_match", "kill_targets", "process_number"]
 
-# What stands for a word of `kill` that is a job of the same script, and for one that comes to numbers only.
+# Placeholders for a word of `kill`: a job of the same script, and a word that expands to process ids.
 JOB: Final = "%"
 NUMBERS: Final = "?"
 
-# None is a word that is not certain: it may come to several words, or to none.
+# None is a word that is not known: it may expand to several words, or to none.
 _Words: TypeAlias = Sequence[str | None]
 
 
-class Selected(NamedTuple):
-    """A program that would stop Remit or an assistant: `by` is the word that selects it, `surely` says that it does."""
+class ProcessMatch(NamedTuple):
+    """A program that would stop Remit or an assistant: `by` is the selecting word; without `surely` it only may."""
 
     program: str
     by: str
@@ -32,11 +32,11 @@ class Selected(NamedTuple):
 
 
 class _Options(NamedTuple):
-    """The options of a program that do not select processes, or only fewer of those that a name selects."""
+    """The options of a program that select no processes, or only narrow the selection by name."""
 
     letters: str
     names: frozenset[str]
-    # These take a value.
+    # Options with a value.
     values: frozenset[str]
 
 
@@ -59,7 +59,7 @@ _BY_NAME: Final = {
     ),
 }  # fmt: skip
 _HARMLESS: Final = frozenset(("-l", "--list", "-V", "--version", "-h", "--help"))
-# What they stop is never a matter of names or numbers alone.
+# They select by more than names and process ids.
 _BY_OTHERS: Final = frozenset("skill snice slay killall5".split())
 _SERVICES: Final = frozenset("systemctl service launchctl".split())
 _BOXES: Final = frozenset("busybox toybox".split())
@@ -70,8 +70,8 @@ _SIGNAL: Final = re.compile(
 )
 _SIGNAL_OPTIONS: Final = frozenset(("-s", "-n", "--signal"))
 _LISTS: Final = frozenset(("-l", "-L", "--list", "--table"))
-# The patterns that Python reads as `pkill` does, and quickly: not among them are classes in brackets, backslashes
-# before letters, counted repetitions, and repetitions of repetitions or of groups.
+# The patterns that Python reads as `pkill` does, without slow backtracking: no character classes such as `[:alpha:]`,
+# no backslash before a letter, no counted repetition, and no repetition of a repetition or group.
 _PATTERN: Final = re.compile(r"(?:[^][\\{}()*+?]|\\[^\w<>`']|\[\^?[^][\\^]+\]|\((?!\?)|\)|(?<![*+?()|^])[*+?])*")
 _REPEATED: Final = re.compile(r"[*+?]")
 _MAX_REPEATED: Final = 3
@@ -80,25 +80,25 @@ _WILDCARDS: Final = frozenset("*?[")
 _GOVERNOR: Final = "remit"
 _EVERYONE: Final = -1
 _OWN_GROUP: Final = 0
-# The numbers of processes have 32 bits, and programs cut off what is more.
+# A process id has 32 bits; programs truncate larger numbers.
 _BITS: Final = 1 << 32
 _COMM: Final = 15
 
 
-def selected(commands: Iterable[Launched], numbers: frozenset[int], line: str) -> Selected | None:
-    """Return the first program of a command line that would stop Remit or an assistant, or may do so.
+def find_match(commands: Iterable[Launched], numbers: frozenset[int], line: str) -> ProcessMatch | None:
+    """Return the first program of a command line that would or may stop Remit or an assistant.
 
-    `numbers` are those of the process that judges and of its group, `line` is what it was started by.
+    `numbers` are the process and group ids of Remit, `line` is its command line.
     """
     for launched in commands:
         if launched.words:
-            found = _selected(launched.words[0], launched.targets, numbers, line)
+            found = _judge_program(launched.words[0], launched.targets, numbers, line)
             if found is not None:
                 return found
     return None
 
 
-def _selected(name: str, given: _Words, numbers: frozenset[int], line: str) -> Selected | None:
+def _judge_program(name: str, given: _Words, numbers: frozenset[int], line: str) -> ProcessMatch | None:
     if name in _BOXES and given and given[0] is not None:
         name, given = given[0], given[1:]
     if name == "kill":
@@ -108,33 +108,33 @@ def _selected(name: str, given: _Words, numbers: frozenset[int], line: str) -> S
     if name in _SERVICES:
         return _by_service(name, given)
     if name in _BY_OTHERS:
-        return Selected(name, name, surely=False)
+        return ProcessMatch(name, name, surely=False)
     if name == "fuser":
         kills = next((word for word in given if word is None or _FUSER_KILLS.match(word)), "")
-        return None if kills == "" else Selected(name, kills or name, surely=False)
+        return None if kills == "" else ProcessMatch(name, kills or name, surely=False)
     return None
 
 
-def _by_number(given: _Words, own: frozenset[int], line: str) -> Selected | None:
-    """Judge `kill`; a process that is not known before it runs may be any."""
-    words = killed(given)
+def _by_number(given: _Words, own: frozenset[int], line: str) -> ProcessMatch | None:
+    """Judge `kill`. A process id that is not known before it runs may be any."""
+    words = kill_targets(given)
     for word in (each for each in words if each is not None):
         number = process_number(word)
         if number is None:
-            # Some kinds of `kill` take names too.
+            # Some versions of `kill` accept names too.
             if not word.startswith(("-", JOB)) and _matches(word, line):
-                return Selected("kill", word)
+                return ProcessMatch("kill", word)
         elif number in (_EVERYONE, _OWN_GROUP):
-            return Selected("kill", word, surely=number == _EVERYONE)
+            return ProcessMatch("kill", word, surely=number == _EVERYONE)
         elif abs(number) in own:
-            return Selected("kill", word)
-    return Selected("kill", "a process that is not known before it runs", surely=False) if None in words else None
+            return ProcessMatch("kill", word)
+    return ProcessMatch("kill", "a process that is not known before it runs", surely=False) if None in words else None
 
 
-def killed(given: _Words) -> list[str | None]:
-    """Return the words of `kill` that name processes, None for each that is not certain; none where it only looks.
+def kill_targets(given: _Words) -> list[str | None]:
+    """Return the words of `kill` that name processes, with None for each unknown word; empty if none is stopped.
 
-    With signal 0 it tells whether a process is there, and with `-l` it lists signals.
+    Signal 0 only tests whether a process exists, and `-l` lists signals.
     """
     signals, at = list[str | None](), 0
     while at < len(given):
@@ -156,12 +156,12 @@ def killed(given: _Words) -> list[str | None]:
     looks = words[:1] and words[0] in _LISTS and not at
     if looks or (signals and set(signals) == {"0"} and None not in words):
         return []
-    # A signal that is not certain may come to several words.
+    # An unknown signal may expand to several words.
     return [None if word == NUMBERS else word for word in (*words, *(each for each in signals if each is None))]
 
 
 def process_number(word: str) -> int | None:
-    """Return the number of a process as 32 bits hold it; `4711:99` names one with its inode."""
+    """Return a process id truncated to 32 bits; `4711:99` is a process id with its inode."""
     text = word.partition(":")[0]
     for base in (10, 0):
         try:
@@ -172,8 +172,8 @@ def process_number(word: str) -> int | None:
     return None
 
 
-def _by_name(program: str, given: _Words, line: str) -> Selected | None:
-    """Judge a program that selects by names, or refuse what else it selects by."""
+def _by_name(program: str, given: _Words, line: str) -> ProcessMatch | None:
+    """Judge a program that selects by names; refuse any other selection."""
     names, signalled, at, ended = list[str](), False, 0, False
     options = _BY_NAME[program]
     if given and all(word in _HARMLESS for word in given):
@@ -182,7 +182,7 @@ def _by_name(program: str, given: _Words, line: str) -> Selected | None:
         word = given[at]
         at += 1
         if word is None:
-            return Selected(program, "a word that is not certain", surely=False)
+            return ProcessMatch(program, "a word that is not certain", surely=False)
         if ended or not word.startswith("-"):
             names.append(word)
         elif word == "--":
@@ -192,41 +192,41 @@ def _by_name(program: str, given: _Words, line: str) -> Selected | None:
         elif word in options.values and at < len(given) and not (given[at] or "").startswith("-"):
             at += 1
         elif word.partition("=")[0] not in options.names | options.values and not _is_cluster(word, options.letters):
-            return Selected(program, word, surely=False)
+            return ProcessMatch(program, word, surely=False)
     picked = next((name for name in names if _matches(name, line)), None)
     if picked is not None:
-        return Selected(program, picked)
-    return None if names else Selected(program, "no name", surely=False)
+        return ProcessMatch(program, picked)
+    return None if names else ProcessMatch(program, "no name", surely=False)
 
 
 def _is_cluster(word: str, letters: str) -> bool:
     return len(word) > 1 and set(word[1:]) <= set(letters)
 
 
-def _by_service(program: str, given: _Words) -> Selected | None:
+def _by_service(program: str, given: _Words) -> ProcessMatch | None:
     for word in given:
         if word is not None and _GOVERNOR in word:
-            return Selected(program, word)
+            return ProcessMatch(program, word)
         if word is not None and not _WILDCARDS.isdisjoint(word):
-            return Selected(program, word, surely=False)
+            return ProcessMatch(program, word, surely=False)
     return None
 
 
 def _matches(word: str, line: str) -> bool:
-    """Return whether a name or pattern may match a process with this command line; unreadable patterns may."""
+    """Return whether a name or pattern may match a process of Remit or an assistant; unsupported patterns may."""
     if _PATTERN.fullmatch(word) is None or len(_REPEATED.findall(word)) > _MAX_REPEATED:
         return True
     try:
         pattern = re.compile(word, re.IGNORECASE | re.DOTALL)
     except re.error:
         return True
-    return _GOVERNOR in word.casefold() or any(pattern.search(text) for text in _known_as(line))
+    return _GOVERNOR in word.casefold() or any(pattern.search(text) for text in _process_names(line))
 
 
-def _known_as(line: str) -> list[str]:
-    """Return what processes of Remit and of assistants are called.
+def _process_names(line: str) -> list[str]:
+    """Return the names of processes of Remit and of assistants.
 
-    Of Remit that is its line, the words of it, and their file names, whole and cut.
+    For Remit: its command line, the words in it, and their file names, also truncated as in `/proc/PID/comm`.
     """
     words = line.split()
     files = [word.rpartition("/")[2] for word in words]

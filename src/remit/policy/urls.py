@@ -40,7 +40,7 @@ class Url(NamedTuple):
     refusal: str = ""
 
 
-def _refused(text: str, why: str) -> Url:
+def _refuse(text: str, why: str) -> Url:
     return Url("", "", 0, "", text[:256], why)
 
 
@@ -49,14 +49,14 @@ def parse_url(text: str) -> Url:
     """Return what `text` comes to as a URL."""
     refusal = _refuse_text(text)
     if refusal:
-        return _refused(text, refusal)
+        return _refuse(text, refusal)
     try:
         url = can_ada.parse(text)
     except ValueError:
-        return _refused(text, "it is not a URL")
+        return _refuse(text, "it is not a URL")
     scheme, path = url.protocol.removesuffix(":"), url.pathname
     if "%" in path and _DOTS.search(unquote(unquote(path))):
-        return _refused(text, "it goes upwards in encoded form")
+        return _refuse(text, "it goes upwards in encoded form")
     port = int(url.port) if url.port else _DEFAULT_PORTS[scheme]
     # Without user, query and fragment: they do not choose the resource, and may hold secrets.
     shown = f"{scheme}://{url.host}{path}"
@@ -85,14 +85,14 @@ def read_url(text: str) -> Url:
 def parse_host(text: str) -> Url:
     """Return the address of a bare host, `user@host` or `host:port`, as `host://name:port`; port 0 stands for none."""
     host = text.rpartition("@")[2]
-    url = parse_url(f"http://{host}/") if "/" not in host else _refused(text, "it is not a host")
+    url = parse_url(f"http://{host}/") if "/" not in host else _refuse(text, "it is not a host")
     named = re.search(r":([0-9]+)\Z", host)
     return url if url.refusal else url._replace(scheme="host", text=f"host://{url.host}:{named[1] if named else '0'}")
 
 
 @lru_cache(maxsize=1024)
 def is_public_host(host: str) -> bool:
-    """Tell whether a host may be meant by a wildcard: a public name or a public address.
+    """Return whether a host may be meant by a wildcard: a public name or a public address.
 
     A name can still resolve to a private address; that is for whoever makes the connection to check again.
     """
@@ -103,21 +103,21 @@ def is_public_host(host: str) -> bool:
         return "." in name and not any(name == local or name.endswith("." + local) for local in _LOCAL_NAMES)
     return all(
         inner.is_global and not inner.is_multicast and not any(inner in network for network in _NEVER_PUBLIC)
-        for inner in _meant(address)
+        for inner in _embedded_addresses(address)
     )
 
 
-def _meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+def _embedded_addresses(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
     """Return an address with the IPv4 addresses it stands for."""
-    meant: list[IPv4Address | IPv6Address] = [address]
+    addresses: list[IPv4Address | IPv6Address] = [address]
     if isinstance(address, IPv6Address):
         teredo = address.teredo or ()
         embedded = (address.ipv4_mapped, address.sixtofour, *teredo)
-        meant.extend(inner for inner in embedded if inner is not None)
+        addresses.extend(inner for inner in embedded if inner is not None)
         packed = address.packed
         if packed[:12] in (_NAT64, _TRANSLATED, bytes(12)):
-            meant.append(IPv4Address(packed[12:]))
-    return meant
+            addresses.append(IPv4Address(packed[12:]))
+    return addresses
 
 
 # Addresses that look public: site-local, local translation, and services of cloud hosts and networks.

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.policy.files import SeenFiles, without_dots
-from remit.policy.shell.run import Run
-from remit.policy.shell.world import Field, Outcome, World
+from remit.policy.shell.run import ScriptEvaluator
+from remit.policy.shell.state import Field, Outcome, ShellState
 from remit.policy.trace import Trace
 from tests.policy.shell.scripts import PROGRAMS, Script, is_safe, tokens
 
@@ -101,14 +101,14 @@ def _shown(field: Field) -> str:
     return repr(field.text) if field.kind == "exact" else f"{field.kind}({field.text!r}{', splits' * field.splits})"
 
 
-class Recording(Run):
+class Recording(ScriptEvaluator):
     """A run that notes the words of every program instead of judging them."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self.seen: list[Seen] = []
 
-    def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
+    def _run_program(self, name: Field, rest: Sequence[Field], world: ShellState) -> Outcome:
         self.seen.append(Seen((name, *rest), world.cwd))
         return Outcome((world,), (world,))
 

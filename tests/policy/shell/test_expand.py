@@ -6,11 +6,11 @@ import pytest
 
 from remit.policy.shell.expand import Expander, arithmetic_names
 from remit.policy.shell.grammar import parse_script
+from remit.policy.shell.state import NUMBER, Field, Output, ShellState, Unknown, Value
 from remit.policy.shell.syntax import Script, Simple
-from remit.policy.shell.world import NUMBER, Field, Mystery, Output, Value, World
 
-ANY = Mystery("any", "", "$y")
-BELOW = Mystery("below", "/d", "$(…)", filled=True)
+ANY = Unknown("any", "", "$y")
+BELOW = Unknown("below", "/d", "$(…)", filled=True)
 VARIABLES: Mapping[str, Value] = {
     "x": "a b",
     "p": "/etc/x.tar.gz",
@@ -24,19 +24,19 @@ VARIABLES: Mapping[str, Value] = {
     "s": " a ",
 }
 PRINTED = Output("out\n\n")
-WORLD = World("/w", VARIABLES, {}, arguments=("first", "second one"))
+WORLD = ShellState("/w", VARIABLES, {}, arguments=("first", "second one"))
 
 
 class Asked:
     """An expander with what it followed and doubted."""
 
-    def __init__(self, world: World = WORLD, home: str | None = "/home/me", printed: Output = PRINTED) -> None:
+    def __init__(self, world: ShellState = WORLD, home: str | None = "/home/me", printed: Output = PRINTED) -> None:
         self.followed: list[Script] = []
         self.doubts: list[str] = []
         self.printed = printed
         self.expander = Expander(world, home, self._follow, lambda word, _: self.doubts.append(word))
 
-    def _follow(self, script: Script, _: World) -> Output:
+    def _follow(self, script: Script, _: ShellState) -> Output:
         self.followed.append(script)
         return self.printed
 
@@ -162,7 +162,7 @@ def test_every_command_inside_a_word_is_followed(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["$((y))", "$((x+1))", "${l[x]}", "${p:x}", "$(($y+1))"])
 def test_arithmetic_on_text_may_run_commands(text: str) -> None:
-    world = WORLD.with_variable("y", Mystery("any", "", "$(…)"))
+    world = WORLD.with_variable("y", Unknown("any", "", "$(…)"))
     asked = Asked(world)
     asked.fields(text)
     assert asked.doubts

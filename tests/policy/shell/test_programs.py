@@ -18,7 +18,7 @@ from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.shell.roles import ROLES
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url
 from tests.policy.judging import command, touched

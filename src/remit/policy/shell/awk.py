@@ -7,7 +7,7 @@ can hide in them.
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remit.policy.shell.world import Field, Output
+from remit.policy.shell.state import Field, Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -113,8 +113,8 @@ class _Awk:
         if token.kind != "string" or "\\" in token.text:
             self._doubt("a command that awk runs is not known before it runs")
         else:
-            world = self.invocation.world._replace(stdin=Output())
-            self.invocation.run.child(token.text[1:-1], world, posix=True)
+            state = self.invocation.state._replace(stdin=Output())
+            self.invocation.evaluator.child(token.text[1:-1], state, posix=True)
 
     def _file(self, role: str, index: int) -> None:
         token, then = self.at(index), self.at(index + 1)
@@ -151,5 +151,5 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def judge_awk(invocation: "Invocation", text: str, source: str) -> None:
-    """Note the files and commands of an awk program."""
+    """Record the files and commands of an awk program."""
     _Awk(invocation, text, source).judge()

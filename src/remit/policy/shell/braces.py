@@ -101,7 +101,7 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
 
 
 def _closes_later(atoms: list[_Atom]) -> bool:
-    """Tell whether a comma and a closing brace follow that may belong to braces which were closed without a comma."""
+    """Return whether a comma and a closing brace follow that may belong to braces which were closed without a comma."""
     depth, comma = 1, False
     for atom in atoms:
         depth += (atom == "{") - (atom == "}")
@@ -154,7 +154,7 @@ def _joined(atoms: Sequence[_Atom]) -> list[Part]:
 
 
 def _makes_names(parts: Sequence[Part]) -> bool:
-    """Tell whether a dollar sign or a bare name has come to stand before characters that may belong to a name."""
+    """Return whether a dollar sign or a bare name has come to stand before characters that may belong to a name."""
     for part, following in pairwise(parts):
         if isinstance(part, Text) and part.value.endswith("$"):
             return True

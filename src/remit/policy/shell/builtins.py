@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.shell.downloads import place_of
 from remit.policy.shell.processes import judge_kill
+from remit.policy.shell.state import Field, Outcome, Output, ShellState, Unknown, Value
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
-from remit.policy.shell.world import Field, Mystery, Outcome, Output, Value, World
 
 if TYPE_CHECKING:
-    from remit.policy.shell.commands import Commands
+    from remit.policy.shell.commands import CommandEvaluator
 
-    Builtin: TypeAlias = Callable[[Commands, World, Sequence[Field]], Outcome]
+    Builtin: TypeAlias = Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]
 
 __all__ = ["BUILTINS"]
 
@@ -30,167 +30,173 @@ _HIDDEN_TOO: Final = "dotglob"
 _SHOPT: Final = frozenset(("globstar", _HIDDEN_TOO))
 
 
-def _nothing(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _nothing(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     """Words that are only text."""
-    return after(world)
+    return after(state)
 
 
-def _cd(run: "Commands", world: World, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
+def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
     words = list(fields)
     while words and words[0].kind == "exact" and words[0].text in ("-L", "-P", "--"):
         words.pop(0)
-    back = world.variables.get("OLDPWD")
+    back = state.variables.get("OLDPWD")
     if len(words) == 1 and words[0].text == "-" and isinstance(back, str):
         words = [Field(back, "exact", "-")]
         prints = True
     if len(words) > 1 or any(field.kind == "exact" and field.text.startswith("-") for field in words):
         # `cd -` goes back to a place that other commands chose.
-        run.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
-        return _lost(run, world, words[0])
+        evaluator.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
+        return _lost(evaluator, state, words[0])
     if not words:
-        words = [Field(run.trace.files.home or "~", "unknown" if "HOME" in world.variables else "exact", "cd")]
+        words = [Field(evaluator.trace.files.home or "~", "unknown" if "HOME" in state.variables else "exact", "cd")]
     target = words[0]
-    if target.kind != "exact" or (world.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
-        run.file("read", target, world.cwd)
-        return _lost(run, world, target)
-    run.file("read", target, world.cwd)
-    path = join(world.cwd or "/", target.text)
-    if run.changes.crosses(path, upwards=False) and not run.symbolic:
-        return _lost(run, world)
+    if target.kind != "exact" or (state.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
+        evaluator.file("read", target, state.cwd)
+        return _lost(evaluator, state, target)
+    evaluator.file("read", target, state.cwd)
+    path = join(state.cwd or "/", target.text)
+    if evaluator.changes.crosses(path, upwards=False) and not evaluator.symbolic:
+        return _lost(evaluator, state)
     logical = without_dots(path)
-    look = run.trace.files.look(path)
-    if "CDPATH" in world.variables and not look.exists and target.text[:1] not in ("/", "."):
-        run.trace.doubt(target.source, "CDPATH may lead it elsewhere")
-    moved = world.with_variable("OLDPWD", world.cwd or Mystery("any", "", "$OLDPWD"))
+    resolved = evaluator.trace.files.resolve(path)
+    if "CDPATH" in state.variables and not resolved.exists and target.text[:1] not in ("/", "."):
+        evaluator.trace.doubt(target.source, "CDPATH may lead it elsewhere")
+    moved = state.with_variable("OLDPWD", state.cwd or Unknown("any", "", "$OLDPWD"))
     entered = [moved._replace(cwd=logical)]
-    if run.trace.files.look(logical).path != look.path:
-        entered.append(moved._replace(cwd=look.path))
+    if evaluator.trace.files.resolve(logical).path != resolved.path:
+        entered.append(moved._replace(cwd=resolved.path))
     for place in entered:
-        run.enter(place.cwd)
-    certain = look.is_directory and not look.refusal and run.changes.is_certain(look.path)
+        evaluator.enter(place.cwd)
+    certain = resolved.is_directory and not resolved.refusal and evaluator.changes.is_certain(resolved.path)
     # Where it cannot print the directory or set these variables, it has moved all the same.
-    moves = prints or "CDPATH" in world.variables or world.is_fixed("PWD") or world.is_fixed("OLDPWD")
-    return Outcome(tuple(entered), (*(() if certain else (world,)), *(entered if moves else ())))
+    moves = prints or "CDPATH" in state.variables or state.is_fixed("PWD") or state.is_fixed("OLDPWD")
+    return Outcome(tuple(entered), (*(() if certain else (state,)), *(entered if moves else ())))
 
 
-def _lost(run: "Commands", world: World, target: Field | None = None) -> Outcome:
+def _lost(evaluator: "CommandEvaluator", state: ShellState, target: Field | None = None) -> Outcome:
     """The working directory is no longer known."""
-    place = place_of(target, world.cwd) if run.symbolic and target is not None else None
-    run.enter(place)
-    return after(world.with_variable("OLDPWD", Mystery("any", "", "$OLDPWD"))._replace(cwd=place))
+    place = place_of(target, state.cwd) if evaluator.symbolic and target is not None else None
+    evaluator.enter(place)
+    return after(state.with_variable("OLDPWD", Unknown("any", "", "$OLDPWD"))._replace(cwd=place))
 
 
-def _popd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    return _lost(run, world)
+def _popd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    return _lost(evaluator, state)
 
 
-def _pushd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _pushd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if not fields or fields[0].text[:1] in ("+", "-"):
-        return _popd(run, world, fields)
-    return _cd(run, world, fields, prints=True)
+        return _popd(evaluator, state, fields)
+    return _cd(evaluator, state, fields, prints=True)
 
 
-def _shopt(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _shopt(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     for field in fields:
         if field.kind != "exact" or not (field.text in ("-s", "-u", "-q", "-p") or field.text in _SHOPT):
-            run.trace.doubt(field.source, "a setting of the shell that changes how commands are read", unbounded=True)
-        run.trace.hidden |= field.text == _HIDDEN_TOO
-    return after(world)
+            evaluator.trace.doubt(
+                field.source, "a setting of the shell that changes how commands are read", unbounded=True
+            )
+        evaluator.trace.hidden |= field.text == _HIDDEN_TOO
+    return after(state)
 
 
-def _source(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    run.trace.launches.builtin("source", fields)
-    if not fields or fields[0].kind != "exact" or fields[0].text.startswith(("/dev/", "-")) or world.cwd is None:
-        program = run.changes.downloads.program_for_word(fields[0], world.cwd) or run.substituted if fields else ""
+def _source(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    evaluator.trace.spawned.builtin("source", fields)
+    if not fields or fields[0].kind != "exact" or fields[0].text.startswith(("/dev/", "-")) or state.cwd is None:
+        program = (
+            evaluator.changes.downloads.program_for_word(fields[0], state.cwd) or evaluator.substituted
+            if fields
+            else ""
+        )
         if program:
-            run.changes.run_download(fields[0].source, program, starts=False)
-        run.trace.doubt(
+            evaluator.changes.run_download(fields[0].source, program, starts=False)
+        evaluator.trace.doubt(
             fields[0].source if fields else "source", "a script that is not known before it runs", unbounded=True
         )
-        return after(world)
+        return after(state)
     name = fields[0]
-    if "/" not in name.text and not run.trace.files.look(f"{world.cwd}/{name.text}").exists:
-        run.trace.doubt(name.source, "a script that is looked for in PATH", unbounded=True)
-    look = run.file("read", name, world.cwd)
-    if look is not None:
-        run.changes.run(look.path, name.source)
-    run.note_code()
-    variables: dict[str, Value] = {each: Mystery("any", "", f"${each}") for each in (*world.variables, "CDPATH")}
-    return after(world._replace(variables=variables))
+    if "/" not in name.text and not evaluator.trace.files.resolve(f"{state.cwd}/{name.text}").exists:
+        evaluator.trace.doubt(name.source, "a script that is looked for in PATH", unbounded=True)
+    resolved = evaluator.file("read", name, state.cwd)
+    if resolved is not None:
+        evaluator.changes.run(resolved.path, name.source)
+    evaluator.note_code()
+    variables: dict[str, Value] = {each: Unknown("any", "", f"${each}") for each in (*state.variables, "CDPATH")}
+    return after(state._replace(variables=variables))
 
 
-def _eval(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _eval(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if any(field.kind != "exact" for field in fields):
-        if run.substituted:
-            run.changes.run_download("eval", run.substituted, starts=False)
-        run.trace.doubt("eval", "a command that is not known before it runs", unbounded=True)
-        return after(world)
+        if evaluator.substituted:
+            evaluator.changes.run_download("eval", evaluator.substituted, starts=False)
+        evaluator.trace.doubt("eval", "a command that is not known before it runs", unbounded=True)
+        return after(state)
     words = [field.text for field in fields]
-    return run.nested(" ".join(words[1:] if words[:1] == ["--"] else words), world)
+    return evaluator.evaluate_nested(" ".join(words[1:] if words[:1] == ["--"] else words), state)
 
 
-def _exec(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _exec(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].text.startswith("-"):
-        run.trace.doubt(fields[0].source, "an option of exec that is not known here", unbounded=True)
-    return run.command(fields, world, functions=False)
+        evaluator.trace.doubt(fields[0].source, "an option of exec that is not known here", unbounded=True)
+    return evaluator.command(fields, state, functions=False)
 
 
-def _command(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _command(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text in ("-v", "-V"):
-        return after(world)
+        return after(state)
     rest = fields[1:] if fields and fields[0].text in ("--", "-p") else fields
-    return run.command(rest, world, functions=False)
+    return evaluator.command(rest, state, functions=False)
 
 
-def _trap(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _trap(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     words = [field for field in fields if field.text != "--"]
     if not words or (words[0].text in ("-", "", "-p", "-l") and words[0].kind == "exact"):
-        return after(world)
+        return after(state)
     signals = {word.text.upper().removeprefix("SIG") if word.kind == "exact" else "" for word in words[1:]}
     if words[0].kind != "exact" or signals & {"", "DEBUG", "RETURN", "ERR"}:
-        run.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
+        evaluator.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
         # It runs later, when other commands have changed what is known now.
-        run.trap(words[0].text, world, anytime=not signals <= {"EXIT", "0"})
-    return after(world)
+        evaluator.trap(words[0].text, state, anytime=not signals <= {"EXIT", "0"})
+    return after(state)
 
 
-def _alias(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _alias(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if any("=" in field.text or field.kind != "exact" for field in fields):
-        run.trace.doubt(fields[0].source, "a new meaning for a command name", unbounded=True)
-    return after(world)
+        evaluator.trace.doubt(fields[0].source, "a new meaning for a command name", unbounded=True)
+    return after(state)
 
 
-def _refuse_words(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _refuse_words(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
-        run.trace.doubt(fields[0].source, "this use of a builtin is not known here", unbounded=True)
-    return after(world)
+        evaluator.trace.doubt(fields[0].source, "this use of a builtin is not known here", unbounded=True)
+    return after(state)
 
 
-def _exit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    number = len(fields) == 1 and fields[0].numbered and fields[0].text == "*" and "IFS" not in world.variables
+def _exit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    number = len(fields) == 1 and fields[0].numbered and fields[0].text == "*" and "IFS" not in state.variables
     plain = len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit()
-    return Outcome((), ()) if not fields or number or plain else after(world)
+    return Outcome((), ()) if not fields or number or plain else after(state)
 
 
-def _leave(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _leave(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     """`return`, `break` and `continue`: what follows may run or not."""
-    run.leave(world)
-    return after(world)
+    evaluator.leave(state)
+    return after(state)
 
 
 def _flagged(letters: str) -> "Builtin":
     """Return a builtin whose words are job numbers, names and these options, and that changes nothing."""
     known = re.compile(rf"-[{letters}]+\Z|[A-Za-z0-9_%+.-]*\Z")
 
-    def builtin(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    def builtin(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
         for field in fields:
             number = field.numbered and field.text == "*"
             exact = field.kind == "exact" and known.match(field.text) and not _refuses(field.text, letters)
             if not (number or exact):
                 reason = "this use of a builtin is not known here"
-                run.trace.doubt(field.source, reason, unbounded=True, starts=False)
-        return after(world)
+                evaluator.trace.doubt(field.source, reason, unbounded=True, starts=False)
+        return after(state)
 
     return builtin
 
@@ -198,8 +204,8 @@ def _flagged(letters: str) -> "Builtin":
 _report_limits: Final = _flagged("SHabcdefiklmnpqrstuvxPRT")
 
 
-def _ulimit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    """Doubt limits under which a command may fail that would not fail otherwise: what it prints is not known then."""
+def _ulimit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    """Record a doubt about limits under which a command may fail that would not fail otherwise: what it prints is not known then."""
     resource = "f"
     for field in fields:
         letters = field.text[1:].strip("SH") if field.text.startswith("-") else ""
@@ -208,65 +214,67 @@ def _ulimit(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
             letter in _HARMLESS_LIMITS and int(field.text[:18]) >= _HARMLESS_LIMITS[letter] for letter in resource
         )
         if not (enough or field.text.isalpha() or field.text.startswith("-")):
-            run.trace.doubt(field.source, "a limit under which commands may fail", unbounded=True, starts=False)
-    return _report_limits(run, world, fields)
+            evaluator.trace.doubt(field.source, "a limit under which commands may fail", unbounded=True, starts=False)
+    return _report_limits(evaluator, state, fields)
 
 
 def _refuses(text: str, letters: str) -> bool:
     return text.startswith("-") and not set(text[1:]) <= set(letters)
 
 
-def _echo(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _echo(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     plain = all(field.kind == "exact" for field in fields) and not (fields and fields[0].text.startswith("-"))
     # Other shells read escapes in what they print.
-    plain = plain and not (world.posix and any("\\" in field.text for field in fields))
+    plain = plain and not (state.posix and any("\\" in field.text for field in fields))
     text = " ".join(field.text for field in fields) + "\n" if plain else None
-    return after(world, output=Output(text))
+    return after(state, output=Output(text))
 
 
-def _pwd(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _pwd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
-        return after(world)
-    return after(world, output=Output(f"{world.cwd}\n" if world.cwd is not None else None))
+        return after(state)
+    return after(state, output=Output(f"{state.cwd}\n" if state.cwd is not None else None))
 
 
-def _hash(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    return _refuse_words(run, world, [field for field in fields if field.text != "-r" or field.kind != "exact"])
+def _hash(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    return _refuse_words(evaluator, state, [field for field in fields if field.text != "-r" or field.kind != "exact"])
 
 
-def _test(run: "Commands", world: World, fields: Sequence[Field], *, evaluates: bool = False) -> Outcome:
-    """Note the files whose state is looked at. `[[` evaluates what it compares as numbers."""
+def _test(
+    evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, evaluates: bool = False
+) -> Outcome:
+    """Record the files whose state is looked at. `[[` evaluates what it compares as numbers."""
     for index, field in enumerate(fields):
         following = fields[index + 1] if index + 1 < len(fields) else None
         if field.kind == "unknown" and field.splits and not evaluates:
-            run.trace.doubt(field.source, "it may come to a test of a file")
+            evaluator.trace.doubt(field.source, "it may come to a test of a file")
         if field.kind == "unknown" and "-v".startswith(field.text) and following is not None and "[" in following.text:
-            run.trace.doubt(field.source, "it may be a test that evaluates what follows", unbounded=True)
+            evaluator.trace.doubt(field.source, "it may be a test that evaluates what follows", unbounded=True)
         if field.kind != "exact" or following is None:
             continue
         if field.text in _FILE_TESTS and following.text not in ("=", "==", "!=", "-a", "-o", "]"):
-            run.file("read", following, world.cwd)
+            evaluator.file("read", following, state.cwd)
         elif field.text in _PAIR_TESTS and index:
-            run.file("read", fields[index - 1], world.cwd)
-            run.file("read", following, world.cwd)
+            evaluator.file("read", fields[index - 1], state.cwd)
+            evaluator.file("read", following, state.cwd)
         elif field.text in ("-v", "-R") and not (following.kind == "exact" and NAME.match(following.text)):
-            run.trace.doubt(following.source, "a variable whose name is not known before it runs", unbounded=True)
+            evaluator.trace.doubt(following.source, "a variable whose name is not known before it runs", unbounded=True)
         elif field.text in _NUMBER_TESTS and evaluates and index:
-            _check_numbers(run, world, (fields[index - 1], following))
-    return after(world)
+            _check_numbers(evaluator, state, (fields[index - 1], following))
+    return after(state)
 
 
-def _check_numbers(run: "Commands", world: World, fields: Sequence[Field]) -> None:
+def _check_numbers(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> None:
     for field in fields:
         plain = field.kind == "exact" and re.fullmatch(r"-?[0-9]*", field.text)
-        value: Any = world.variables.get(field.text) if field.kind == "exact" else None
+        value: Any = state.variables.get(field.text) if field.kind == "exact" else None
         known = isinstance(value, str) and re.fullmatch(r"-?[0-9]*", value)
         if not (plain or known or (field.kind == "pattern" and set(field.text) <= set("*"))):
-            run.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
+            evaluator.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
 
 
-def _condition(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    return _test(run, world, fields, evaluates=True)
+def _condition(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    return _test(evaluator, state, fields, evaluates=True)
 
 
 _QUIET: Final = (":", "true", "false", "help", "unalias", "type")

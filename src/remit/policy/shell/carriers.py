@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.find import judge_find
 from remit.policy.shell.ln import judge_ln
+from remit.policy.shell.state import Field
 from remit.policy.shell.tar import judge_tar
-from remit.policy.shell.world import Field
 from remit.policy.shell.xargs import judge_xargs
 
 if TYPE_CHECKING:

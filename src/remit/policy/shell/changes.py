@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.call import Effect
-from remit.policy.files import Rationed, without_dots
+from remit.policy.files import LimitedFiles, without_dots
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
@@ -25,14 +25,14 @@ _SOURCES: Final = tuple(
 
 
 def _leads_through(path: str, name: str) -> bool:
-    """Tell whether a path, as it is written, goes through a name, or back from there."""
+    """Return whether a path, as it is written, goes through a name, or back from there."""
     return any(without_dots(path[: mark.start()]) == name for mark in _SEPARATORS.finditer(f"{path}/"))
 
 
 class Changes:
     """The marks that a script leaves on the file system, as far as they can be told."""
 
-    def __init__(self, files: Rationed) -> None:
+    def __init__(self, files: LimitedFiles) -> None:
         self._files = files
         self.written: set[str] = set()
         # Written from nothing, not changed in place.
@@ -60,13 +60,13 @@ class Changes:
         self._downloaded_code: dict[str, tuple[str, bool]] = {}
 
     @property
-    def state(self) -> tuple[int, ...]:
+    def version(self) -> tuple[int, ...]:
         """Return what differs when something was changed that matters to commands that were followed before."""
         sets = (self.filled, self.unsure, self._reshaped, self._reshaped_beneath, self.unpacked)
         return (*map(len, (*sets, set(self.removed))), len(self.aliases), self._files.count_made(), self.unsettled)
 
     def write(self, path: str, *, anew: bool) -> None:
-        """Remember a file that is written."""
+        """Record a file that is written."""
         self.written.add(path)
         if anew:
             self.created.add(path)
@@ -80,7 +80,7 @@ class Changes:
         self.written, self.created, self.filled = before
 
     def is_tainted(self, path: str, depth: int = 0) -> bool:
-        """Tell whether a file, or something in a directory, was written by the script."""
+        """Return whether a file, or something in a directory, was written by the script."""
         if path in self.written or any(written.startswith(path + "/") for written in self.written):
             return True
         if any(path == folder or path.startswith(folder + "/") for folder in self.filled):
@@ -93,7 +93,7 @@ class Changes:
         return False
 
     def run(self, path: str, source: str) -> None:
-        """Remember a file that is run."""
+        """Record a file that is run."""
         program = self.downloads.program_for(path)
         if program:
             self.run_download(source, program)
@@ -101,19 +101,19 @@ class Changes:
             self._code.add((path, source))
 
     def run_download(self, source: str, program: str, *, starts: bool = True) -> None:
-        """Remember that a word runs something that was downloaded; `starts` unless another doubt says so already."""
+        """Record that a word runs something that was downloaded; `starts` unless another doubt says so already."""
         self._downloaded_code[source] = (program, starts)
 
     def steer(self, controls: tuple[str, ...], source: str) -> None:
-        """Remember the names of files that steer what a program does."""
+        """Record the names of files that steer what a program does."""
         self._controls.update((control, source) for control in controls)
 
     def build(self, cwd: str | None, source: str) -> None:
-        """Remember a program that runs whatever code it finds in a directory."""
+        """Record a program that runs whatever code it finds in a directory."""
         self._runners.add((cwd or "/", source))
 
     def build_download(self, cwd: str | None, controls: tuple[str, ...], source: str) -> None:
-        """Remember a program that runs the project in a directory, if that or a file that steers it was downloaded."""
+        """Record a program that runs the project in a directory, if that or a file that steers it was downloaded."""
         place = cwd or UNKNOWN_PLACE
         downloaded = (self.downloads.program_for(f"{place}/{control}") for control in controls)
         program = self.downloads.program_for_folder(place) or next(filter(None, downloaded), "")
@@ -121,14 +121,14 @@ class Changes:
             self.run_download(source, program)
 
     def alias(self, name: str, target: str | None) -> None:
-        """Remember that `name` stands for `target` from now on; None where nobody can say what it stands for."""
+        """Record that `name` stands for `target` from now on; None where nobody can say what it stands for."""
         for other, leads_to in self.aliases.items():
             if _leads_through(leads_to, name):
                 self._files.link(other, _UNKNOWN)
         self._files.link(name, target if target is not None else _UNKNOWN)
 
     def crosses(self, path: str, *, upwards: bool = True) -> bool:
-        """Tell whether a path leads through a name that the script makes, and upwards from there."""
+        """Return whether a path leads through a name that the script makes, and upwards from there."""
         kept: list[str] = []
         inside = False
         for name in path.split("/"):
@@ -143,11 +143,11 @@ class Changes:
         return inside and not upwards
 
     def may_be_gone(self, path: str, since: int = 0) -> bool:
-        """Tell whether a directory, or one above it, was removed or moved; `since` so many were before."""
+        """Return whether a directory, or one above it, was removed or moved; `since` so many were before."""
         return any(path == gone or path.startswith(gone.rstrip("/") + "/") for gone in self.removed[since:])
 
     def reshape(self, effects: Sequence[Effect]) -> None:
-        """Remember what a program writes and deletes."""
+        """Record what a program writes and deletes."""
         self._reshaped.update(effect.resource for effect in effects if not effect.beneath)
         self._reshaped_beneath.update(effect.resource for effect in effects if effect.beneath)
 
@@ -159,13 +159,13 @@ class Changes:
         return not self.unsettled and not self.may_be_gone(path) and not changed
 
     def unpack(self, folder: str) -> None:
-        """Remember that anything may lie in a folder from now on, links included."""
+        """Record that anything may lie in a folder from now on, links included."""
         self.filled.add(folder)
         self.unpacked.add(folder)
         self.alias(folder, None)
 
     def check(self, trace: Trace) -> None:
-        """Doubt code that the script itself has downloaded or written."""
+        """Record a doubt about code that the script itself has downloaded or written."""
         for source, (program, starts) in self._downloaded_code.items():
             trace.doubt(source, RUNS_DOWNLOAD + program, unbounded=True, starts=starts)
         for path, source in self._code:

@@ -15,28 +15,28 @@ from remit.policy.shell.downloads import ProgramRun, may_download, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.invoke import Invocation
-from remit.policy.shell.launches import SYSTEM_FOLDERS
-from remit.policy.shell.notes import TOO_MUCH, Notes, is_packaged
 from remit.policy.shell.programs import Program, known_program
-from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.world import (
+from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
+from remit.policy.shell.spawned import SYSTEM_FOLDERS
+from remit.policy.shell.state import (
     ARRAY,
-    BESIDE,
+    CONCURRENT,
     NUMBER,
     Field,
-    Mystery,
     Outcome,
     Output,
+    ShellState,
+    Unknown,
     Value,
-    World,
     as_arguments,
     as_value,
-    merged,
-    restored,
+    merge_states,
+    restore_stdin,
 )
+from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.trace import Trace
 
-__all__ = ["Commands", "can_fail"]
+__all__ = ["CommandEvaluator", "can_fail"]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
@@ -84,128 +84,128 @@ _CARRY_CONTENT: Final = _COPIERS | _TREE_COPIERS | {"git"}
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
 
 
-class Commands(Notes):
+class CommandEvaluator(EffectRecorder):
     """Follows commands that are not compound."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
         self._depth = 0
-        # Files that the redirections of the command that is being followed write.
-        self._opened: list[str] = []
+        # Files that the redirections of the command being evaluated write.
+        self._redirect_targets: list[str] = []
         # The program with which a substitution in the words of the command downloads something.
         self.substituted = ""
-        # Worlds in which the function or loop that is being followed may be left early.
-        self._left: list[World] = []
+        # Worlds in which the function or loop being evaluated may be left early.
+        self._early_exits: list[ShellState] = []
         # Variables that were set for a program, and those of them whose text may hold commands.
-        self.passed: set[str] = set()
-        self.unplain: set[str] = set()
+        self.passed_variables: set[str] = set()
+        self.unsafe_variables: set[str] = set()
         # Functions that were defined anywhere, for what runs at the end.
         self.defined: dict[str, Command] = {}
         # Those that were removed again.
         self.undefined: set[str] = set()
-        # Worlds in which an error has ended the line that is being followed.
-        self._discarded: list[World] = []
+        # Worlds in which an error has ended the line being evaluated.
+        self._error_states: list[ShellState] = []
         self._errors = 0
         # Commands that go on while others run, and how things were changed when they were followed.
-        self._beside: list[tuple[tuple[int, ...], Callable[[], Outcome]]] = []
+        self._concurrent: list[tuple[tuple[int, ...], Callable[[], Outcome]]] = []
 
     @abstractmethod
-    def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
+    def evaluate(self, script: Script, states: tuple[ShellState, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
 
     @abstractmethod
-    def follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
-        """Follow one command in every world."""
+    def evaluate_command(self, command: Command, states: tuple[ShellState, ...]) -> Outcome:
+        """Follow one command in every state."""
 
     @abstractmethod
-    def nested(self, text: str, world: World, *, posix: bool = False) -> Outcome:
+    def evaluate_nested(self, text: str, state: ShellState, *, posix: bool = False) -> Outcome:
         """Follow a script inside a command; `posix` where another shell than bash may read it."""
 
-    def child(self, text: str, world: World, *, posix: bool) -> Outcome:
+    def child(self, text: str, state: ShellState, *, posix: bool) -> Outcome:
         """Follow a script that another shell runs: it has neither our functions nor our variables for certain."""
-        names = (*world.variables, *self.passed)
-        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
-        inner = world._replace(functions={}, strict=False, variables=variables, in_function=False, local=frozenset())
-        return self.nested(text, inner, posix=posix)
+        names = (*state.variables, *self.passed_variables)
+        variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in names}
+        inner = state._replace(functions={}, strict=False, variables=variables, in_function=False, local=frozenset())
+        return self.evaluate_nested(text, inner, posix=posix)
 
     @abstractmethod
-    def trap(self, text: str, world: World, *, anytime: bool) -> None:
-        """Remember a command that runs at the end, wherever the script is then, or at any time before that."""
+    def trap(self, text: str, state: ShellState, *, anytime: bool) -> None:
+        """Record a command that runs at the end, wherever the script is then, or at any time before that."""
 
-    def expander(self, world: World, *, assigns: bool = False) -> Expander:
-        """Return what expands words in a world; `assigns` where variables that an expansion sets are kept."""
-        follow, doubt = self._substituted, self._doubt_words
+    def expander(self, state: ShellState, *, assigns: bool = False) -> Expander:
+        """Return what expands words in a state; `assigns` where variables that an expansion sets are kept."""
+        evaluate, doubt = self._evaluate_substitution, self._doubt_words
         home = self.trace.files.home
-        return Expander(world, home, follow, doubt, list_names=self.list_names, assigns=assigns)
+        return Expander(state, home, evaluate, doubt, list_names=self.list_names, assigns=assigns)
 
     def _doubt_words(self, word: str, reason: str) -> None:
         # What an expansion would run is not known either.
         self.trace.doubt(word, reason, unbounded=True)
 
-    def _substituted(self, script: Script, world: World) -> Output:
+    def _evaluate_substitution(self, script: Script, state: ShellState) -> Output:
         """Follow the commands of a substitution and return what they print."""
-        discarded = len(self._discarded)
-        output = self.follow(script, (world._replace(strict=False),)).output
-        if world.stdin is BESIDE:
-            self.run_beside(lambda: self.follow(script, (world._replace(strict=False),)))
+        discarded = len(self._error_states)
+        output = self.evaluate(script, (state._replace(strict=False),)).output
+        if state.stdin is CONCURRENT:
+            self.run_concurrently(lambda: self.evaluate(script, (state._replace(strict=False),)))
         # An error there ends the substitution only.
-        del self._discarded[discarded:]
+        del self._error_states[discarded:]
         return output
 
-    def run_beside(self, follow: Callable[[], Outcome]) -> None:
-        """Remember commands that go on while those after them run, and may see what these change."""
-        self._beside.append((self.changes.state, follow))
+    def run_concurrently(self, evaluate: Callable[[], Outcome]) -> None:
+        """Record commands that go on while those after them run, and may see what these change."""
+        self._concurrent.append((self.changes.version, evaluate))
 
-    def discard(self, world: World) -> None:
-        """Remember a world in which an error ends the line: what follows on it does not run, the next line does."""
-        self._discarded.append(world)
+    def discard(self, state: ShellState) -> None:
+        """Record a state in which an error ends the line: what follows on it does not run, the next line does."""
+        self._error_states.append(state)
         self._errors += 1
 
-    def check_failure(self, expander: Expander, world: World) -> None:
-        """Remember that an expansion may have ended in an error."""
+    def check_failure(self, expander: Expander, state: ShellState) -> None:
+        """Record that an expansion may have ended in an error."""
         if expander.may_fail:
-            self.discard(world)
+            self.discard(state)
 
-    def simple(self, command: Simple, world: World) -> Outcome:
-        """Follow one simple command in one world."""
+    def simple(self, command: Simple, state: ShellState) -> Outcome:
+        """Follow one simple command in one state."""
         if not command.redirects:
-            return self._simple(command, world)
-        with self._redirecting(world):
-            return self._simple(command, world)
+            return self._simple(command, state)
+        with self._record_redirects(state):
+            return self._simple(command, state)
 
     @contextmanager
-    def _redirecting(self, world: World) -> Iterator[None]:
-        """Note the files to which a command redirects something that it downloads, or reads that was downloaded."""
-        outer, self._opened, downloads = self._opened, [], self.changes.downloads
+    def _record_redirects(self, state: ShellState) -> Iterator[None]:
+        """Record the files to which a command redirects something that it downloads, or reads that was downloaded."""
+        outer, self._redirect_targets, downloads = self._redirect_targets, [], self.changes.downloads
         count = downloads.count
         yield
-        program = downloads.since(count) or (world.stdin.downloaded if world.stdin is not None else "")
-        for path in self._opened if program else ():
+        program = downloads.since(count) or (state.stdin.downloaded if state.stdin is not None else "")
+        for path in self._redirect_targets if program else ():
             downloads.add(path, program)
-        self._opened = outer
+        self._redirect_targets = outer
 
-    def _simple(self, command: Simple, world: World) -> Outcome:
+    def _simple(self, command: Simple, state: ShellState) -> Outcome:
         if command.redirects and not command.words:
-            world = world._replace(stdin=Output())
+            state = state._replace(stdin=Output())
         downloads = self.changes.downloads
         count, removed = downloads.count, len(self.changes.removed)
-        expander = self.expander(world, assigns=True)
+        expander = self.expander(state, assigns=True)
         fields = self._fields(command.words, expander)
         self.substituted = downloads.since(count) if downloads.count != count else ""
-        self.check_failure(expander, world)
+        self.check_failure(expander, state)
         if not fields:
-            return self._without_program(command, expander.world)
-        (world,) = self.without_lost((expander.world,), removed)
-        assigned = self._assigned_for(command.assignments, world) if command.assignments else ()
-        inner = self.redirect(command.redirects, world) if command.redirects else world
-        unplain = set(self.unplain)
-        self._judge_prefix(fields[0], assigned, world)
+            return self._assignments_only(command, expander.state)
+        (state,) = self.forget_removed_cwd((expander.state,), removed)
+        assigned = self._prefix_values(command.assignments, state) if command.assignments else ()
+        inner = self.redirect(command.redirects, state) if command.redirects else state
+        unsafe_variables = set(self.unsafe_variables)
+        self._judge_prefix(fields[0], assigned, state)
         outcome = self.command(fields, inner)
         if assigned:
-            self.unplain = unplain
-        if can_fail(command.redirects, world):
+            self.unsafe_variables = unsafe_variables
+        if can_fail(command.redirects, state):
             # A redirection that fails keeps the command from running.
-            outcome = outcome._replace(failed=merged(outcome.failed, (inner,)))
+            outcome = outcome._replace(failed=merge_states(outcome.failed, (inner,)))
         if command.redirects and fields[0].text in _RUN_HERE:
             # What is read from now on, here and in what follows, may be anything.
             self.stdin_changed = True
@@ -213,41 +213,41 @@ class Commands(Notes):
             return outcome
         plain = all(each.operator in ("<<", "<<<") and not each.descriptor for each in command.redirects)
         counts = outcome.output.number and all(_keeps_output(each) for each in command.redirects)
-        succeeded, failed = restored(outcome.succeeded, (world,)), restored(outcome.failed, (world,))
+        succeeded, failed = restore_stdin(outcome.succeeded, (state,)), restore_stdin(outcome.failed, (state,))
         return Outcome(succeeded, failed, outcome.output if plain else Output(number=counts))
 
-    def _without_program(self, command: Simple, world: World) -> Outcome:
+    def _assignments_only(self, command: Simple, state: ShellState) -> Outcome:
         """Follow a command whose words came to nothing: each assignment sees those before it."""
-        before = world
+        before = state
         for item in command.assignments:
-            expander = self.expander(world, assigns=True)
-            value = self._assigned(item, expander)
-            self.check_failure(expander, world)
-            if world.is_fixed(item.name):
-                self.discard(world)
-            world = self._assign(item, value, expander.world)
+            expander = self.expander(state, assigns=True)
+            value = self._assigned_value(item, expander)
+            self.check_failure(expander, state)
+            if state.is_fixed(item.name):
+                self.discard(state)
+            state = self._assign(item, value, expander.state)
         if not command.redirects:
-            return Outcome((world,), (world,))
+            return Outcome((state,), (state,))
         # Files are opened after the assignments; shells do not agree on that where there were words.
-        for each in merged((before,), (world,)):
+        for each in merge_states((before,), (state,)):
             self.redirect(command.redirects, each)
-        unchanged = (before,) if can_fail(command.redirects, world) else ()
-        return Outcome((world,), merged((world,), unchanged))
+        unchanged = (before,) if can_fail(command.redirects, state) else ()
+        return Outcome((state,), merge_states((state,), unchanged))
 
-    def _assigned_for(self, items: Sequence[Assignment], world: World) -> list[tuple[Assignment, Value]]:
+    def _prefix_values(self, items: Sequence[Assignment], state: ShellState) -> list[tuple[Assignment, Value]]:
         """Return the values that are set for one command; each assignment sees those before it."""
         assigned: list[tuple[Assignment, Value]] = []
         for item in items:
             if any(item.name == before.name for before, _ in assigned):
                 # What it is while it is assigned once more, shells do not agree on.
-                world = world.with_variable(item.name, Mystery("any", "", f"${item.name}"))
-            expander = self.expander(world)
-            value = self._assigned(item, expander)
-            self.check_failure(expander, world)
+                state = state.with_variable(item.name, Unknown("any", "", f"${item.name}"))
+            expander = self.expander(state)
+            value = self._assigned_value(item, expander)
+            self.check_failure(expander, state)
             assigned.append((item, value))
             # Before a command, bash takes a list for its text.
             known = item.replaces and isinstance(item.value, Word)
-            world = world.with_variable(item.name, value if known else Mystery("any", "", f"${item.name}"))
+            state = state.with_variable(item.name, value if known else Unknown("any", "", f"${item.name}"))
         return assigned
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
@@ -258,7 +258,7 @@ class Commands(Notes):
         for word in words[1:]:
             assigns = _ASSIGNMENT.match(word.source) is not None
             found = expander.declared(word) if assigns else expander.fields((word,))
-            if assigns and expander.world.posix:
+            if assigns and expander.state.posix:
                 split = expander.fields((word,))
                 if any(each.splits for each in split):
                     # Other shells may split the value, and set what it says.
@@ -268,66 +268,66 @@ class Commands(Notes):
             fields.extend(found)
         return fields
 
-    def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], world: World) -> None:
-        """Note the variables that are set for one command only."""
+    def _judge_prefix(self, name: Field, assigned: Sequence[tuple[Assignment, Value]], state: ShellState) -> None:
+        """Record the variables that are set for one command only."""
         for item, value in assigned:
-            self.passed.add(item.name)
-            if item.name == "IFS" and name.text == "read" and "read" not in world.functions:
+            self.passed_variables.add(item.name)
+            if item.name == "IFS" and name.text == "read" and "read" not in state.functions:
                 continue
-            fixed = f"{item.name}!" in world.variables
-            kept = name.text in BUILTINS and (world.posix or item.name in _READ_BY_CD)
+            fixed = f"{item.name}!" in state.variables
+            kept = name.text in BUILTINS and (state.posix or item.name in _READ_BY_CD)
             reads = name.text in _RUN_HERE or name.text in _DECLARES or name.text == "let"
-            if fixed or kept or reads or name.text in world.functions:
+            if fixed or kept or reads or name.text in state.functions:
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
-            if isinstance(value, Mystery) and value.cause.startswith("~"):
+            if isinstance(value, Unknown) and value.cause.startswith("~"):
                 # A home directory, which counts as a path wherever it is.
                 known = value.cause
-            judge_variable(self, item.name, known, world.cwd, item.name)
+            judge_variable(self, item.name, known, state.cwd, item.name)
 
-    def _assigned(self, item: Assignment, expander: Expander) -> Value:
+    def _assigned_value(self, item: Assignment, expander: Expander) -> Value:
         if isinstance(item.value, Word):
             return expander.value(item.value)
         fields = expander.fields(item.value)
         if all(field.kind == "exact" and not field.text.startswith("[") for field in fields):
             return tuple(as_value(field) for field in fields)
-        return Mystery("any", "", item.name)
+        return Unknown("any", "", item.name)
 
-    def _assign(self, item: Assignment, value: Value, world: World) -> World:
-        known = world.variables.get(item.subscript, "0")
+    def _assign(self, item: Assignment, value: Value, state: ShellState) -> ShellState:
+        known = state.variables.get(item.subscript, "0")
         if item.subscript and not (isinstance(known, str) and known.isdigit()) and known != NUMBER:
             self.trace.doubt(item.name, "arithmetic on a value that may hold commands", unbounded=True)
         if item.name != "IFS":
-            judge_setting(self, item.name, value if isinstance(value, str) else None, world.cwd, item.name)
+            judge_setting(self, item.name, value if isinstance(value, str) else None, state.cwd, item.name)
         if item.subscript or (not item.replaces and not isinstance(item.value, Word)):
             value = ARRAY
         elif not item.replaces:
-            old = world.variables.get(item.name)
+            old = state.variables.get(item.name)
             joined = isinstance(old, str) and isinstance(value, str) and len(old) + len(value) <= _MAX_JOINED
-            value = f"{old}{value}" if joined else Mystery("any", "", f"${item.name}")
-        return world.with_variable(item.name, value)
+            value = f"{old}{value}" if joined else Unknown("any", "", f"${item.name}")
+        return state.with_variable(item.name, value)
 
-    def redirect(self, redirects: Sequence[Redirect], world: World) -> World:
-        """Note what redirections touch; return the world with what standard input is."""
+    def redirect(self, redirects: Sequence[Redirect], state: ShellState) -> ShellState:
+        """Record what redirections touch; return the state with what standard input is."""
         for redirect in redirects:
             if redirect.descriptor.startswith("{"):
                 name = redirect.descriptor.strip("{}")
-                judge_setting(self, name, None, world.cwd, redirect.descriptor)
-                world = world.with_variable(name, NUMBER)
-            given = self._redirected_input(redirect, world)
-            world = world._replace(rewired=world.rewired or _rewires(redirect))
+                judge_setting(self, name, None, state.cwd, redirect.descriptor)
+                state = state.with_variable(name, NUMBER)
+            given = self._open_redirect(redirect, state)
+            state = state._replace(rewired=state.rewired or _may_close(redirect))
             number = redirect.descriptor.lstrip("0") if redirect.descriptor.isdigit() else redirect.descriptor
             if not number and (given is not None or redirect.descriptor):
-                world = world._replace(stdin=given if given is not None else Output())
-        return world
+                state = state._replace(stdin=given if given is not None else Output())
+        return state
 
-    def _redirected_input(self, redirect: Redirect, world: World) -> Output | None:
-        """Note what one redirection touches; return what it lets a program read, or None where it is for writing."""
+    def _open_redirect(self, redirect: Redirect, state: ShellState) -> Output | None:
+        """Record what one redirection touches; return what it lets a program read, or None where it is for writing."""
         downloads = self.changes.downloads
         count = downloads.count
-        expander = self.expander(world)
+        expander = self.expander(state)
         field = expander.single(redirect.word)
-        self.check_failure(expander, world)
+        self.check_failure(expander, state)
         if redirect.operator in ("<<", "<<<"):
             ending = "\n" if redirect.operator == "<<<" else ""
             given = Output(field.text + ending) if field.kind == "exact" else Output()
@@ -338,116 +338,118 @@ class Commands(Notes):
         fields = expander.fields((redirect.word,))
         for each in fields if len(fields) == 1 else [field]:
             for role in roles:
-                self.file(role, each, world.cwd)
+                self.file(role, each, state.cwd)
         if redirect.operator not in _READS:
-            self._opened.append(place_of(field, world.cwd))
+            self._redirect_targets.append(place_of(field, state.cwd))
             return None
         if field.kind == "exact" and field.text == "/dev/null" and redirect.operator == "<":
             return Output("")
-        program = downloads.program_for_word(field, world.cwd)
+        program = downloads.program_for_word(field, state.cwd)
         return Output(downloaded=program, local=field.kind == "exact" and not program)
 
-    def command(self, fields: Sequence[Field], world: World, prefix: str = "", *, functions: bool = True) -> Outcome:
+    def command(
+        self, fields: Sequence[Field], state: ShellState, prefix: str = "", *, functions: bool = True
+    ) -> Outcome:
         """Judge one command: a function of the script, a builtin, or a program."""
         self.step()
         if not fields:
-            return Outcome((world,), (world,))
+            return Outcome((state,), (state,))
         name, rest = fields[0], fields[1:]
         if prefix:
-            return self._carried(name, rest, world)
+            return self._judge_spawned(name, rest, state)
         if name.kind != "exact" or not name.text:
-            self.unknown_program(name, world)
+            self.unknown_program(name, state)
         elif _ASSIGNMENT.match(name.text):
             self.trace.doubt(
                 name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
             )
-        elif functions and name.text in world.functions:
+        elif functions and name.text in state.functions:
             if "/" in name.text:
                 # Not every shell takes a path for the name of a function.
-                self._program(name, rest, world)
-            return self._call(name.text, rest, world)
+                self._run_program(name, rest, state)
+            return self._call_function(name.text, rest, state)
         elif name.text in BUILTINS:
-            if world.posix and name.text in _BASH_ONLY:
+            if state.posix and name.text in _BASH_ONLY:
                 self.trace.doubt(name.source, "it is not certain that bash reads it", unbounded=True)
-            return BUILTINS[name.text](self, world, rest)
+            return BUILTINS[name.text](self, state, rest)
         else:
-            return self._program(name, rest, world)
-        return Outcome((world,), (world,))
+            return self._run_program(name, rest, state)
+        return Outcome((state,), (state,))
 
-    def _carried(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
+    def _judge_spawned(self, name: Field, rest: Sequence[Field], state: ShellState) -> Outcome:
         """Judge a command that another program runs: no function, and only builtins that are programs too."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
-        launcher = self.trace.launches.enter(name)
+        launcher = self.trace.spawned.enter(name)
         if name.kind != "exact" or not name.text or " " in name.text:
             # With a space it may be a whole command.
-            self.unknown_program(name, world)
+            self.unknown_program(name, state)
         elif name.text in _ALSO_PROGRAMS:
-            BUILTINS[name.text](self, world, rest)
+            BUILTINS[name.text](self, state, rest)
         else:
-            self._program(name, rest, world)
-        self.trace.launches.leave(launcher)
+            self._run_program(name, rest, state)
+        self.trace.spawned.leave(launcher)
         self._depth -= 1
-        return Outcome((world,), (world,))
+        return Outcome((state,), (state,))
 
-    def unknown_program(self, name: Field, world: World) -> None:
-        """Doubt a program whose name is not known; the file may still be one that was downloaded."""
-        program = self.changes.downloads.program_for_word(name, world.cwd) or self.substituted
+    def unknown_program(self, name: Field, state: ShellState) -> None:
+        """Record a doubt about a program whose name is not known; the file may still be one that was downloaded."""
+        program = self.changes.downloads.program_for_word(name, state.cwd) or self.substituted
         if program:
             self.changes.run_download(name.source, program, starts=False)
         self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
 
-    def _call(self, name: str, rest: Sequence[Field], world: World) -> Outcome:
+    def _call_function(self, name: str, rest: Sequence[Field], state: ShellState) -> Outcome:
         """Follow the body of a function with its arguments."""
         self._depth += 1
-        if self._depth > _MAX_NESTED or f"{name}()" in world.variables:
+        if self._depth > _MAX_NESTED or f"{name}()" in state.variables:
             self._depth -= 1
             self.trace.doubt(name, "a function that calls itself, or is not always the same", unbounded=True)
-            return Outcome((world,), (world,))
-        left, self._left = self._left, []
-        discarded = len(self._discarded)
-        inside = world._replace(arguments=as_arguments(rest), local=frozenset(), in_function=True)
-        called = self.follow_command(world.functions[name], (inside,))
-        returned, self._left = tuple(self._left), left
-        self._discarded[discarded:] = [_back(after, world) for after in self._discarded[discarded:]]
+            return Outcome((state,), (state,))
+        left, self._early_exits = self._early_exits, []
+        discarded = len(self._error_states)
+        inside = state._replace(arguments=as_arguments(rest), local=frozenset(), in_function=True)
+        called = self.evaluate_command(state.functions[name], (inside,))
+        returned, self._early_exits = tuple(self._early_exits), left
+        self._error_states[discarded:] = [_after_call(after, state) for after in self._error_states[discarded:]]
         self._depth -= 1
         return Outcome(
-            tuple(_back(after, world) for after in merged(called.succeeded, returned)),
-            tuple(_back(after, world) for after in merged(called.failed, returned)),
+            tuple(_after_call(after, state) for after in merge_states(called.succeeded, returned)),
+            tuple(_after_call(after, state) for after in merge_states(called.failed, returned)),
         )
 
-    def leave(self, world: World) -> None:
-        """Remember a world in which a function or a loop may be left early."""
-        self._left.append(world)
+    def leave(self, state: ShellState) -> None:
+        """Record a state in which a function or a loop may be left early."""
+        self._early_exits.append(state)
 
-    def _program(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
-        launches = self.trace.launches
-        launches.start(name.text, rest, world.cwd, self.trace.files)
+    def _run_program(self, name: Field, rest: Sequence[Field], state: ShellState) -> Outcome:
+        spawned = self.trace.spawned
+        spawned.start(name.text, rest, state.cwd, self.trace.files)
         if exported := exports_credentials(name.text.rpartition("/")[2], rest):
             self.trace.add(Effect("export", exported, name.source))
-        outcome = self._judged(name, rest, world)
-        launches.end()
+        outcome = self._judge_program(name, rest, state)
+        spawned.end()
         return outcome
 
-    def _judged(self, name: Field, rest: Sequence[Field], world: World) -> Outcome:
-        same = Outcome((world,), (world,))
+    def _judge_program(self, name: Field, rest: Sequence[Field], state: ShellState) -> Outcome:
+        same = Outcome((state,), (state,))
         folder, slash, base = name.text.rpartition("/")
         known = known_program(base)
         if slash and f"{folder}/" not in SYSTEM_FOLDERS:
-            self._project_program(name, rest, world)
+            self._run_project_file(name, rest, state)
             if known is None:
                 if is_packaged(name.text):
-                    self.files_of_tool(rest, world.cwd)
+                    self.files_of_tool(rest, state.cwd)
                 return same
         if known is None:
             self.trace.doubt(
                 name.source, "this program is not known here, so what it touches is not either", unbounded=True
             )
-            self._follow_downloads(base, rest, world, cwd=world.cwd, is_known=False)
+            self._track_downloads(base, rest, state, cwd=state.cwd, is_known=False)
             return same
         self.trace.add(Effect("run", base, name.source))
-        invocation = Invocation(self, world, known)
+        invocation = Invocation(self, state, known)
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before = self.changes.snapshot() if base in _CARRY_CONTENT else None
         removed = len(self.changes.removed)
@@ -459,25 +461,25 @@ class Commands(Notes):
         self._judge_words(invocation, known, rest)
         self._keeping = self.trace.spreads = False
         if before is not None:
-            self._note_changes(base, rest, before, (world, world._replace(cwd=invocation.cwd)))
+            self._note_changes(base, rest, before, (state, state._replace(cwd=invocation.cwd)))
         if self.changes.downloads.count or may_download(base, rest):
-            self._follow_downloads(base, rest, world, cwd=invocation.cwd, is_known=not known.refusal)
+            self._track_downloads(base, rest, state, cwd=invocation.cwd, is_known=not known.refusal)
         if not self._keeps_folders(base, rest):
             self.changes.reshape(self.trace.changed)
         self._read |= outer
         self._wrote |= outer_wrote
         self.trace.changed = outer_changed
-        after = self.without_lost((world,), removed)
+        after = self.forget_removed_cwd((state,), removed)
         return Outcome(after, after, invocation.output)
 
-    def without_lost(self, worlds: tuple[World, ...], removed: int) -> tuple[World, ...]:
-        """Return the worlds; where a directory was removed or moved since so many were, nobody stands in it."""
+    def forget_removed_cwd(self, states: tuple[ShellState, ...], removed: int) -> tuple[ShellState, ...]:
+        """Return the states; where a directory was removed or moved since so many were, nobody stands in it."""
         if len(self.changes.removed) == removed:
-            return worlds
+            return states
         gone = self.changes.may_be_gone
         return tuple(
-            world._replace(cwd=None) if world.cwd is not None and gone(world.cwd, removed) else world
-            for world in worlds
+            state._replace(cwd=None) if state.cwd is not None and gone(state.cwd, removed) else state
+            for state in states
         )
 
     def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
@@ -492,9 +494,9 @@ class Commands(Notes):
             invocation.judge(known, rest)
 
     def _keeps_folders(self, program: str, fields: Sequence[Field]) -> bool:
-        """Tell whether a program neither removes directories nor changes who may enter them."""
+        """Return whether a program neither removes directories nor changes who may enter them."""
         if program == "git":
-            return _GIT_KEEPS.issuperset(self.trace.launches.subcommands()[:1])
+            return _GIT_KEEPS.issuperset(self.trace.spawned.subcommands()[:1])
         # Without options files land in a directory; what is moved away is noted as removed.
         plain = program in ("cp", "mv") and not any(field.kind != "exact" or field.text[:1] == "-" for field in fields)
         return plain or program in _KEEP_FOLDERS
@@ -504,16 +506,16 @@ class Commands(Notes):
         program: str,
         fields: Sequence[Field],
         before: tuple[set[str], set[str], set[str]],
-        worlds: tuple[World, World],
+        states: tuple[ShellState, ShellState],
     ) -> None:
-        """Note what a program has done to what the script has written, made and removed before.
+        """Record what a program has done to what the script has written, made and removed before.
 
         The worlds are those of the script and of the program, which may work in another directory.
         """
         # Options may stand before the command of git.
         words = {field.text for field in fields} if program == "git" else set[str]()
         if program in _COPIERS or words & _GIT_PATCHES:
-            self._copied(before, worlds, unpacks=program in _UNPACKERS or program == "git")
+            self._record_copies(before, states, unpacks=program in _UNPACKERS or program == "git")
         if program in _TREE_COPIERS and self.changes.aliases:
             # It may bring along links that the script has made.
             for path in tuple(self._wrote):
@@ -521,42 +523,42 @@ class Commands(Notes):
         if program == "git" and not self._keeps_folders(program, fields):
             self.changes.unsettled = True
 
-    def _follow_downloads(
-        self, name: str, fields: Sequence[Field], world: World, *, cwd: str | None, is_known: bool
+    def _track_downloads(
+        self, name: str, fields: Sequence[Field], state: ShellState, *, cwd: str | None, is_known: bool
     ) -> None:
-        """Note what a program downloads, and what it makes of what was downloaded."""
+        """Record what a program downloads, and what it makes of what was downloaded."""
         command = ProgramRun(
             name,
             fields,
-            cwd or world.cwd,
-            stdin=world.stdin.downloaded if world.stdin is not None else "",
+            cwd or state.cwd,
+            stdin=state.stdin.downloaded if state.stdin is not None else "",
             read=self._read if is_known else (),
             written=self._wrote if is_known else (),
             is_known=is_known,
         )
-        program = self.changes.downloads.follow(command)
+        program = self.changes.downloads.track(command)
         if program:
             self.changes.run_download(name, program)
 
-    def _copied(
-        self, before: tuple[set[str], set[str], set[str]], worlds: tuple[World, World], *, unpacks: bool
+    def _record_copies(
+        self, before: tuple[set[str], set[str], set[str]], states: tuple[ShellState, ShellState], *, unpacks: bool
     ) -> None:
         """Forget what a copier or compiler has written, unless it was made from what the script has written."""
         after = self.changes.snapshot()
         self.changes.restore(before)
-        if worlds[0].stdin is not None or self.reads_own():
+        if states[0].stdin is not None or self.reads_own():
             self.changes.restore(after)
-            for place in {world.cwd for world in worlds if world.cwd is not None} if unpacks else ():
+            for place in {state.cwd for state in states if state.cwd is not None} if unpacks else ():
                 self.changes.unpack(place)
 
-    def _project_program(self, name: Field, rest: Sequence[Field], world: World) -> None:
-        """Note that a file of the project is run, and every argument that reads like a path."""
-        look = self.file("read", name, world.cwd)
-        if look is not None:
-            self.trace.launches.runs(look.path)
-            self.changes.run(look.path, name.source)
+    def _run_project_file(self, name: Field, rest: Sequence[Field], state: ShellState) -> None:
+        """Record that a file of the project is run, and every argument that reads like a path."""
+        resolved = self.file("read", name, state.cwd)
+        if resolved is not None:
+            self.trace.spawned.runs(resolved.path)
+            self.changes.run(resolved.path, name.source)
         self.note_code()
-        self.arguments_of_code(rest, world.cwd)
+        self.arguments_of_code(rest, state.cwd)
 
 
 def _is_descriptor(field: Field) -> bool:
@@ -566,32 +568,32 @@ def _is_descriptor(field: Field) -> bool:
 
 
 def _keeps_output(redirect: Redirect) -> bool:
-    """Tell whether a redirection changes only what is read, or drops what goes to standard error."""
+    """Return whether a redirection changes only what is read, or drops what goes to standard error."""
     if redirect.descriptor == "2":
         return redirect.operator in (">", ">>")
     return redirect.operator in ("<", "<<", "<<<") and not redirect.descriptor
 
 
-def _back(after: World, before: World) -> World:
-    """Return the world after a function: its own parameters and variables are gone."""
+def _after_call(after: ShellState, before: ShellState) -> ShellState:
+    """Return the state after a function: its own parameters and variables are gone."""
     variables = {name: value for name, value in after.variables.items() if name not in after.local}
     variables.update({name: before.variables[name] for name in after.local if name in before.variables})
     # The directory is not that of the function's caller, but these variables are.
-    variables.update({name: Mystery("any", "", f"${name}") for name in _READ_BY_CD & after.local})
+    variables.update({name: Unknown("any", "", f"${name}") for name in _READ_BY_CD & after.local})
     return after._replace(
         arguments=before.arguments, in_function=before.in_function, local=before.local, variables=variables
     )
 
 
-def can_fail(redirects: Sequence[Redirect], world: World) -> bool:
-    """Tell whether one of several redirections may fail, so that their command does not run."""
-    if redirects and (world.rewired or (len(redirects) > 1 and any(map(_rewires, redirects)))):
+def can_fail(redirects: Sequence[Redirect], state: ShellState) -> bool:
+    """Return whether one of several redirections may fail, so that their command does not run."""
+    if redirects and (state.rewired or (len(redirects) > 1 and any(map(_may_close, redirects)))):
         return True
     return any(not _is_ordinary(redirect) for redirect in redirects)
 
 
 def _is_ordinary(redirect: Redirect) -> bool:
-    """Tell whether a redirection cannot fail while the descriptors are those that every command starts with."""
+    """Return whether a redirection cannot fail while the descriptors are those that every command starts with."""
     if redirect.descriptor not in ("", *_STANDARD):
         return False
     if redirect.operator in _COPIES:
@@ -599,6 +601,6 @@ def _is_ordinary(redirect: Redirect) -> bool:
     return redirect.operator in ("<<", "<<<") or redirect.word.source == "/dev/null"
 
 
-def _rewires(redirect: Redirect) -> bool:
-    """Tell whether a redirection may close a descriptor."""
+def _may_close(redirect: Redirect) -> bool:
+    """Return whether a redirection may close a descriptor."""
     return redirect.operator in _COPIES and redirect.word.source not in _STANDARD

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, convert
 
 from remit.policy.shell.downloads import starts_with_words
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 __all__ = ["credential_forms", "exports_credentials"]
 
@@ -111,7 +111,7 @@ def _given_word(wanted: str, words: Sequence[str]) -> str | None:
 
 
 def _is_option(word: str, name: str, following: Sequence[str], values: str) -> bool:
-    """Tell whether a word is an option, alone, in a cluster or with a value attached, and has one of these values."""
+    """Return whether a word is an option, alone, in a cluster or with a value attached, and has one of these values."""
     given, equals, attached = word.partition("=")
     if fnmatchcase(given, name):
         value = attached if equals else next(iter(following), "")

@@ -56,7 +56,7 @@ class Cursor:
         return self.text[self.at : self.at + length]
 
     def accept(self, token: str) -> bool:
-        """Move past `token` if it comes next, and tell whether it did."""
+        """Move past `token` if it comes next, and return whether it did."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct, convert
 
 from remit.policy.files import join, without_dots
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 __all__ = [
     "RUNS_DOWNLOAD",
@@ -89,7 +89,7 @@ def fetchers() -> frozenset[str]:
 
 
 def may_download(name: str, fields: Sequence[Field]) -> bool:
-    """Tell whether a program may download with these words."""
+    """Return whether a program may download with these words."""
     rows = _tables().fetches.get(name)
     return rows is not None and any(not fetch.words or _has_word(fields, fetch.words[-1]) for fetch in rows)
 
@@ -100,7 +100,7 @@ def _has_word(fields: Sequence[Field], wanted: str) -> bool:
 
 
 def starts_with_words(words: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Tell whether the operands of a command begin with these words, in each of which `|` separates alternatives.
+    """Return whether the operands of a command begin with these words, in each of which `|` separates alternatives.
 
     The word behind an option may be its value or the next operand; it counts as whichever fits.
     """
@@ -204,16 +204,16 @@ class Downloads:
         return self._last if self.count != count else ""
 
     def use(self, program: str) -> None:
-        """Note that a command downloads something, or reads what was downloaded with a program."""
+        """Record that a command downloads something, or reads what was downloaded with a program."""
         self._last = program
         self.count += 1
 
     def add(self, path: str, program: str) -> None:
-        """Note a file that holds something that was downloaded."""
+        """Record a file that holds something that was downloaded."""
         self._files[path] = program
 
     def add_folder(self, path: str, program: str) -> None:
-        """Note a directory in which any file may have been downloaded."""
+        """Record a directory in which any file may have been downloaded."""
         self._folders[path] = program
 
     def program_for(self, path: str) -> str:
@@ -265,8 +265,8 @@ class Downloads:
 
     # Commands
 
-    def follow(self, command: ProgramRun) -> str:
-        """Note what one command downloads, or makes of what was downloaded; return the program whose download it runs.
+    def track(self, command: ProgramRun) -> str:
+        """Record what one command downloads, or makes of what was downloaded; return the program whose download it runs.
 
         Return nothing where it runs none, or where that is found by the table of the program.
         """
@@ -341,7 +341,7 @@ class Downloads:
             self._named = [_Named(folders, None if None in every else known, program)]
 
     def _clone(self, fetch: _Fetch, command: ProgramRun) -> None:
-        """Note the directory that a repository is cloned to; one on this machine is not downloaded."""
+        """Record the directory that a repository is cloned to; one on this machine is not downloaded."""
         operands = command.operands[len(fetch.words) :]
         exact = [at for at, field in enumerate(operands) if field.kind == "exact" and _is_remote(field, command.name)]
         remote = next(iter(exact or [at for at, field in enumerate(operands) if field.kind != "exact"]), None)
@@ -378,7 +378,7 @@ class Downloads:
                 self.add_folder(folder, program)
 
     def _make(self, path: str, given: Mapping[str, str], here: str, program: str) -> None:
-        """Note a file that is made of files that were downloaded."""
+        """Record a file that is made of files that were downloaded."""
         for source in given:
             # In a directory a copy has the name of the file that it is made from.
             self.add(f"{path}/{source.rpartition('/')[2]}", program)
@@ -441,7 +441,7 @@ def _is_remote(field: Field, program: str) -> bool:
 
 
 def _copies_here(texts: Sequence[str]) -> bool:
-    """Tell whether something is copied from another host to this one."""
+    """Return whether something is copied from another host to this one."""
     operands = [text for text in texts if not _is_option(text)]
     remote = [_REMOTE.match(text) is not None for text in operands]
     return any(remote) and (not remote[-1] or (len(operands) == 1 and remote[0]))

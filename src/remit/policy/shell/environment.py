@@ -8,10 +8,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.call import Effect
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
-    from remit.policy.shell.commands import Commands
+    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = [
     "is_plain_setting",
@@ -83,43 +83,43 @@ _SEARCHED: Final = frozenset(("PYTHONPATH", "NODE_PATH"))
 
 
 def is_steering(name: str) -> bool:
-    """Tell whether a variable can choose what a program runs, loads or contacts."""
+    """Return whether a variable can choose what a program runs, loads or contacts."""
     return name in _SEARCHED or _STEERING.match(name) is not None
 
 
 def _counts(name: str, value: str | None) -> bool:
-    """Tell whether a variable that bash evaluates is set to a number."""
+    """Return whether a variable that bash evaluates is set to a number."""
     return name in _EVALUATED and value is not None and _NUMBER.match(value) is not None
 
 
-def judge_setting(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
-    """Note that a variable is set for the shell itself, and perhaps for every program that follows."""
+def judge_setting(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
+    """Record that a variable is set for the shell itself, and perhaps for every program that follows."""
     if is_steering(name) and not _counts(name, value):
-        judge_variable(run, name, value, cwd, source)
+        judge_variable(evaluator, name, value, cwd, source)
     else:
-        _note_plainness(run, name, value)
-        run.trace.add(Effect("setenv", name, source))
+        _note_plainness(evaluator, name, value)
+        evaluator.trace.add(Effect("setenv", name, source))
 
 
-def judge_export(run: "Commands", name: str, value: str, cwd: str | None, source: str) -> None:
-    """Note the files that a variable names for every program that follows."""
+def judge_export(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
+    """Record the files that a variable names for every program that follows."""
     if "://" not in value and not is_steering(name):
-        _touch_paths(run, name, value, cwd, source)
+        _touch_paths(evaluator, name, value, cwd, source)
 
 
-def judge_calculation(run: "Commands", name: str, cwd: str | None) -> None:
-    """Note that arithmetic sets a variable to a number, where that can change what programs or the shell do."""
+def judge_calculation(evaluator: "CommandEvaluator", name: str, cwd: str | None) -> None:
+    """Record that arithmetic sets a variable to a number, where that can change what programs or the shell do."""
     if is_steering(name):
-        judge_setting(run, name, "0", cwd, name)
+        judge_setting(evaluator, name, "0", cwd, name)
 
 
 def takes_options(name: str) -> bool:
-    """Tell whether a variable holds options of a compiler or an interpreter."""
+    """Return whether a variable holds options of a compiler or an interpreter."""
     return _FLAGGED.fullmatch(name) is not None
 
 
 def is_plain_setting(name: str, value: str | None) -> bool:
-    """Tell whether a variable that could steer is set to something that is known to do no harm."""
+    """Return whether a variable that could steer is set to something that is known to do no harm."""
     if value is None:
         return False
     if takes_options(name):
@@ -131,54 +131,54 @@ def is_plain_setting(name: str, value: str | None) -> bool:
     )
 
 
-def judge_variable(run: "Commands", name: str, value: str | None, cwd: str | None, source: str) -> None:
-    """Note that a variable is set for a program; None stands for a value that is not known."""
-    run.passed.add(name)
-    _note_plainness(run, name, value)
+def judge_variable(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
+    """Record that a variable is set for a program; None stands for a value that is not known."""
+    evaluator.passed_variables.add(name)
+    _note_plainness(evaluator, name, value)
     # Setting it lets wildcards pick hidden names.
-    run.trace.hidden |= name == "GLOBIGNORE"
+    evaluator.trace.hidden |= name == "GLOBIGNORE"
     plain = _counts(name, value) or is_plain_setting(name, value)
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
-            run.trace.touch("read", directory, cwd, source)
-        run.note_code(starts=False)
+            evaluator.trace.touch("read", directory, cwd, source)
+        evaluator.note_code(starts=False)
     elif is_steering(name) and not plain:
-        run.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
+        evaluator.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
     elif _COMMANDS.match(name) and not plain and (value is None or _UNPLAIN.search(value) or "://" in value):
-        run.trace.doubt(source, f"{name} may be a command, or options for one", unbounded=True)
+        evaluator.trace.doubt(source, f"{name} may be a command, or options for one", unbounded=True)
     elif _COMMANDS.match(name) and value is not None and not plain:
         words = [Field(word, "exact", source) for word in value.split()]
-        run.arguments_of_code(words, cwd)
-        run.files_of_tool(words, cwd)
+        evaluator.arguments_of_code(words, cwd)
+        evaluator.files_of_tool(words, cwd)
     elif value is not None and "://" not in value:
-        _touch_paths(run, name, value, cwd, source)
-    run.trace.add(Effect("setenv", name, source))
+        _touch_paths(evaluator, name, value, cwd, source)
+    evaluator.trace.add(Effect("setenv", name, source))
 
 
-def _touch_paths(run: "Commands", name: str, value: str, cwd: str | None, source: str) -> None:
-    """Note the files that a value names: a program may well read or write there.
+def _touch_paths(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
+    """Record the files that a value names: a program may well read or write there.
 
     In a text, only what leads upwards is taken for a path.
     """
     whole = len(value.split()) <= 1
     for piece in _PARTS.split(value) if whole else value.split():
         if piece.startswith(("/", "~", "../") if whole else "../") or "/../" in piece:
-            run.trace.touch("edit", piece, cwd, source)
-        elif whole and piece and not _INFORMING.fullmatch(name) and _is_file(run, piece, cwd):
-            run.trace.touch("write", piece, cwd, source)
+            evaluator.trace.touch("edit", piece, cwd, source)
+        elif whole and piece and not _INFORMING.fullmatch(name) and _is_file(evaluator, piece, cwd):
+            evaluator.trace.touch("write", piece, cwd, source)
 
 
-def _is_file(run: "Commands", text: str, cwd: str | None) -> bool:
+def _is_file(evaluator: "CommandEvaluator", text: str, cwd: str | None) -> bool:
     """Return whether a text has the form of a relative file name, or names an existing file in `cwd`."""
     if cwd is None or "\0" in text:
         return False
-    look = run.trace.files.look(f"{cwd}/{text}") if not _RELATIVE.fullmatch(text) else None
-    return look is None or (look.exists and not look.is_directory)
+    resolved = evaluator.trace.files.resolve(f"{cwd}/{text}") if not _RELATIVE.fullmatch(text) else None
+    return resolved is None or (resolved.exists and not resolved.is_directory)
 
 
-def _note_plainness(run: "Commands", name: str, value: str | None) -> None:
-    """Remember a value that would be more than one word, or more than a word, in a command that is made of it."""
+def _note_plainness(evaluator: "CommandEvaluator", name: str, value: str | None) -> None:
+    """Record a value that would be more than one word, or more than a word, in a command that is made of it."""
     if value is not None and (_UNPLAIN.search(value) or " " in value) and not is_plain_setting(name, value):
-        run.unplain.add(name)
+        evaluator.unsafe_variables.add(name)
     else:
-        run.unplain.discard(name)
+        evaluator.unsafe_variables.discard(name)

@@ -13,6 +13,7 @@ from typing import Final
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
 from remit.policy.shell.environment import is_steering
 from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
+from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Field, Output, ShellState, Unknown, Value, as_value
 from remit.policy.shell.syntax import (
     Arithmetic,
     Parameter,
@@ -23,7 +24,6 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.world import BESIDE, NUMBER, PLAIN, Field, Mystery, Output, Value, World, as_value
 
 __all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 
@@ -76,24 +76,24 @@ def arithmetic_settings(text: str) -> frozenset[str]:
 
 
 class Expander:
-    """Expands words in one world.
+    """Expands words in one state.
 
-    Commands inside them are given to `follow`, doubts to `doubt`, wildcards for which names are listed to `list_names`.
+    Commands inside them are given to `evaluate`, doubts to `doubt`, wildcards for which names are listed to `list_names`.
     """
 
     def __init__(
         self,
-        world: World,
+        state: ShellState,
         home: str | None,
-        follow: Callable[[Script, World], Output],
+        evaluate: Callable[[Script, ShellState], Output],
         doubt: Callable[[str, str], None],
         *,
-        list_names: Callable[[Field, World], None] = lambda _field, _world: None,
+        list_names: Callable[[Field, ShellState], None] = lambda _field, _state: None,
         assigns: bool = True,
     ) -> None:
-        self.world = world
+        self.state = state
         self._home = home
-        self._follow = follow
+        self._evaluate = evaluate
         self._doubt = doubt
         self._list_names = list_names
         self._assigns = assigns
@@ -102,15 +102,15 @@ class Expander:
 
     def _set(self, name: str, value: Value) -> None:
         """Give a variable a value, as some expansions do."""
-        self.may_fail = self.may_fail or self.world.is_fixed(name)
+        self.may_fail = self.may_fail or self.state.is_fixed(name)
         if not self._assigns or is_steering(name):
             self._doubt(name, "an expansion that changes a variable")
-        self.world = self.world.with_variable(name, value)
+        self.state = self.state.with_variable(name, value)
 
     def forget(self) -> None:
         """Give up what is known about variables."""
-        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in self.world.variables}
-        self.world = self.world._replace(variables=variables)
+        variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in self.state.variables}
+        self.state = self.state._replace(variables=variables)
 
     def fields(self, words: Sequence[Word]) -> list[Field]:
         """Return the fields of all words."""
@@ -144,15 +144,15 @@ class Expander:
                 for pieces in groups:
                     field = field_of(pieces, word.source)
                     if is_glob(pieces):
-                        self._list_names(field, self.world)
+                        self._list_names(field, self.state)
                     yield field
 
     def _alternatives(self, parts: Sequence[Part]) -> list[list[Part]]:
         """Return the parts of each word that braces make of one, by a reader that may not expand them."""
         alternatives = list(brace_alternatives(parts))
-        if self.world.braces or alternatives == [list(parts)]:
+        if self.state.braces or alternatives == [list(parts)]:
             return alternatives
-        return [unknown_word(parts) if self.world.braces is None else list(parts)]
+        return [unknown_word(parts) if self.state.braces is None else list(parts)]
 
     def declared(self, word: Word) -> list[Field]:
         """Return the fields of an assignment that is an argument of a declaration: its value is not split."""
@@ -179,8 +179,8 @@ class Expander:
         """Return what an assignment of the word stores."""
         if len(word.parts) == 1 and isinstance(part := word.parts[0], Parameter | Substitution):
             value = self._part_value(part)
-            if isinstance(value, Mystery):
-                return Mystery("any", "", word.source) if value.kind == "any" else value
+            if isinstance(value, Unknown):
+                return Unknown("any", "", word.source) if value.kind == "any" else value
         if len(word.parts) == 1 and isinstance(word.parts[0], Arithmetic):
             self._part_value(word.parts[0])
             return NUMBER
@@ -191,8 +191,8 @@ class Expander:
             # A tilde after a colon is expanded in assignments too, and one that is left at the start stands for
             # a directory that is not known.
             tilde = ":~" in field.text or (field.text.startswith("~") and _starts_with_tilde(word))
-            return Mystery("any", "", word.source) if tilde else field.text
-        return Mystery("any", "", word.source)
+            return Unknown("any", "", word.source) if tilde else field.text
+        return Unknown("any", "", word.source)
 
     # Splitting
 
@@ -205,10 +205,10 @@ class Expander:
                 started = True
                 if index == 0 and not part.quoted and "~" in part.value:
                     # Not every shell looks for a tilde in what only looks like an assignment.
-                    home = self._home if not self.world.posix or part.value.startswith("~") else None
+                    home = self._home if not self.state.posix or part.value.startswith("~") else None
                     pieces.extend(_tilde_pieces(part.value, home, alone=len(parts) == 1))
                 elif not part.quoted and ":~" in part.value and _looks_like_assignment(parts):
-                    pieces.append(Piece("", active=False, mystery=Mystery("any", "", part.value)))
+                    pieces.append(Piece("", active=False, mystery=Unknown("any", "", part.value)))
                 else:
                     pieces.append(Piece(part.value, not part.quoted))
                 continue
@@ -227,11 +227,11 @@ class Expander:
 
     def _joined(self, elements: Sequence[Value]) -> list[Piece]:
         """Return the pieces of all parameters, or of an array, where bash puts a blank between them."""
-        if "IFS" in self.world.variables:
-            return [piece_of(Mystery("any", "", "IFS"), active=False)]
+        if "IFS" in self.state.variables:
+            return [piece_of(Unknown("any", "", "IFS"), active=False)]
         pieces: list[Piece] = []
         for element in elements:
-            known = element if not isinstance(element, tuple) else Mystery("any", "", "$@")
+            known = element if not isinstance(element, tuple) else Unknown("any", "", "$@")
             pieces += [*([Piece(" ")] if pieces else []), piece_of(known, active=False)]
         return pieces
 
@@ -239,19 +239,19 @@ class Expander:
         """Yield the pieces that a value adds; every group after the first starts a new field."""
         if isinstance(value, tuple):
             if quoted and not _is_list(part):
-                yield [piece_of(Mystery("any", "", "$*"), active=False)]
+                yield [piece_of(Unknown("any", "", "$*"), active=False)]
                 return
             for element in value:
                 # One that is empty still parts the words beside it.
                 empty = element == "" and not quoted
                 yield from ([],) if empty else self._groups(Text("", quoted=True), element, quoted=quoted)
             return
-        if isinstance(value, Mystery) or quoted:
+        if isinstance(value, Unknown) or quoted:
             # All parameters, or all elements of an array, are several words or none, also in double quotes.
             yield [piece_of(value, active=not quoted or _is_list(part))]
             return
-        if "IFS" in self.world.variables:
-            yield [piece_of(Mystery("any", "", "IFS"), active=True)]
+        if "IFS" in self.state.variables:
+            yield [piece_of(Unknown("any", "", "IFS"), active=True)]
             return
         words = _BLANKS.split(value)
         if words[0]:
@@ -267,10 +267,10 @@ class Expander:
         if isinstance(part, Parameter):
             return self._parameter(part)
         if isinstance(part, Substitution):
-            return _printed(self._follow(part.script, self.world), self.world.cwd)
+            return _printed(self._evaluate(part.script, self.state), self.state.cwd)
         if isinstance(part, ProcessSubstitution):
-            self._follow(part.script, self.world._replace(stdin=BESIDE))
-            return Mystery("below", "/dev/fd", "")
+            self._evaluate(part.script, self.state._replace(stdin=CONCURRENT))
+            return Unknown("below", "/dev/fd", "")
         if isinstance(part, Arithmetic):
             self._calculate(part.word)
             return NUMBER
@@ -283,7 +283,7 @@ class Expander:
             self._set(name, NUMBER)
 
     def check_arithmetic(self, word: Word) -> None:
-        """Doubt an arithmetic expression unless each of its variables holds a number.
+        """Record a doubt about an arithmetic expression unless each of its variables holds a number.
 
         bash evaluates the text of a variable there, commands in it included.
         """
@@ -295,15 +295,15 @@ class Expander:
         text = calculation(word)
         names = arithmetic_names(text)
         for name in names:
-            if name in self.world.variables and not _is_number(self.world.variables[name]):
+            if name in self.state.variables and not _is_number(self.state.variables[name]):
                 self._doubt(name, "arithmetic on a value that may hold commands")
         if _JOINS_NAMES.search(text):
             self._doubt(word.source, "arithmetic on a name that is put together")
         elif not _ARITHMETIC.match(text):
             self._doubt(word.source, "arithmetic that may hold commands")
         # A name that the script does not set may be in the environment, with any text.
-        known = all(_is_certain(self.world.variables.get(name, _ANYTHING)) for name in names)
-        fixed = any(self.world.is_fixed(name) for name in names)
+        known = all(_is_certain(self.state.variables.get(name, _ANYTHING)) for name in names)
+        fixed = any(self.state.is_fixed(name) for name in names)
         self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
 
     def _parameter(self, part: Parameter) -> Value:
@@ -332,11 +332,11 @@ class Expander:
         if not part.operator and isinstance(value, tuple) and part.name not in ("@", "*"):
             # The name of an array alone means its first element.
             return value[0] if value else ""
-        return value if not operator else Mystery("any", "", f"${part.name}")
+        return value if not operator else Unknown("any", "", f"${part.name}")
 
     def _is_absent(self, name: str) -> bool:
-        """Tell whether a positional parameter is not set: as a value it is empty, and so is one that is."""
-        known = self.world.arguments
+        """Return whether a positional parameter is not set: as a value it is empty, and so is one that is."""
+        known = self.state.arguments
         return name.isdigit() and known is not None and int(name[:4]) > len(known)
 
     def _operand_field(self, part: Parameter, word: Word) -> Field:
@@ -350,7 +350,7 @@ class Expander:
         return field
 
     def _check_indirect(self, name: str, value: Value) -> None:
-        """Doubt `${!name}` unless the value is the name of a variable: subscripts in it are evaluated."""
+        """Record a doubt about `${!name}` unless the value is the name of a variable: subscripts in it are evaluated."""
         if not isinstance(value, str) or not _NAMES.fullmatch(value):
             self._doubt(name, "the name of a variable that is not known before it runs")
 
@@ -359,37 +359,37 @@ class Expander:
             return (value,) if isinstance(value, str) else value
         if subscript.isdigit() and isinstance(value, tuple) and int(subscript) < len(value):
             return value[int(subscript)]
-        if subscript in self.world.variables and not _is_number(self.world.variables[subscript]):
+        if subscript in self.state.variables and not _is_number(self.state.variables[subscript]):
             self._doubt(subscript, "arithmetic on a value that may hold commands")
-        return Mystery("any", "", f"${name}[{subscript}]")
+        return Unknown("any", "", f"${name}[{subscript}]")
 
     def _named(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
-        world = self.world
-        if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in world.variables and not world.posix):
+        state = self.state
+        if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in state.variables and not state.posix):
             return NUMBER
         if name in _MOVING:
-            return Mystery("any", "", f"${name}")
+            return Unknown("any", "", f"${name}")
         if name in ("@", "*"):
-            return world.arguments if world.arguments is not None else Mystery("any", "", f"${name}")
+            return state.arguments if state.arguments is not None else Unknown("any", "", f"${name}")
         if name.isdigit():
-            known = world.arguments if name != "0" else None
+            known = state.arguments if name != "0" else None
             position = int(name[:4]) - 1
-            absent = Mystery("any", "", f"${name}")
+            absent = Unknown("any", "", f"${name}")
             return absent if known is None else known[position] if position < len(known) else ""
         if name == "PWD":
-            unknown = Mystery("any", "", "$PWD")
-            return unknown if "PWD" in world.variables or world.cwd is None else world.cwd
-        if name == "HOME" and "HOME" not in world.variables and self._home is not None:
+            unknown = Unknown("any", "", "$PWD")
+            return unknown if "PWD" in state.variables or state.cwd is None else state.cwd
+        if name == "HOME" and "HOME" not in state.variables and self._home is not None:
             return self._home
-        return world.variables.get(name, Mystery("any", "", f"${name}"))
+        return state.variables.get(name, Unknown("any", "", f"${name}"))
 
     def _operated(  # noqa: PLR0911 - one for each operator
         self, part: Parameter, value: Value, operator: str, operand: Field
     ) -> Value:
         """Return the value of `${name<operator>operand}` where that can be computed."""
-        unknown = Mystery("any", "", f"${part.name}")
+        unknown = Unknown("any", "", f"${part.name}")
         if not isinstance(value, str):
-            if isinstance(value, Mystery) and operator in (":?", "?"):
+            if isinstance(value, Unknown) and operator in (":?", "?"):
                 return value
             if operator in ("=", ":="):
                 self._set(part.name, unknown)
@@ -420,12 +420,12 @@ def _printed(output: Output, cwd: str | None) -> Value:
     if output.plain:
         return PLAIN
     if len(output.below) == 1 and not output.separated and output.cwd == cwd:
-        return Mystery("below", output.below[0], "$(…)", cwd, linked=not output.regular, bare=output.bare)
-    return Mystery("any", "", "$(…)")
+        return Unknown("below", output.below[0], "$(…)", cwd, linked=not output.regular, bare=output.bare)
+    return Unknown("any", "", "$(…)")
 
 
 def _is_list(part: Part) -> bool:
-    """Tell whether a part stands for all parameters or elements, each a word of its own also in double quotes."""
+    """Return whether a part stands for all parameters or elements, each a word of its own also in double quotes."""
     if not isinstance(part, Parameter):
         return False
     inner = part.operand.parts if part.operand is not None else ()
@@ -433,12 +433,12 @@ def _is_list(part: Part) -> bool:
 
 
 def _is_unknown(parts: Sequence[Part]) -> bool:
-    """Tell whether braces make of a word what nobody knows; the expansions in it are evaluated all the same."""
+    """Return whether braces make of a word what nobody knows; the expansions in it are evaluated all the same."""
     return parts[:1] == unknown_word(())
 
 
 def _may_not_split(parts: Sequence[Part]) -> bool:
-    """Tell whether bash may not split what is expanded beside a bare dollar sign, or beside a job that is not there."""
+    """Return whether bash may not split what is expanded beside a bare dollar sign, or beside a job that is not there."""
     alone = any(isinstance(part, Text) and part.value == "$" for part in parts)
     jobs = [part for part in parts if isinstance(part, Parameter) and part.name == "!"]
     others = [part for part in parts if isinstance(part, Parameter | Substitution) and not part.quoted]
@@ -456,19 +456,19 @@ def _starts_with_tilde(word: Word) -> bool:
 
 
 def _is_certain(value: Value) -> bool:
-    """Tell whether a value is a number that arithmetic reads without an error: one without leading zeros."""
+    """Return whether a value is a number that arithmetic reads without an error: one without leading zeros."""
     return value == NUMBER or (isinstance(value, str) and _DECIMAL.match(value) is not None)
 
 
 def _is_number(value: Value) -> bool:
     if isinstance(value, str):
         return _INTEGER.match(value) is not None
-    return isinstance(value, Mystery) and value.kind == "number"
+    return isinstance(value, Unknown) and value.kind == "number"
 
 
 # Operators that ask whether a parameter is set; with a colon before them, whether it is set and not empty.
 _IF_UNSET: Final = frozenset(("-", "+", "=", "?"))
-_ANYTHING: Final = Mystery("any", "", "")
+_ANYTHING: Final = Unknown("any", "", "")
 _TRIMS: Final = frozenset(("#", "##", "%", "%%"))
 
 
@@ -511,6 +511,6 @@ def _tilde_pieces(text: str, home: str | None, *, alone: bool) -> list[Piece]:
         return [Piece(text, active=True)]
     before = tilde[1] or ""
     if tilde[2] != "~" or rest.startswith(":") or ":~" in rest or (before and home is None):
-        return [Piece(before, active=True), Piece("", active=False, mystery=Mystery("any", "", text))]
+        return [Piece(before, active=True), Piece("", active=False, mystery=Unknown("any", "", text))]
     # Where the home is not known, the tilde stays for whoever reads the path.
     return [Piece(f"{before}{home if home is not None else '~'}{rest}", active=True)]

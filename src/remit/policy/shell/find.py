@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.files import join
-from remit.policy.shell.world import Field, Output
+from remit.policy.shell.state import Field, Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -74,15 +74,15 @@ class _Find:
             self._root(field)
 
     def _root(self, field: Field) -> None:
-        look = self.invocation.file("read", field)
+        resolved = self.invocation.file("read", field)
         self.given.append(field.text.rstrip("/").rpartition("/")[2] if field.kind == "exact" else "")
-        if look is not None:
-            self.roots.append(look.path)
+        if resolved is not None:
+            self.roots.append(resolved.path)
         elif field.kind == "below":
             self.roots.append(field.text)
         elif field.kind == "pattern" and self.invocation.cwd is not None:
             fixed = re.split(r"[*?\[]", field.text, maxsplit=1)[0].rpartition("/")[0]
-            self.roots.append(self.trace.files.look(join(self.invocation.cwd, fixed)).path)
+            self.roots.append(self.trace.files.resolve(join(self.invocation.cwd, fixed)).path)
         if self.roots and not (field.kind == "exact" and field.text.startswith("/")):
             self.starts[self.roots[-1]] = self.invocation.cwd
 
@@ -115,7 +115,7 @@ class _Find:
             # By its name as given or as it is: a root that does not match stays.
             if any(fnmatchcase(name, picks[3:] or "*") for name in (root.rpartition("/")[2], ".", *self.given)):
                 self.trace.touch("delete", root, None, "-delete")
-            self.invocation.run.changes.unsure.add(root)
+            self.invocation.evaluator.changes.unsure.add(root)
 
     def _data(self, word: str) -> None:
         value = self.ahead.pop() if self.ahead else Field("", "exact", word)
@@ -145,13 +145,16 @@ class _Find:
             ):
                 break
             words.append(field)
-        run, world = self.invocation.run, self.invocation.world._replace(cwd=self.invocation.cwd, stdin=Output())
+        evaluator, state = (
+            self.invocation.evaluator,
+            self.invocation.state._replace(cwd=self.invocation.cwd, stdin=Output()),
+        )
         if not self.regular or self.words & {"-o", "-or", ",", "!", "-not"}:
-            run.check_links(self.roots, "find")
+            evaluator.check_links(self.roots, "find")
         for root in self.roots:
             start = None if in_place else self.starts.get(root)
             inner = [_filled(field, root, self._picks(), start) for field in words]
-            run.command(inner, world._replace(cwd=None) if in_place else world, prefix="find")
+            evaluator.command(inner, state._replace(cwd=None) if in_place else state, prefix="find")
 
 
 def _starts_expression(field: Field) -> bool:
@@ -172,5 +175,5 @@ def _filled(field: Field, root: str, picks: str, start: str | None) -> Field:
 
 
 def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Note what the words come to."""
+    """Record what the words come to."""
     _Find(invocation, fields).judge()

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.call import Effect
-from remit.policy.files import Look, join
-from remit.policy.shell.world import Field
+from remit.policy.files import ResolvedPath, join
+from remit.policy.shell.state import Field
 from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 
 
 def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a setting that is written; one that is only asked for is data."""
+    """Record a setting that is written; one that is only asked for is data."""
     writes = len(invocation.arguments.operands) > 1 or invocation.arguments.has(_WRITES)
     if field.kind == "exact" and (not writes or field.text in _ASKS):
         return
@@ -70,14 +70,14 @@ def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def strategy(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a way to merge: one that git does not bring is a program, and one with a slash a program of any folder."""
+    """Record a way to merge: one that git does not bring is a program, and one with a slash a program of any folder."""
     if field.kind != "exact" or field.text not in _STRATEGIES:
         reason = f"git runs a program of that name; its own are {', '.join(_STRATEGIES)}"
         invocation.trace.doubt(field.source, reason, unbounded=True)
 
 
 def ref(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note the name of a ref: one that does not lie in `refs/` is the path of a file in `.git`."""
+    """Record the name of a ref: one that does not lie in `refs/` is the path of a file in `.git`."""
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it may name any file in .git")
     elif not _REF.match(field.text) and invocation.cwd is not None:
@@ -86,19 +86,19 @@ def ref(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def repository(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a folder that becomes a repository, whatever its name: `HEAD` tells that it is one."""
-    look = invocation.file("write", field)
-    if look is not None:
-        invocation.trace.add(Effect("write", f"{look.path}/HEAD", invocation.program.name))
+    """Record a folder that becomes a repository, whatever its name: `HEAD` tells that it is one."""
+    resolved = invocation.file("write", field)
+    if resolved is not None:
+        invocation.trace.add(Effect("write", f"{resolved.path}/HEAD", invocation.program.name))
 
 
 def worktree(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note that git changes the work tree as a whole; with a form, that it writes or deletes whatever is there."""
+    """Record that git changes the work tree as a whole; with a form, that it writes or deletes whatever is there."""
     invocation.trace.touch("edit", field.text, invocation.cwd, field.source)
     if invocation.cwd is not None:
         top = _top(invocation, invocation.cwd)
         # Folders come and go with their files.
-        invocation.run.changes.unsure.add(top)
+        invocation.evaluator.changes.unsure.add(top)
         if form in VERBS:
             invocation.trace.touch_beneath(form, top, field.source)
 
@@ -115,7 +115,7 @@ def revision(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def tree(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a tree that files are taken from; as the first of several words it may be a path as well."""
+    """Record a tree that files are taken from; as the first of several words it may be a path as well."""
     revision(invocation, form, field)
     before, several = invocation.arguments.before, len(invocation.arguments.operands) > 1
     if form != "first" or (before == 1 if before is not None else several):
@@ -142,22 +142,22 @@ def restored(invocation: "Invocation", form: str, field: Field) -> None:
         _beneath(invocation, "write", field.text, picks)
     elif field.kind == "exact" and (certain or field.text.startswith(".") or invocation.exists(field.text)):
         # Its content comes out of the repository, not from the script.
-        look = invocation.trace.touch("write", field.text, invocation.cwd, field.source)
-        _spread(invocation, "write", look)
-        whole = look is None or look.is_directory or _is_here(invocation, look)
-        if look is not None and form != "index" and (invocation.tree or not whole):
-            invocation.run.changes.alias(look.path, None)
+        resolved = invocation.trace.touch("write", field.text, invocation.cwd, field.source)
+        _spread(invocation, "write", resolved)
+        whole = resolved is None or resolved.is_directory or _is_here(invocation, resolved)
+        if resolved is not None and form != "index" and (invocation.tree or not whole):
+            invocation.evaluator.changes.alias(resolved.path, None)
 
 
 def staged(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a pathspec of the index: what it gets from a tree that is named is written with the next restoring."""
+    """Record a pathspec of the index: what it gets from a tree that is named is written with the next restoring."""
     pathspec(invocation, "read", field)
     if invocation.tree:
         restored(invocation, "index", field)
 
 
 def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note the files that a pathspec may name: git reads wildcards itself, and lets them match slashes."""
+    """Record the files that a pathspec may name: git reads wildcards itself, and lets them match slashes."""
     if not _is_wide(field):
         _spread(invocation, form, invocation.file(form, field))
     elif invocation.cwd is None:
@@ -169,37 +169,37 @@ def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file(form, field)
     else:
         fixed = _WILDCARD.split(field.text, maxsplit=1)[0].rpartition("/")[0]
-        look = invocation.trace.files.look(join(invocation.cwd, fixed))
-        _beneath(invocation, form, look.path, _picks(field.text))
+        resolved = invocation.trace.files.resolve(join(invocation.cwd, fixed))
+        _beneath(invocation, form, resolved.path, _picks(field.text))
 
 
 def listed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file that lists pathspecs: they may name anything."""
+    """Record a file that lists pathspecs: they may name anything."""
     invocation.file("read", field)
     _beneath(invocation, form, invocation.cwd or "/", "**")
 
 
 def _beneath(invocation: "Invocation", form: str, folder: str, picks: str) -> None:
-    """Note what git does to files below a folder: never to those in `.git`, so they are its own work."""
+    """Record what git does to files below a folder: never to those in `.git`, so they are its own work."""
     invocation.trace.touch_beneath(form, folder, invocation.program.name, picks)
     if form in _CHANGES:
-        invocation.run.changes.unsure.add(folder)
+        invocation.evaluator.changes.unsure.add(folder)
 
 
-def _spread(invocation: "Invocation", form: str, look: Look | None) -> None:
-    """Note that a folder stands for everything in it, unless all of the place goes back to what git last had there."""
-    if form not in ("write", "edit") or look is None or not look.is_directory:
+def _spread(invocation: "Invocation", form: str, resolved: ResolvedPath | None) -> None:
+    """Record that a folder stands for everything in it, unless all of the place goes back to what git last had there."""
+    if form not in ("write", "edit") or resolved is None or not resolved.is_directory:
         return
-    if invocation.tree or not _is_here(invocation, look):
-        _beneath(invocation, form, look.path, "**")
+    if invocation.tree or not _is_here(invocation, resolved):
+        _beneath(invocation, form, resolved.path, "**")
 
 
-def _is_here(invocation: "Invocation", look: Look) -> bool:
-    return look.path == invocation.trace.files.look(invocation.cwd or "/").path
+def _is_here(invocation: "Invocation", resolved: ResolvedPath) -> bool:
+    return resolved.path == invocation.trace.files.resolve(invocation.cwd or "/").path
 
 
 def _is_wide(field: Field) -> bool:
-    """Tell whether a word may name more than one path."""
+    """Return whether a word may name more than one path."""
     magic = field.text.startswith(_MAGIC)
     return field.kind in ("exact", "pattern") and (magic or _WILDCARD.search(field.text) is not None)
 
@@ -216,7 +216,7 @@ def _top(invocation: "Invocation", cwd: str) -> str:
     """Return the folder of the repository that a directory lies in, or the directory itself."""
     place = cwd
     while place not in ("", "/"):
-        if invocation.trace.files.look(f"{place}/.git").exists:
+        if invocation.trace.files.resolve(f"{place}/.git").exists:
             return place
         place = place.rpartition("/")[0]
     return cwd

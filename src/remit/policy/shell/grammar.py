@@ -76,7 +76,7 @@ def _joint(reader: Reader) -> Literal["&&", "||"] | None:
 
 
 def _separator(reader: Reader, end: str) -> bool:
-    """Move past what ends a list; tell whether the list runs in the background."""
+    """Move past what ends a list; return whether the list runs in the background."""
     reader.skip_blanks()
     if reader.newline() or reader.peek(2) in (";;", ";&"):
         return False
@@ -151,7 +151,7 @@ def _simple(reader: Reader) -> Command:
 
 
 def _is_definition(reader: Reader) -> bool:
-    """Move past the brackets of `name ()` and tell whether they were there."""
+    """Move past the brackets of `name ()` and return whether they were there."""
     brackets = _BRACKETS.match(reader.text, reader.at)
     if brackets:
         reader.at = brackets.end()

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from remit.claims.mission import MachineKind
-from remit.policy.files import Look, join
+from remit.policy.files import ResolvedPath, join
 from remit.policy.machine import split_machine
 from remit.policy.shell.landing import backup_name, land
-from remit.policy.shell.notes import is_packaged
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
+from remit.policy.shell.recorder import is_packaged
 from remit.policy.shell.roles import CODE_ROLES, play, run_text
-from remit.policy.shell.world import Field, Output, World
+from remit.policy.shell.state import Field, Output, ShellState
 from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
-    from remit.policy.shell.commands import Commands
+    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["Invocation"]
 
@@ -44,12 +44,12 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 
 def _is_tool(path: str) -> bool:
-    """Tell whether a file of code is a tool: one that comes with a package, or has the name of a known program."""
+    """Return whether a file of code is a tool: one that comes with a package, or has the name of a known program."""
     return is_packaged(path) or known_program(path.rpartition("/")[2]) is not None
 
 
 class Invocation:
-    """One program with its words, in one world."""
+    """One program with its words, in one state."""
 
     # Whether data leaves with what is contacted.
     sends = False
@@ -68,19 +68,19 @@ class Invocation:
     # What a script given as text sees as its parameters.
     positional: Sequence[Field] | None = ()
 
-    def __init__(self, run: "Commands", world: World, program: Program) -> None:
-        self.run = run
-        self.trace = run.trace
-        self.world = world
+    def __init__(self, evaluator: "CommandEvaluator", state: ShellState, program: Program) -> None:
+        self.evaluator = evaluator
+        self.trace = evaluator.trace
+        self.state = state
         self.program = program
-        self.cwd = world.cwd
+        self.cwd = state.cwd
         # How many names the script has made before.
-        self.made_before = run.trace.files.count_made()
+        self.made_before = evaluator.trace.files.count_made()
         # Kinds of state of the machine that words have named.
         self.managed: set[str] = set()
 
     def judge(self, program: Program, fields: Sequence[Field]) -> None:
-        """Note everything that the words and the facts of the table come to."""
+        """Record everything that the words and the facts of the table come to."""
         other = known_program(program.program) if program.program else None
         if program.refusal:
             self.trace.doubt(program.name, program.refusal, unbounded=True)
@@ -102,7 +102,7 @@ class Invocation:
             self._options(program, arguments)
             if arguments.has(program.clears):
                 # Of these variables only the home directory is known.
-                self.run.passed.add("HOME")
+                self.evaluator.passed_variables.add("HOME")
             self._rest(program, arguments)
 
     def _behind(self, program: Program, fields: Sequence[Field]) -> Sequence[Field]:
@@ -110,23 +110,23 @@ class Invocation:
         at = next((index for index, field in enumerate(fields) if field.text == "--"), len(fields))
         inner = known_program(program.behind)
         if fields[at + 1 :] and inner is not None:
-            Invocation(self.run, self.world, inner).judge(inner, fields[at + 1 :])
+            Invocation(self.evaluator, self.state, inner).judge(inner, fields[at + 1 :])
         return fields[:at]
 
     def _check_settings(self, program: Program) -> None:
-        """Doubt variables whose text would end up in the commands that the program runs."""
-        for name in sorted(self.run.unplain) if program.settings else ():
+        """Record a doubt about variables whose text would end up in the commands that the program runs."""
+        for name in sorted(self.evaluator.unsafe_variables) if program.settings else ():
             self.trace.doubt(name, f"{program.name} takes it as a setting, and it may hold commands", unbounded=True)
 
     @staticmethod
     def _only_looks(program: Program, arguments: Arguments, fields: Sequence[Field]) -> bool:
-        """Tell whether an option keeps it from changing anything; some programs take no options behind a file."""
+        """Return whether an option keeps it from changing anything; some programs take no options behind a file."""
         if not arguments.has(program.looks_if) or arguments.unknown:
             return False
         return parse_arguments(structs.replace(program, posix=True), fields).has(program.looks_if)
 
     def _check_words(self, program: Program, arguments: Arguments, fields: Sequence[Field]) -> None:
-        """Doubt words whose meaning is not known, and what is missing."""
+        """Record a doubt about words whose meaning is not known, and what is missing."""
         for field in arguments.unknown:
             known = f"this option of {program.name} is not known here"
             reason = f"it may be an option of {program.name} that matters" if field.kind == "unknown" else known
@@ -195,7 +195,7 @@ class Invocation:
                 return
             self.trace.doubt(word.source, f"this command of {program.name} is not known here", unbounded=True)
             return
-        self.trace.launches.subcommand(word.text)
+        self.trace.spawned.subcommand(word.text)
         self.judge(sub, rest)
 
     def _operands(self, program: Program, arguments: Arguments) -> None:
@@ -205,9 +205,9 @@ class Invocation:
             if not coded or role not in ("data", "revision"):
                 play(self, role, field)
             if coded or (program.runs and role in ("data", "revision")):
-                self.run.arguments_of_code((field,), self.cwd)
+                self.evaluator.arguments_of_code((field,), self.cwd)
             if packaged:
-                self.run.files_of_tool((field,), self.cwd)
+                self.evaluator.files_of_tool((field,), self.cwd)
             packaged = packaged or (role == "code" and _is_tool(field.text))
             coded = coded or role == "code"
         if given and program.into and (len(given) > 1 or arguments.has(program.into_by)):
@@ -218,7 +218,7 @@ class Invocation:
         elif kind == "words":
             self._words(form, command)
         elif command:
-            self.run.command(command, self.world._replace(cwd=self.cwd), prefix=program.name)
+            self.evaluator.command(command, self.state._replace(cwd=self.cwd), prefix=program.name)
         else:
             self._missing(program, arguments, len(given))
             self._input(program, arguments, [role for role, _ in given])
@@ -234,7 +234,7 @@ class Invocation:
         return given, [], ""
 
     def _missing(self, program: Program, arguments: Arguments, count: int) -> None:
-        """Note what happens where no operand is given."""
+        """Record what happens where no operand is given."""
         supplied = arguments.has(program.supplied_by)
         wanted = program.operands[1:] if supplied else program.operands
         fixed = 0 if wanted and wanted[-1] == "data*" else sum(1 for role in wanted if not role.endswith("*"))
@@ -250,31 +250,31 @@ class Invocation:
             self.standard_input(program)
 
     def _tool(self, program: Program, form: str, words: Sequence[Field]) -> None:
-        """Note a tool of the project's packages: by its own table where there is one.
+        """Record a tool of the project's packages: by its own table where there is one.
 
         With a form, another word can also name a script of the project, and is played in that role.
         """
         first = words[0]
-        self.trace.launches.runs(first.text)
+        self.trace.spawned.runs(first.text)
         name = re.sub(r"(?<=.)@[^/]*\Z", "", first.text).rpartition("/")[2]
         script = form and name in _SCRIPTS and not any(known_program(field.text) for field in words[1:])
         if first.kind == "exact" and known_program(name) is not None and not script:
             # A path does not stand for the program that a bare name means.
             called = first if first.text.startswith(_PATH_MARKS) else first._replace(text=name)
-            self.run.command([called, *words[1:]], self.world._replace(cwd=self.cwd), prefix=program.name)
+            self.evaluator.command([called, *words[1:]], self.state._replace(cwd=self.cwd), prefix=program.name)
         else:
             play(self, form or "package", first)
-            self.run.arguments_of_code(words[1:], self.cwd)
+            self.evaluator.arguments_of_code(words[1:], self.cwd)
             self._check_local(program, form, first)
             if not form:
                 self._foreign(words[1:])
-        self.run.note_code()
+        self.evaluator.note_code()
 
     def _check_local(self, program: Program, form: str, field: Field) -> None:
-        """Doubt a tool that is not kept in the project where it is not downloaded either: PATH finds some program."""
+        """Record a doubt about a tool that is not kept in the project where it is not downloaded either: PATH finds some program."""
         folder = program.unless_local
         beside = field.text.startswith(_PATH_MARKS) or self.exists(f"{folder}/{field.text}")
-        if folder and not form and not program.contacts and self.trace.files.sees and not beside:
+        if folder and not form and not program.contacts and self.trace.files.reads_disk and not beside:
             self.trace.doubt(field.source, f"it is not in {folder}, so it is a program of the machine", unbounded=True)
 
     def _words(self, form: str, words: Sequence[Field]) -> None:
@@ -283,18 +283,18 @@ class Invocation:
         if inner is None:
             return
         script = inner.sub.get("run") if words[0].text not in inner.sub else None
-        invocation = Invocation(self.run, self.world._replace(cwd=self.cwd), inner)
+        invocation = Invocation(self.evaluator, self.state._replace(cwd=self.cwd), inner)
         invocation.judge(script or inner, words)
 
     def standard_input(self, program: Program) -> None:
         """Judge what arrives at standard input as the code that the program would run."""
-        given = self.world.stdin
+        given = self.state.stdin
         if given is None:
             # Nothing is connected: an agent's terminal gives nothing. Unless the script changes that.
-            self.run.readers.add(program.name)
+            self.evaluator.readers.add(program.name)
             return
         if given.downloaded:
-            self.run.changes.run_download(program.name, given.downloaded, starts=False)
+            self.evaluator.changes.run_download(program.name, given.downloaded, starts=False)
         if given.text is None:
             unread = "it runs a file that nobody here reads" if given.local else _UNREAD_INPUT
             self.trace.doubt(program.name, unread, unbounded=True)
@@ -304,7 +304,7 @@ class Invocation:
     def _facts(self, program: Program, arguments: Arguments) -> None:
         trace = self.trace
         if program.privilege:
-            self.run.escalate(program.name)
+            self.evaluator.escalate(program.name)
         self._touches(program, arguments)
         self._manages(program, arguments)
         local = (
@@ -321,15 +321,15 @@ class Invocation:
             else:
                 trace.contact(host + "/", program.name, sends=program.sends or arguments.has(program.sends_if))
         if program.side != "none":
-            self.run.side(program.side)
+            self.evaluator.side(program.side)
         if program.runs or arguments.has(program.runs_if):
-            self.run.project_code(program, self.cwd)
+            self.evaluator.project_code(program, self.cwd)
         follows = program.follows if isinstance(program.follows, bool) else arguments.has(program.follows)
         if follows:
             self._follow(program, arguments)
 
     def _forms(self, program: Program, arguments: Arguments) -> None:
-        """Note what comes with operands of a certain form."""
+        """Record what comes with operands of a certain form."""
         if not program.forms:
             return
         text = " ".join(field.text for field in arguments.operands)[:_MAX_FORM]
@@ -356,9 +356,9 @@ class Invocation:
             if self._role(role) not in VERBS:
                 play(self, role, Field(path, "exact", program.name))
                 continue
-            look = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
-            if look is not None and effect in also and role == "write":
-                self._download(arguments, look.path)
+            resolved = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
+            if resolved is not None and effect in also and role == "write":
+                self._download(arguments, resolved.path)
 
     def _manages(self, program: Program, arguments: Arguments) -> None:
         also = (each for name, given in program.manages_if.items() if arguments.has((name,)) for each in given)
@@ -368,7 +368,7 @@ class Invocation:
                 self.manage(split[0], split[1], program.name)
 
     def manage(self, kind: MachineKind, name: str | None, source: str) -> None:
-        """Note that state of the machine is used or changed, unless the program only looks."""
+        """Record that state of the machine is used or changed, unless the program only looks."""
         self.managed.add(kind)
         if not self.looks:
             self.trace.manage(kind, name, source)
@@ -377,13 +377,13 @@ class Invocation:
         return "read" if self.looks else role
 
     def _download(self, arguments: Arguments, folder: str) -> None:
-        """Note the files that are named like the last part of the URLs."""
+        """Record the files that are named like the last part of the URLs."""
         for field in arguments.operands:
             name = field.text.partition("?")[0].rpartition("/")[2]
             if field.kind == "exact" and name:
-                self.run.changes.write(f"{folder}/{name}", anew=True)
+                self.evaluator.changes.write(f"{folder}/{name}", anew=True)
             else:
-                self.run.changes.filled.add(folder)
+                self.evaluator.changes.filled.add(folder)
 
     def _home(self, path: str) -> str:
         return path if not path.startswith("~") or self.trace.files.home is None else self.trace.files.home + path[1:]
@@ -395,21 +395,21 @@ class Invocation:
             if role.rpartition(":")[2] in ("read", "edit", "move") and field.kind == "exact"
         ]
         for field in files or [Field(".", "exact", program.name)]:
-            look = self.trace.files.look(join(self.cwd or "/", field.text))
-            if look.is_directory:
-                self.trace.follow_links(look.path, field.source)
+            resolved = self.trace.files.resolve(join(self.cwd or "/", field.text))
+            if resolved.is_directory:
+                self.trace.follow_links(resolved.path, field.source)
 
     def _module(self, program: Program, field: Field, rest: Sequence[Field]) -> None:
-        """Note `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
-        self.trace.launches.runs(field.text)
+        """Record `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
+        self.trace.spawned.runs(field.text)
         module = field.text.partition(".")[0]
         own = self._is_own(module)
         sub = self._table_of_module(program, field, own=own)
         if self._is_shadowed(module):
-            self.run.note_code()
+            self.evaluator.note_code()
         for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
             # A file of that name that the script has written is what runs.
-            self.run.changes.run(join(self.cwd or "/", name), field.source)
+            self.evaluator.changes.run(join(self.cwd or "/", name), field.source)
         dotted = module != field.text
         # A module of the project comes before an installed one; which of them a folder without code is, is not certain.
         instead = own and (dotted or (sub is not None and sub.refusal and self._is_own(f"{module}/__main__")))
@@ -420,13 +420,13 @@ class Invocation:
         elif not own and dotted and self._table_of_module(program, field._replace(text=module), own=own) is not None:
             self.trace.doubt(field.source, f"this part of {module} is not known here", unbounded=True)
         else:
-            self.run.project_code(program, self.cwd)
+            self.evaluator.project_code(program, self.cwd)
             self._arguments_of_module(rest, own=own)
 
     def _is_own(self, module: str) -> bool:
-        """Tell whether a module is seen to lie in the project, where Python looks for it."""
+        """Return whether a module is seen to lie in the project, where Python looks for it."""
         places = [f"{folder}{module}{end}" for folder in ("", "src/") for end in ("", ".py")]
-        return self.trace.files.sees and not self.arguments.has(("-P", "-I")) and any(map(self.exists, places))
+        return self.trace.files.reads_disk and not self.arguments.has(("-P", "-I")) and any(map(self.exists, places))
 
     @staticmethod
     def _table_of_module(program: Program, field: Field, *, own: bool) -> Program | None:
@@ -439,24 +439,24 @@ class Invocation:
         return known if known is not None or own else known_program(name.replace("_", "-"))
 
     def _is_shadowed(self, module: str) -> bool:
-        """Tell whether a file of the working directory stands in for the module, or for one that Python brings."""
+        """Return whether a file of the working directory stands in for the module, or for one that Python brings."""
         if self.cwd is None:
             return True
         files = self.trace.files
         found = files.expand(self.cwd, "*.py")
         names = {name.removesuffix(".py") for name in (*(found or ()), *files.made(self.cwd, "*"))}
         return (
-            (found is None and files.sees)
+            (found is None and files.reads_disk)
             or self.exists(module)
             or not names.isdisjoint(sys.stdlib_module_names | {module})
         )
 
     def _arguments_of_module(self, fields: Sequence[Field], *, own: bool) -> None:
-        """Note the words of a module that nobody described: paths and URLs elsewhere, and code in a word.
+        """Record the words of a module that nobody described: paths and URLs elsewhere, and code in a word.
 
         Where it is not the project's own, also files that it may change, and a command that it may run.
         """
-        self.run.arguments_of_code(fields, self.cwd)
+        self.evaluator.arguments_of_code(fields, self.cwd)
         for before, field in zip((None, *fields), fields, strict=False):
             name, equals, value = field.text.partition("=")
             named = (before is not None and before.text in _INLINE) or field.text[:2] in _INLINE
@@ -467,14 +467,14 @@ class Invocation:
             self._foreign(fields)
 
     def _foreign(self, fields: Sequence[Field]) -> None:
-        """Note the words of a tool that is not code of the project: files that it may change, and a command."""
-        self.run.files_of_tool(fields, self.cwd)
+        """Record the words of a tool that is not code of the project: files that it may change, and a command."""
+        self.evaluator.files_of_tool(fields, self.cwd)
         starts = (self._start_of_command(fields, at) for at, field in enumerate(fields, 1) if field.text in _STARTS)
         for start in sorted({start for start in starts if start is not None}):
             if known_program(fields[start].text.rpartition("/")[2]) is None:
                 self.trace.doubt(fields[start].source, "it may be a command, and is not analysed", unbounded=True)
             else:
-                self.run.command(fields[start:], self.world._replace(cwd=self.cwd), prefix=self.program.name)
+                self.evaluator.command(fields[start:], self.state._replace(cwd=self.cwd), prefix=self.program.name)
 
     @staticmethod
     def _start_of_command(fields: Sequence[Field], at: int) -> int | None:
@@ -487,14 +487,14 @@ class Invocation:
                 return None
         return None
 
-    def file(self, role: str, field: Field) -> Look | None:
-        """Note that a file is touched."""
-        look = self.run.file(self._role(role), field, self.cwd)
-        if self.suffix and role in ("write", "edit") and (look is None or not look.is_directory):
+    def file(self, role: str, field: Field) -> ResolvedPath | None:
+        """Record that a file is touched."""
+        resolved = self.evaluator.file(self._role(role), field, self.cwd)
+        if self.suffix and role in ("write", "edit") and (resolved is None or not resolved.is_directory):
             text = backup_name(field.text, self.suffix) if field.kind in ("exact", "pattern") else field.text
-            self.run.file("write", field._replace(text=text, picks=f"**/*{self.suffix}"), self.cwd)
-        return look
+            self.evaluator.file("write", field._replace(text=text, picks=f"**/*{self.suffix}"), self.cwd)
+        return resolved
 
     def exists(self, text: str) -> bool:
-        """Tell whether a file of that name is there."""
-        return self.cwd is not None and "\0" not in text and self.trace.files.look(join(self.cwd, text)).exists
+        """Return whether a file of that name is there."""
+        return self.cwd is not None and "\0" not in text and self.trace.files.resolve(join(self.cwd, text)).exists

@@ -7,9 +7,9 @@ other options the target is never one, and what is copied takes its place.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.files import Look, join, without_dots
+from remit.policy.files import ResolvedPath, join, without_dots
 from remit.policy.shell.programs import Arguments, Program
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -21,14 +21,14 @@ _NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
 def land(invocation: "Invocation", program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
-    """Note the files that land: a link of that name would lead them elsewhere."""
+    """Record the files that land: a link of that name would lead them elsewhere."""
     *sources, target = [field for _, field in given]
     named = [value for name, _, value in arguments.options if name in program.into_by and value is not None]
     if named:
         sources, target = [*sources, target], named[-1]
     if target.kind != "exact":
         return
-    folder = invocation.trace.files.look(join(invocation.cwd or "/", target.text))
+    folder = invocation.trace.files.resolve(join(invocation.cwd or "/", target.text))
     for source in _named_sources(invocation, sources, folder):
         name = source.text.rstrip("/").rpartition("/")[2] if source.kind == "exact" else "*"
         places = landing_places(invocation, folder, name)
@@ -43,24 +43,24 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
                 invocation.trace.touch_beneath("write", folder.path, source.source)
 
 
-def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: Look) -> Iterator[Field]:
+def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: ResolvedPath) -> Iterator[Field]:
     """Yield the sources, a wildcard as the names that it matches: each of them may be a link, which moves with it."""
     files = invocation.trace.files
     for source in sources:
         directory, slash, name = source.text.rpartition("/")
         fixed = source.kind == "pattern" and not any(mark in directory for mark in "*?[")
-        start = files.look(join(invocation.cwd or "/", directory or ("/" if slash else ".")))
+        start = files.resolve(join(invocation.cwd or "/", directory or ("/" if slash else ".")))
         matches = files.expand(start.path, name) if fixed and not start.refusal else ()
-        if source.kind == "exact" or not files.sees:
+        if source.kind == "exact" or not files.reads_disk:
             yield source
         elif fixed and matches is not None and len(matches) <= _MAX_MATCHES:
             yield from (source._replace(text=f"{directory}{slash}{match}", kind="exact") for match in matches)
         else:
             yield source
-            invocation.run.changes.alias(target.path, None)
+            invocation.evaluator.changes.alias(target.path, None)
 
 
-def landing_places(invocation: "Invocation", target: Look, name: str) -> list[str]:
+def landing_places(invocation: "Invocation", target: ResolvedPath, name: str) -> list[str]:
     """Return the paths under which a file of this name may land at a target.
 
     It lands in a directory, or takes the target's place. A directory that the same command makes or removes counts as
@@ -69,7 +69,7 @@ def landing_places(invocation: "Invocation", target: Look, name: str) -> list[st
     if name in _NO_NAMES:
         return [target.path]
     made = invocation.trace.files.is_made(target.path, invocation.made_before)
-    stays = target.is_directory and invocation.run.changes.is_certain(target.path)
+    stays = target.is_directory and invocation.evaluator.changes.is_certain(target.path)
     inside = [f"{target.path}/{name}"] if target.is_directory or made else []
     return inside if stays else [*inside, target.path]
 
@@ -81,27 +81,29 @@ def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool)
         if invocation.suffix:
             trace.touch("write", backup_name(path, invocation.suffix), None, source.source)
     _unfold(invocation, source, path)
-    if (lands and trace.files.sees) or trace.files.look(path).is_directory:
+    if (lands and trace.files.reads_disk) or trace.files.resolve(path).is_directory:
         # A link below the target would lead what is written elsewhere.
         trace.follow_links(path, source.source, role="write")
-    invocation.run.changes.alias(path, _stands_for(invocation, source))
+    invocation.evaluator.changes.alias(path, _stands_for(invocation, source))
 
 
 def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
-    """Note that a folder brings what it holds; one that is not there yet may be made by the same script."""
+    """Record that a folder brings what it holds; one that is not there yet may be made by the same script."""
     files = invocation.trace.files
-    look = files.look(join(invocation.cwd or "/", source.text))
-    if files.sees and (look.is_directory or not look.exists):
+    resolved = files.resolve(join(invocation.cwd or "/", source.text))
+    if files.reads_disk and (resolved.is_directory or not resolved.exists):
         invocation.trace.touch_beneath("write", landing, source.source)
 
 
 def _stands_for(invocation: "Invocation", source: Field) -> str | None:
     """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
     path = join(invocation.cwd or "/", source.text)
-    look = invocation.trace.files.look(path)
-    survey = invocation.trace.survey(look.path) if look.is_directory else None
-    plain = look.path == without_dots(path) and (not look.is_directory or (survey is not None and not survey.links))
-    changes = invocation.run.changes
+    resolved = invocation.trace.files.resolve(path)
+    survey = invocation.trace.survey(resolved.path) if resolved.is_directory else None
+    plain = resolved.path == without_dots(path) and (
+        not resolved.is_directory or (survey is not None and not survey.links)
+    )
+    changes = invocation.evaluator.changes
     made = any(name.startswith(without_dots(path) + "/") for name in changes.aliases)
     return path if plain and not made and not changes.crosses(path, upwards=False) else None
 

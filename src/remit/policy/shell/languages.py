@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from remit.policy.shell.awk import judge_awk
 from remit.policy.shell.python import judge_python
 from remit.policy.shell.sed import judge_sed
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 from remit.policy.sql import judge_sql, leaves_database, without_shown
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ _SHOWN: Final = re.compile(
 
 
 def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
-    """Note the modules that a jq program loads; everything else it can do is print."""
+    """Record the modules that a jq program loads; everything else it can do is print."""
     if re.search(r"\b(?:import|include|input_filename|get_search_list|modulemeta)\b", text):
         invocation.trace.doubt(source, "a jq program that loads modules")
 
 
 def _judge_javascript(invocation: "Invocation", text: str, source: str) -> None:
-    """Note one expression that shows a version or something in a file of JSON; any other code is not analysed."""
+    """Record one expression that shows a version or something in a file of JSON; any other code is not analysed."""
     shown = _SHOWN.fullmatch(text)
     if shown is None or ".." in (shown["file"] or ""):
         invocation.trace.doubt(source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)

@@ -38,7 +38,7 @@ def reserved_ahead(reader: Reader) -> str:
 
 
 def accept_word(reader: Reader, word: str) -> bool:
-    """Move past a reserved word if it comes next, and tell whether it did."""
+    """Move past a reserved word if it comes next, and return whether it did."""
     reader.skip_blanks()
     return reserved_ahead(reader) == word and reader.accept(word)
 

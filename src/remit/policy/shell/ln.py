@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from remit.policy.files import join
 from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -24,7 +24,7 @@ _LN: Final = Program(
 
 
 def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Note what the words come to."""
+    """Record what the words come to."""
     arguments = parse_arguments(_LN, fields)
     for field in arguments.unknown:
         invocation.trace.doubt(field.source, "this option of ln is not known here", unbounded=True)
@@ -49,18 +49,18 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             if link != place.path:
                 invocation.trace.touch("write", link, None, last.source)
             if suffix:
-                invocation.run.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
+                invocation.evaluator.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
             if symbolic and not source.text.startswith("/"):
                 # A relative link starts at the directory it stands in.
                 target = join(link.rpartition("/")[0] or "/", source.text)
-                invocation.run.file("edit", source._replace(text=target), None)
+                invocation.evaluator.file("edit", source._replace(text=target), None)
             else:
                 target = join(invocation.cwd or "/", source.text)
-            invocation.run.changes.alias(link, target)
+            invocation.evaluator.changes.alias(link, target)
 
 
 def _check_links(invocation: "Invocation", sources: Sequence[Field]) -> None:
-    """Doubt another name for a symbolic link: a relative one leads elsewhere from another directory."""
+    """Record a doubt about another name for a symbolic link: a relative one leads elsewhere from another directory."""
     for source in sources:
         if _may_be_link(invocation, source):
             reason = "it makes another name for a link, which leads elsewhere from there"
@@ -72,7 +72,7 @@ def _may_be_link(invocation: "Invocation", source: Field) -> bool:
         return True
     files, path = invocation.trace.files, join(invocation.cwd, source.text).rstrip("/")
     folder, _, name = path.rpartition("/")
-    return path in files.links or files.look(path).path != f"{files.look(folder or '/').path.rstrip('/')}/{name}"
+    return path in files.links or files.resolve(path).path != f"{files.resolve(folder or '/').path.rstrip('/')}/{name}"
 
 
 def _operands(given: Sequence[Field]) -> tuple[Sequence[Field], Field]:

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from remit.claims.mission import MACHINE_KINDS
-from remit.policy.shell.world import Field, Mystery
+from remit.policy.shell.state import Field, Unknown
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -37,7 +37,7 @@ _ACTIVATE: Final = "bin/activate"
 
 
 def resource(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note what a word names; the form is its kind, and what is before the name: `container/volume`."""
+    """Record what a word names; the form is its kind, and what is before the name: `container/volume`."""
     kind, _, prefix = form.partition("/")
     start = f"{prefix}/" if prefix else ""
     known = next(each for each in MACHINE_KINDS if each == kind)
@@ -52,12 +52,12 @@ def resource(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def process_name(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note the processes that a name or a pattern selects."""
+    """Record the processes that a name or a pattern selects."""
     invocation.manage("process", field.text if field.kind == "exact" else None, field.source)
 
 
 def database(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a database, by its name or by an address that names a host too."""
+    """Record a database, by its name or by an address that names a host too."""
     address = _ADDRESS.fullmatch(field.text) if field.kind == "exact" else None
     if address is not None and not _OTHER_HOST.search(address["options"] or ""):
         invocation.manage("db", _REDIS if field.text.startswith(_REDIS) else address["name"], field.source)
@@ -71,8 +71,8 @@ def database(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def note_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
-    """Note a package that is installed or removed; those of the project's own environment are files of the project."""
-    place = invocation.trace.launches.environment() if manager == "pip" else None
+    """Record a package that is installed or removed; those of the project's own environment are files of the project."""
+    place = invocation.trace.spawned.environment() if manager == "pip" else None
     if place:
         invocation.trace.touch("write", place, None, source)
     elif place is None and not (manager == "pip" and _is_activated(invocation)):
@@ -82,12 +82,12 @@ def note_installed(invocation: "Invocation", manager: str, name: str, source: st
 def _is_activated(invocation: "Invocation") -> bool:
     """Return whether the script has sourced the activation script of a virtual environment."""
     # A script that was read into the shell may have set any variable.
-    sourced = isinstance(invocation.world.variables.get("CDPATH"), Mystery)
-    return sourced and invocation.trace.launches.sources(_ACTIVATE)
+    sourced = isinstance(invocation.state.variables.get("CDPATH"), Unknown)
+    return sourced and invocation.trace.spawned.sources(_ACTIVATE)
 
 
 def image(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note an image, and the registry that it comes from."""
+    """Record an image, and the registry that it comes from."""
     found = _IMAGE.fullmatch(field.text) if field.kind == "exact" else None
     if found is None:
         invocation.manage("container", "image", field.source)
@@ -99,14 +99,14 @@ def image(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def inside(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note a word of a command that runs in a container: it may name any program there."""
+    """Record a word of a command that runs in a container: it may name any program there."""
     for word in field.text.split() if field.kind == "exact" else ():
-        invocation.trace.launches.runs(word)
-    invocation.run.note_code()
+        invocation.trace.spawned.runs(word)
+    invocation.evaluator.note_code()
 
 
 def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Note `container:path`, or a file of this machine."""
+    """Record `container:path`, or a file of this machine."""
     name, colon, _ = field.text.partition(":")
     if field.kind == "exact" and field.text == "-":
         return
@@ -117,7 +117,7 @@ def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def mount(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note what is mounted in a container: a path of this machine is edited, a name is a volume.
+    """Record what is mounted in a container: a path of this machine is edited, a name is a volume.
 
     The usual form is `source:target`; the form `keys` is `type=bind,source=…`.
     """
@@ -134,7 +134,7 @@ def mount(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _mount_keys(invocation: "Invocation", field: Field) -> None:
-    """Note a mount with keys; one that is written in another way than it is known is a doubt."""
+    """Record a mount with keys; one that is written in another way than it is known is a doubt."""
     pairs = [pair.partition("=") for pair in field.text.split(",")]
     keys = {key: value for key, _, value in pairs}
     kind, sources = keys.get("type", "volume"), [keys[key] for key in _SOURCES if key in keys]

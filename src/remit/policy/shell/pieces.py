@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from remit.policy.shell.world import Field, Mystery
+from remit.policy.shell.state import Field, Unknown
 
 __all__ = ["Piece", "field_of", "is_glob", "piece_of"]
 
@@ -17,10 +17,10 @@ class Piece(NamedTuple):
 
     text: str
     active: bool = False
-    mystery: Mystery | None = None
+    mystery: Unknown | None = None
 
 
-def piece_of(value: "str | Mystery", *, active: bool) -> Piece:
+def piece_of(value: "str | Unknown", *, active: bool) -> Piece:
     """Return the piece that a value makes."""
     if isinstance(value, str):
         return Piece(value, active)
@@ -78,20 +78,20 @@ def _known_prefix(pieces: Sequence[Piece]) -> str:
 
 
 def _separated(pieces: Sequence[Piece]) -> bool:
-    """Tell whether what follows a path below a directory stays below it: a separator comes first, or nothing does."""
+    """Return whether what follows a path below a directory stays below it: a separator comes first, or nothing does."""
     following = next((piece for piece in pieces if piece.text or piece.mystery is not None), None)
     return following is None or following.text.startswith("/")
 
 
 def is_glob(pieces: Sequence[Piece]) -> bool:
-    """Tell whether the pieces hold a wildcard; a bracket that is never closed stands for itself."""
+    """Return whether the pieces hold a wildcard; a bracket that is never closed stands for itself."""
     active = "".join(piece.text if piece.active else "\0" * len(piece.text) for piece in pieces)
     opening = active.find("[")
     return "*" in active or "?" in active or (opening >= 0 and any("]" in piece.text for piece in pieces))
 
 
 def _has_odd_brackets(pieces: Sequence[Piece]) -> bool:
-    """Tell whether a wildcard has brackets that are not read alike everywhere, or that are quoted in parts."""
+    """Return whether a wildcard has brackets that are not read alike everywhere, or that are quoted in parts."""
     active = "".join(piece.text for piece in pieces if piece.active)
     if "[" not in active:
         return False

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Arguments
-from remit.policy.shell.world import Output
+from remit.policy.shell.state import Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -42,7 +42,7 @@ def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
     known = all(_WHOLE_LINES[name].fullmatch(option) for option, _, _ in arguments.options)
     if arguments.operands or not known:
         return _NOTHING
-    given = invocation.world.stdin or _NOTHING
+    given = invocation.state.stdin or _NOTHING
     return given if name == "cat" else given._replace(text=None)
 
 
@@ -51,8 +51,8 @@ def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:
     if names & {"-l", "-L", "--files-with-matches", "--files-without-match"} and names & {"-r", "--recursive"}:
         start = 0 if names & {"-e", "-f", "--regexp", "--file"} else 1
         return _below(invocation, arguments, start, {"-Z", "--null"} & names)
-    if len(arguments.operands) == 1 and names <= _FILTERING and invocation.world.stdin is not None:
-        return invocation.world.stdin._replace(text=None)
+    if len(arguments.operands) == 1 and names <= _FILTERING and invocation.state.stdin is not None:
+        return invocation.state.stdin._replace(text=None)
     return _NOTHING
 
 
@@ -63,7 +63,9 @@ def _below(invocation: "Invocation", arguments: Arguments, start: int, separated
         if field.kind != "exact" or invocation.cwd is None:
             return _NOTHING
         directories.append(
-            invocation.trace.files.look(f"{invocation.cwd}/{field.text}" if field.text[:1] != "/" else field.text).path
+            invocation.trace.files.resolve(
+                f"{invocation.cwd}/{field.text}" if field.text[:1] != "/" else field.text
+            ).path
         )
     if not directories and invocation.cwd is not None:
         directories.append(invocation.cwd)

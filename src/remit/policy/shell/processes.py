@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.shell.world import LAST_JOB, Field, Outcome, World
-from remit.policy.stops import JOB, NUMBERS, killed, process_number
+from remit.policy.shell.state import LAST_JOB, Field, Outcome, ShellState
+from remit.policy.stops import JOB, NUMBERS, kill_targets, process_number
 
 if TYPE_CHECKING:
-    from remit.policy.shell.commands import Commands
+    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["judge_kill"]
 
@@ -25,48 +25,48 @@ _FINDERS: Final = re.compile(
 _EVERYONE: Final = -1
 
 
-def judge_kill(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    """Note the processes that are stopped."""
-    targets = tuple(_target(field, world, last=field is fields[-1]) for field in fields)
-    run.trace.launches.builtin("kill", fields, targets)
-    words = killed(targets)
+def judge_kill(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    """Record the processes that are stopped."""
+    targets = tuple(_target(field, state, last=field is fields[-1]) for field in fields)
+    evaluator.trace.spawned.builtin("kill", fields, targets)
+    words = kill_targets(targets)
     for word in words:
         if word is None:
-            run.trace.manage("process", None, "kill")
+            evaluator.trace.manage("process", None, "kill")
         elif not word.startswith(JOB):
             number = process_number(word)
             name = word if number is None else None if number == _EVERYONE else str(number)
-            run.trace.manage("process", name, word)
+            evaluator.trace.manage("process", name, word)
     if words:
-        run.side("state_change")
-    return Outcome((world,), (world,))
+        evaluator.side("state_change")
+    return Outcome((state,), (state,))
 
 
-def _target(field: Field, world: World, *, last: bool) -> str | None:
+def _target(field: Field, state: ShellState, *, last: bool) -> str | None:
     """Return a word as `Launched.targets` holds it."""
     if field.kind == "exact":
         return field.text
-    if _is_job(field, world):
+    if _is_job(field, state):
         return JOB
     finder = _FINDERS.fullmatch(field.source)
-    found = finder is not None and finder["program"] not in world.functions
+    found = finder is not None and finder["program"] not in state.functions
     # A single word behind all others can be no option that changes what they mean.
     alone = last and field.kind == "unknown" and not field.splits and not field.text
     return NUMBERS if _is_number(field) or found or alone else None
 
 
 def _is_number(field: Field) -> bool:
-    """Tell whether a word is a number that is not known, as expansion makes a pattern of it."""
+    """Return whether a word is a number that is not known, as expansion makes a pattern of it."""
     return field.kind == "pattern" and field.text in ("*", "-*") and "*" not in field.source
 
 
-def _is_job(field: Field, world: World) -> bool:
-    if "IFS" in world.variables and not field.source.startswith('"'):
+def _is_job(field: Field, state: ShellState) -> bool:
+    if "IFS" in state.variables and not field.source.startswith('"'):
         return False  # it may be split into numbers of others
     if _JOBS.fullmatch(field.source):
-        return "jobs" not in world.functions
+        return "jobs" not in state.functions
     parameter = _PARAMETER.fullmatch(field.source)
     if parameter is None:
         return False
     name = parameter["name"] or parameter["braced"]
-    return _is_number(field) and (name == "!" or world.variables.get(name) == LAST_JOB)
+    return _is_number(field) and (name == "!" or state.variables.get(name) == LAST_JOB)

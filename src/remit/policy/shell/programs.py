@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct, convert, structs
 
 from remit.claims.shapes import SideEffectClass
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 __all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_names", "roles"]
 
@@ -122,7 +122,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_harmless(self) -> bool:
-        """Tell whether no option can do anything but change what is printed."""
+        """Return whether no option can do anything but change what is printed."""
         return (
             self.flags == "any"
             and not self.deny
@@ -131,7 +131,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def ignores_option(self, text: str) -> bool:
-        """Tell whether an option changes nothing but what is printed."""
+        """Return whether an option changes nothing but what is printed."""
         if self.flags != "any" or self.handler:
             return False
         matters = (
@@ -203,7 +203,7 @@ class Arguments(NamedTuple):
     before: int | None = None
 
     def has(self, names: Sequence[str]) -> bool:
-        """Tell whether one of the options was given."""
+        """Return whether one of the options was given."""
         return bool(names and self.options) and any(option in names for option, _, _ in self.options)
 
 
@@ -292,7 +292,7 @@ class _Sorter:
             self.options.append((meant[0], "", attached))
 
     def _abbreviates(self, name: str) -> bool:
-        """Tell whether a long option may be the beginning of one that matters."""
+        """Return whether a long option may be the beginning of one that matters."""
         return any(known.startswith(name) for known in (*self.program.options, *self.program.refused_options))
 
     def _valued(self, field: Field, name: str, attached: Field | None) -> None:

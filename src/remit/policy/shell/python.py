@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -114,7 +114,7 @@ class _Walk:
         self.cause = ""
 
     def learn(self, tree: ast.AST) -> None:
-        """Note imports and names that the program makes itself."""
+        """Record imports and names that the program makes itself."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -240,13 +240,13 @@ class _Walk:
         self._path(node, "edit" if "+" in mode else "write" if set("wax") & set(mode) else "read", further=1)
 
     def _path(self, node: ast.Call, role: str, *, further: int = 0) -> None:
-        """Note the file that the first argument names; `further` arguments are known not to name one."""
+        """Record the file that the first argument names; `further` arguments are known not to name one."""
         first = node.args[0] if node.args else None
         odd = len(node.args) > 1 + further or any(word.arg not in _PATH_KEYWORDS for word in node.keywords)
         if odd or not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
             self.cause = "a file whose name is computed"
         elif role == "glob":
-            self.invocation.run.file("read", Field(first.value, "pattern", self.source), self.invocation.cwd)
+            self.invocation.evaluator.file("read", Field(first.value, "pattern", self.source), self.invocation.cwd)
         else:
             self.invocation.file(role, Field(first.value, "exact", self.source))
         self._arguments(node)
@@ -279,12 +279,12 @@ _VISITORS: Final[dict[type[ast.AST], Callable[[_Walk, "ast.AST"], None]]] = {
 
 
 def _is_reserved(name: str) -> bool:
-    """Tell whether a name means something by itself, so that a program must not give it a meaning of its own."""
+    """Return whether a name means something by itself, so that a program must not give it a meaning of its own."""
     return hasattr(builtins, name) or name.startswith("__")
 
 
 def judge_python(invocation: "Invocation", text: str, source: str) -> None:
-    """Note the files that a program opens, or doubt it by the first thing that is not on a list."""
+    """Record the files that a program opens, or doubt it by the first thing that is not on a list."""
     if len(text) > _MAX_TEXT:
         invocation.trace.doubt(source, "it is a longer program than we follow", unbounded=True)
         return
@@ -304,5 +304,5 @@ def judge_python(invocation: "Invocation", text: str, source: str) -> None:
         invocation.trace.doubt(walk.cause, "Python that is not known to be harmless", unbounded=True)
     elif walk.modules or walk.members:
         # A file of the project can stand in for a module.
-        invocation.run.note_code()
-        invocation.run.changes.build(invocation.cwd, "python")
+        invocation.evaluator.note_code()
+        invocation.evaluator.changes.build(invocation.cwd, "python")

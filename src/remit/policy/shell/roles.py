@@ -33,8 +33,8 @@ from remit.policy.shell.machine import (
     process_name,
     resource,
 )
+from remit.policy.shell.state import Field, Output, as_arguments
 from remit.policy.shell.variables import SHELL_SETTINGS
-from remit.policy.shell.world import Field, Output, as_arguments
 from remit.policy.trace import VERBS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
 def play(invocation: "Invocation", role: str, field: Field) -> None:
-    """Note what one word comes to in its role."""
+    """Record what one word comes to in its role."""
     name, _, form = role.partition(":")
     player = ROLES.get(name)
     if player is None:
@@ -84,37 +84,37 @@ def play(invocation: "Invocation", role: str, field: Field) -> None:
 
 
 def _file(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file. For many programs `@file` is a file of further words; `./@file` is not."""
+    """Record a file. For many programs `@file` is a file of further words; `./@file` is not."""
     if field.text.startswith("@"):
         invocation.trace.doubt(field.source, _MORE_WORDS, unbounded=True)
     invocation.file(form, field)
 
 
 def _data(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note nothing: the word is only text."""
+    """Record nothing: the word is only text."""
 
 
 def _directory(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note the directory that a program goes to; most take only the last one, from where they were started."""
+    """Record the directory that a program goes to; most take only the last one, from where they were started."""
     if invocation.moved and invocation.program.name not in _GO_ON:
         invocation.trace.doubt(field.source, "the directory is given more than once")
     invocation.moved = True
-    look = invocation.file("read", field)
-    invocation.cwd = look.path if look is not None else None
+    resolved = invocation.file("read", field)
+    invocation.cwd = resolved.path if resolved is not None else None
 
 
 def _is_stream(field: Field) -> bool:
-    """Tell whether a word names no file but what the script hands over: standard input, a descriptor, `<(…)`."""
+    """Return whether a word names no file but what the script hands over: standard input, a descriptor, `<(…)`."""
     return field.text == "-" or _STREAM.match(field.text) is not None
 
 
 def _is_input(field: Field) -> bool:
-    """Tell whether a word names standard input."""
+    """Return whether a word names standard input."""
     return field.kind == "exact" and (field.text == "-" or _INPUT.match(field.text) is not None)
 
 
 def _code(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of project code that is run; code that comes another way must be text that can be judged."""
+    """Record a file of project code that is run; code that comes another way must be text that can be judged."""
     stream = _is_stream(field)
     if _is_input(field):
         invocation.standard_input(invocation.program)
@@ -127,33 +127,33 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
         _note_download(invocation, field)
         invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
     else:
-        invocation.trace.launches.runs(field.text)
-        look = invocation.file("read", field)
-        if look is not None:
-            invocation.trace.launches.runs(look.path)
-            invocation.run.changes.run(look.path, field.source)
-    invocation.run.note_code()
+        invocation.trace.spawned.runs(field.text)
+        resolved = invocation.file("read", field)
+        if resolved is not None:
+            invocation.trace.spawned.runs(resolved.path)
+            invocation.evaluator.changes.run(resolved.path, field.source)
+    invocation.evaluator.note_code()
 
 
 def _note_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
-    """Note a word that names code to run, where that was downloaded; `starts` where no other doubt follows."""
-    program = invocation.run.changes.downloads.program_for_word(field, invocation.cwd)
+    """Record a word that names code to run, where that was downloaded; `starts` where no other doubt follows."""
+    program = invocation.evaluator.changes.downloads.program_for_word(field, invocation.cwd)
     if field.text.startswith("/dev/fd") or (field.kind == "unknown" and not program):
-        program = invocation.run.substituted
+        program = invocation.evaluator.substituted
     if program:
-        invocation.run.changes.run_download(field.source, program, starts=starts)
+        invocation.evaluator.changes.run_download(field.source, program, starts=starts)
 
 
 def run_text(invocation: "Invocation", language: str, field: Field) -> None:
-    """Note what a text in a language would do."""
+    """Record what a text in a language would do."""
     if field.kind != "exact":
         _note_download(invocation, field)
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
         arguments = None if invocation.positional is None else as_arguments(invocation.positional)
         posix = invocation.program.name != "bash"
-        invocation.run.child(
-            field.text, invocation.world._replace(cwd=invocation.cwd, arguments=arguments), posix=posix
+        invocation.evaluator.child(
+            field.text, invocation.state._replace(cwd=invocation.cwd, arguments=arguments), posix=posix
         )
     elif language in LANGUAGES:
         LANGUAGES[language](invocation, field.text, field.source)
@@ -164,7 +164,7 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
 
 
 def _executed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note shell text to which the program adds the operands."""
+    """Record shell text to which the program adds the operands."""
     operands = invocation.arguments.operands
     known = all(each.kind == "exact" for each in (field, *operands))
     text = " ".join((field.text, *(each.text for each in operands)))
@@ -178,13 +178,13 @@ def _opaque(invocation: "Invocation", form: str, field: Field) -> None:
 def _env(invocation: "Invocation", form: str, field: Field) -> None:
     assignment = _ASSIGNMENT.match(field.text)
     if field.kind == "exact" and assignment:
-        judge_variable(invocation.run, assignment[1], assignment[2], invocation.cwd, field.source)
+        judge_variable(invocation.evaluator, assignment[1], assignment[2], invocation.cwd, field.source)
     else:
         invocation.trace.doubt(field.source, "an assignment that is not known before it runs", unbounded=True)
 
 
 def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note the file of `@file`, `name=@file` or `name=<file`."""
+    """Record the file of `@file`, `name=@file` or `name=<file`."""
     text = field.text
     at = 0 if text.startswith("@") else max(text.find("=@"), text.find("=<"))
     named = text[at:].lstrip("=")[1:] if at >= 0 else ""
@@ -197,7 +197,7 @@ def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note `key=value`, where some keys name files."""
+    """Record `key=value`, where some keys name files."""
     wanted = dict(key.split("=", 1) for key in form.split(","))
     name, equals, value = field.text.partition("=")
     if field.kind == "unknown" and not equals:
@@ -207,13 +207,13 @@ def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _name(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a part of a file name, which must not lead to another directory."""
+    """Record a part of a file name, which must not lead to another directory."""
     if field.kind != "exact" or "/" in field.text or field.text == "..":
         invocation.trace.doubt(field.source, "it is put into file names, and may lead elsewhere")
 
 
 def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note the start of file names: they lie where it leads."""
+    """Record the start of file names: they lie where it leads."""
     if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
         invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
     else:
@@ -221,7 +221,7 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _report(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note `kind:file`, a report and where it goes; without a file it has a name of its own in the directory."""
+    """Record `kind:file`, a report and where it goes; without a file it has a name of its own in the directory."""
     kind, _, name = field.text.partition(":")
     if field.kind != "exact" or not re.fullmatch(form, kind):
         invocation.trace.doubt(field.source, "a report that is not known here", unbounded=True)
@@ -230,7 +230,7 @@ def _report(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note what the old file gets behind its name when it is written anew."""
+    """Record what the old file gets behind its name when it is written anew."""
     if field.kind != "exact" or not field.text or "/" in field.text:
         reason = f"{invocation.program.name} may put the old file elsewhere"
         invocation.trace.doubt(field.source, reason, unbounded=True)
@@ -239,7 +239,7 @@ def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _packed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file that is packed or unpacked: what comes out has the name without its ending.
+    """Record a file that is packed or unpacked: what comes out has the name without its ending.
 
     An ending begins with a dot; for gzip, `-gz`, `-z` and `_z` are endings too.
     """
@@ -253,7 +253,7 @@ def _packed(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a directory in which something is unpacked: whatever is there may be written."""
+    """Record a directory in which something is unpacked: whatever is there may be written."""
     trace = invocation.trace
     before, trace.spreads = trace.spreads, not invocation.looks
     if field.text == ".":
@@ -264,7 +264,7 @@ def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _letters(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a word of options without a dash; with one letter of the form it unpacks, and another is not judged.
+    """Record a word of options without a dash; with one letter of the form it unpacks, and another is not judged.
 
     Any other word is a file.
     """
@@ -280,35 +280,35 @@ def _letters(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _script(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of code in a little language: the text of one would be judged, but nobody looks into files."""
+    """Record a file of code in a little language: the text of one would be judged, but nobody looks into files."""
     invocation.file("read", field)
     _opaque(invocation, form, field)
 
 
 def _started(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a program of the project's packages that is started by its name."""
+    """Record a program of the project's packages that is started by its name."""
     if _is_stream(field):
         _code(invocation, form, field)
         return
     if field.kind == "exact" and not _TOOL.fullmatch(field.text):
         invocation.trace.doubt(field.source, f"{invocation.program.name} may run it as shell text", unbounded=True)
-    invocation.trace.launches.runs(field.text)
+    invocation.trace.spawned.runs(field.text)
     revision(invocation, form, field)
 
 
 def _argument(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a word that is passed on to code or to a program that has no table.
+    """Record a word that is passed on to code or to a program that has no table.
 
     With the form `edit`, the file that the word names may be changed.
     """
     revision(invocation, form, field)
-    invocation.run.arguments_of_code((field,), invocation.cwd)
+    invocation.evaluator.arguments_of_code((field,), invocation.cwd)
     if form == "edit":
-        invocation.run.files_of_tool((field,), invocation.cwd)
+        invocation.evaluator.files_of_tool((field,), invocation.cwd)
 
 
 def _located(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file, or a module by its address, which is fetched."""
+    """Record a file, or a module by its address, which is fetched."""
     if _SCHEME.match(field.text):
         invocation.trace.doubt(field.source, "it is fetched from a host that the command does not name")
     else:
@@ -316,14 +316,14 @@ def _located(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _globs(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note files that the program itself looks for by a pattern, with forms that no shell has."""
+    """Record files that the program itself looks for by a pattern, with forms that no shell has."""
     if re.search(r"[{}!()|*?\[]", field.text) and re.search(r"\.\.|\A[^\w.]*[/~]", field.text):
         invocation.trace.doubt(field.source, "a pattern that may lead elsewhere")
     invocation.file(form, field)
 
 
 def _configured(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of settings; a setting in its place can say anything."""
+    """Record a file of settings; a setting in its place can say anything."""
     if "=" in field.text or field.text[:1] in ("{", "["):
         invocation.trace.doubt(field.source, f"a setting of {invocation.program.name} that is not known here")
     else:
@@ -331,14 +331,14 @@ def _configured(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _source(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file that is read, and often run: `@file` would be a file of further options."""
+    """Record a file that is read, and often run: `@file` would be a file of further options."""
     if field.text[:1] in ("@", "{", "["):
         invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
         return
     if _is_stream(field):
-        given = invocation.world.stdin if _is_input(field) else Output()
+        given = invocation.state.stdin if _is_input(field) else Output()
         if given is None:
-            invocation.run.readers.add(invocation.program.name)
+            invocation.evaluator.readers.add(invocation.program.name)
         elif given.text is None or given.text.strip():
             invocation.trace.doubt(field.source, "source that is not in a file can include any other", unbounded=True)
         return
@@ -346,22 +346,22 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _compiled(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of source that a compiler reads: it can include files and run code, as the project's code can."""
+    """Record a file of source that a compiler reads: it can include files and run code, as the project's code can."""
     _source(invocation, form, field)
-    invocation.run.note_code()
+    invocation.evaluator.note_code()
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a file of tests, with the names of some of them: it is run."""
+    """Record a file of tests, with the names of some of them: it is run."""
     named = field._replace(text=field.text.partition("::")[0])
     _source(invocation, form, named)
-    look = invocation.file("read", named)
-    if look is not None:
-        invocation.run.changes.run(look.path, field.source)
+    resolved = invocation.file("read", named)
+    if resolved is not None:
+        invocation.evaluator.changes.run(resolved.path, field.source)
 
 
 def note_package(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a package: a name is plain, a path is code of the project, a URL is contacted.
+    """Record a package: a name is plain, a path is code of the project, a URL is contacted.
 
     With a form, the packages of that manager are those of the machine.
     """
@@ -371,7 +371,7 @@ def note_package(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "the package is not known before it runs", unbounded=True)
     elif text.startswith((".", "/", "~", "file:")):
         invocation.file("read", field._replace(text=text.removeprefix("file:").partition("[")[0]))
-        invocation.run.note_code()
+        invocation.evaluator.note_code()
     elif "://" in text:
         invocation.trace.contact(
             text.partition("@ ")[2].removeprefix("git+") or text.removeprefix("git+"), field.source
@@ -398,7 +398,7 @@ def _setting(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a target, or a setting: its text ends up in commands, so it must be plain."""
+    """Record a target, or a setting: its text ends up in commands, so it must be plain."""
     name, equals, value = field.text.partition("=")
     name = name.strip().rstrip(":?+!").strip()
     if field.kind == "unknown":
@@ -409,14 +409,14 @@ def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "this setting changes what make runs", unbounded=True)
     elif equals:
         words = [field._replace(text=word) for word in value.split()]
-        invocation.run.arguments_of_code(words, invocation.cwd)
-        invocation.run.files_of_tool(words, invocation.cwd)
+        invocation.evaluator.arguments_of_code(words, invocation.cwd)
+        invocation.evaluator.files_of_tool(words, invocation.cwd)
     elif form == "make_word":
-        invocation.run.arguments_of_code((field,), invocation.cwd)
+        invocation.evaluator.arguments_of_code((field,), invocation.cwd)
 
 
 def _property(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note properties of MSBuild: some hold commands or import files, the others may name files that are written."""
+    """Record properties of MSBuild: some hold commands or import files, the others may name files that are written."""
     for text in re.split("[;,]", re.sub(r"\A(?:roperty)?:", "", field.text)):
         name, equals, value = text.partition("=")
         plain = field.kind == "exact" and _PROPERTY_VALUE.fullmatch(value) and (equals or ":" not in name)
@@ -424,19 +424,19 @@ def _property(invocation: "Invocation", form: str, field: Field) -> None:
             invocation.trace.doubt(field.source, "this property changes what MSBuild runs or writes", unbounded=True)
         else:
             words = (field._replace(text=value if equals else name),)
-            invocation.run.arguments_of_code(words, invocation.cwd)
-            invocation.run.files_of_tool(words, invocation.cwd)
+            invocation.evaluator.arguments_of_code(words, invocation.cwd)
+            invocation.evaluator.files_of_tool(words, invocation.cwd)
 
 
 def _generated(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a directory in which code is generated; settings before it are not known."""
+    """Record a directory in which code is generated; settings before it are not known."""
     if field.kind == "exact" and not _PLACE.fullmatch(field.text):
         invocation.trace.doubt(field.source, f"{invocation.program.name} takes it in a way that is not known here")
     invocation.file("write", field)
 
 
 def _match(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a word that is harmless in one form only."""
+    """Record a word that is harmless in one form only."""
     if field.kind != "exact" or len(field.text) > _MAX_MATCHED or not re.fullmatch(form, field.text):
         reason = f"{invocation.program.name} takes it in a way that is not known here"
         invocation.trace.doubt(field.source, reason, unbounded=True)
@@ -462,12 +462,12 @@ def _url(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _hostpath(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note `host:path`, or a local path."""
+    """Record `host:path`, or a local path."""
     _place(invocation, field, local=True)
 
 
 def _remote(invocation: "Invocation", form: str, field: Field) -> None:
-    """Note a remote of git: a URL, `host:path`, a local path, or a name that only the repository knows."""
+    """Record a remote of git: a URL, `host:path`, a local path, or a name that only the repository knows."""
     if field.kind == "exact" and "::" in field.text:
         invocation.trace.doubt(field.source, "a transport that can run commands", unbounded=True)
     else:
@@ -486,8 +486,8 @@ def _place(invocation: "Invocation", field: Field, *, local: bool, bundles: bool
         host = _SCP_LIKE.match(text)
         trace.contact_host(f"{host[1] if host else text}:22", field.source)
     elif local:
-        look = invocation.file("edit", field)
-        if bundles and look is not None and look.exists != look.is_directory:
+        resolved = invocation.file("edit", field)
+        if bundles and resolved is not None and resolved.exists != resolved.is_directory:
             trace.doubt(field.source, "a bundle, which can hold links that lead anywhere")
     else:
         trace.doubt(field.source, "the host of this remote is in the repository, not in the command")

@@ -11,15 +11,29 @@ from typing import Final
 from remit.errors import ShellUnparsed
 from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
-from remit.policy.shell.commands import Commands, can_fail
+from remit.policy.shell.commands import CommandEvaluator, can_fail
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
 from remit.policy.shell.environment import is_steering, judge_calculation
 from remit.policy.shell.expand import arithmetic_settings, calculation
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.notes import TOO_MUCH, matches_parent
 from remit.policy.shell.programs import Program
+from remit.policy.shell.recorder import TOO_MUCH, matches_parent
+from remit.policy.shell.state import (
+    LAST_JOB,
+    NUMBER,
+    Field,
+    Outcome,
+    Output,
+    ShellState,
+    Unknown,
+    Value,
+    as_value,
+    common_state,
+    merge_states,
+    restore_stdin,
+)
 from remit.policy.shell.syntax import (
     AndOr,
     ArithmeticCommand,
@@ -36,23 +50,9 @@ from remit.policy.shell.syntax import (
     Subshell,
     While,
 )
-from remit.policy.shell.world import (
-    LAST_JOB,
-    NUMBER,
-    Field,
-    Mystery,
-    Outcome,
-    Output,
-    Value,
-    World,
-    as_value,
-    merged,
-    restored,
-    without_knowledge,
-)
 from remit.policy.trace import Trace
 
-__all__ = ["Run", "judge_program", "judge_script"]
+__all__ = ["ScriptEvaluator", "judge_program", "judge_script"]
 
 # Names in a text that it may set: all but those that it only expands.
 _SET: Final = re.compile(r"(?<![$\w])(?<!\$\{)[A-Za-z_]\w*|(?<=\$\{)[A-Za-z_]\w*(?=:?=)", re.ASCII)
@@ -64,28 +64,28 @@ _MAX_LOOPED: Final = 64
 
 
 def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
-    """Note everything that the command line `text` would do when it is started in `cwd`."""
-    Run(trace).judge(text, cwd, posix=posix)
+    """Record everything that the command line `text` would do when it is started in `cwd`."""
+    ScriptEvaluator(trace).judge(text, cwd, posix=posix)
 
 
 def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> None:
-    """Note everything that a program in a little language would do."""
-    run = Run(trace)
-    invocation = Invocation(run, World(cwd, {}, {}), Program(name=language))
+    """Record everything that a program in a little language would do."""
+    evaluator = ScriptEvaluator(trace)
+    invocation = Invocation(evaluator, ShellState(cwd, {}, {}), Program(name=language))
     try:
         LANGUAGES[language](invocation, text, language)
     except ShellUnparsed as error:
         trace.unparsed(error.word, error.reason)
 
 
-class Run(Commands):
+class ScriptEvaluator(CommandEvaluator):
     """One walk through a script."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
-        self._guarded = 0
+        self._error_exempt = 0
         # The scripts that were followed, by identity; those of substitutions that were not are followed at the end.
-        self._followed: set[int] = set()
+        self._evaluated: set[int] = set()
         self._texts: list[tuple[str, Script]] = []
         # Texts that run at the end, or at any time, with the functions of their place and whether any shell reads them.
         self._traps: list[tuple[str, Mapping[str, Command], bool, bool]] = []
@@ -93,13 +93,13 @@ class Run(Commands):
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
         """Follow a whole script; what cannot be read or is too much becomes a doubt."""
         self.enter(cwd)
-        self.trace.launches.restart()
+        self.trace.spawned.restart()
         try:
-            start = World(cwd, {}, {}, posix=posix)
-            outcome = self._follow_text(text, start)
-            self.passed.update(*(world.variables for world in outcome.all if self._traps))
-            if self._follow_traps():
-                self._follow_text(text, start)
+            start = ShellState(cwd, {}, {}, posix=posix)
+            outcome = self._evaluate_text(text, start)
+            self.passed_variables.update(*(state.variables for state in outcome.all if self._traps))
+            if self._evaluate_traps():
+                self._evaluate_text(text, start)
             self._finish()
             if self.changes.downloads.count and None in self._places:
                 self._find_downloads(text, cwd, posix=posix)
@@ -120,251 +120,254 @@ class Run(Commands):
         files = TextFiles()
         files.home = self.trace.files.home
         trace = Trace(files)
-        Run(trace, symbolic=True).judge(text, cwd or UNKNOWN_PLACE, posix=posix)
+        ScriptEvaluator(trace, symbolic=True).judge(text, cwd or UNKNOWN_PLACE, posix=posix)
         for doubt in trace.doubts:
             if doubt.reason.startswith(RUNS_DOWNLOAD):
                 self.trace.doubt(doubt.word, doubt.reason, unbounded=True)
 
-    def _follow_text(self, text: str, world: World) -> Outcome:
+    def _evaluate_text(self, text: str, state: ShellState) -> Outcome:
         """Follow the script of a whole text. An error in an expansion ends the line of the text that it stands in."""
-        script = parse_script(text, posix=world.posix)
+        script = parse_script(text, posix=state.posix)
         self._texts.append((text, script))
-        outer, self._discarded = self._discarded, []
-        worlds: tuple[World, ...] = (world,)
-        if world.posix and world.braces and _BRACES.search(text):
+        outer, self._error_states = self._error_states, []
+        states: tuple[ShellState, ...] = (state,)
+        if state.posix and state.braces and _BRACES.search(text):
             # Not every shell expands braces.
-            worlds = (world, world._replace(braces=False))
-        outcome = Outcome(worlds, worlds)
+            states = (state, state._replace(braces=False))
+        outcome = Outcome(states, states)
         for item in script.items:
             outcome = self._lists((item,), outcome.all)
-            if self._discarded:
+            if self._error_states:
                 # Where its line ends is not kept: it may go on after every list that follows.
-                self._discarded = [each._replace(stdin=world.stdin) for each in merged(self._discarded)]
-                outcome = Outcome(outcome.succeeded, merged(outcome.failed, self._discarded))
-        self._discarded = outer
+                self._error_states = [each._replace(stdin=state.stdin) for each in merge_states(self._error_states)]
+                outcome = Outcome(outcome.succeeded, merge_states(outcome.failed, self._error_states))
+        self._error_states = outer
         # No command is lost: a substitution that no expansion has come to may still run, whatever is known by then.
         for inner in reversed(script.substitutions):
-            if id(inner) not in self._followed:
+            if id(inner) not in self._evaluated:
                 for place in tuple(self._places):
-                    self.follow(inner, (self._anytime(place, {}, posix=world.posix),))
+                    self.evaluate(inner, (self._anytime(place, {}, posix=state.posix),))
         return outcome if len(script.items) == 1 else outcome._replace(output=Output())
 
-    def _anytime(self, place: str | None, functions: Mapping[str, Command], *, posix: bool) -> World:
-        """Return the world of commands that may run at any time: variables that the script sets may hold anything."""
-        names = self.passed.union(*(_SET.findall(text) for text, _ in self._texts))
-        variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in names}
+    def _anytime(self, place: str | None, functions: Mapping[str, Command], *, posix: bool) -> ShellState:
+        """Return the state of commands that may run at any time: variables that the script sets may hold anything."""
+        names = self.passed_variables.union(*(_SET.findall(text) for text, _ in self._texts))
+        variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in names}
         braces = None if posix else True
         known = {**functions, **self.defined}
-        return World(place, variables, known, stdin=Output(), posix=posix, braces=braces, rewired=True)
+        return ShellState(place, variables, known, stdin=Output(), posix=posix, braces=braces, rewired=True)
 
-    def follow(self, script: Script, worlds: tuple[World, ...]) -> Outcome:
+    def evaluate(self, script: Script, states: tuple[ShellState, ...]) -> Outcome:
         """Follow the lists of a script, one after the other."""
-        self._followed.add(id(script))
-        return self._lists(script.items, worlds)
+        self._evaluated.add(id(script))
+        return self._lists(script.items, states)
 
-    def _lists(self, items: Sequence[AndOr], worlds: tuple[World, ...]) -> Outcome:
-        outcome = Outcome(worlds, worlds)
+    def _lists(self, items: Sequence[AndOr], states: tuple[ShellState, ...]) -> Outcome:
+        outcome = Outcome(states, states)
         for item in items:
             outcome = self._and_or(item, outcome.all)
             plain = not item.rest and not item.first.negated and not item.background
-            if plain and not self._guarded and outcome.failed and all(world.strict for world in outcome.failed):
+            if plain and not self._error_exempt and outcome.failed and all(state.strict for state in outcome.failed):
                 outcome = outcome._replace(failed=())
         return outcome if len(items) == 1 else outcome._replace(output=Output())
 
-    def _and_or(self, item: AndOr, worlds: tuple[World, ...]) -> Outcome:
+    def _and_or(self, item: AndOr, states: tuple[ShellState, ...]) -> Outcome:
         if item.background:
-            isolated = tuple(world._replace(strict=False) for world in worlds)
+            isolated = tuple(state._replace(strict=False) for state in states)
             self._and_or(item._replace(background=False), isolated)
-            self.run_beside(lambda: self._and_or(item._replace(background=False), isolated))
+            self.run_concurrently(lambda: self._and_or(item._replace(background=False), isolated))
             # Before the first of them `$!` is empty, or that of another call.
-            started = tuple(world.with_variable("!", LAST_JOB) for world in worlds)
+            started = tuple(state.with_variable("!", LAST_JOB) for state in states)
             return Outcome(started, started)
-        self._guarded += bool(item.rest)
-        outcome = self._either(item.first, self._pipeline(item.first, worlds), worlds)
+        self._error_exempt += bool(item.rest)
+        outcome = self._or_background(item.first, self._pipeline(item.first, states), states)
         for joint, pipeline in item.rest:
             if joint == "&&":
                 after = self._pipeline(pipeline, outcome.succeeded)
-                outcome = Outcome(after.succeeded, merged(outcome.failed, after.failed))
+                outcome = Outcome(after.succeeded, merge_states(outcome.failed, after.failed))
             else:
                 after = self._pipeline(pipeline, outcome.failed)
-                outcome = Outcome(merged(outcome.succeeded, after.succeeded), after.failed)
-            outcome = self._either(pipeline, outcome, worlds)
-        self._guarded -= bool(item.rest)
+                outcome = Outcome(merge_states(outcome.succeeded, after.succeeded), after.failed)
+            outcome = self._or_background(pipeline, outcome, states)
+        self._error_exempt -= bool(item.rest)
         return outcome
 
-    def _either(self, pipeline: Pipeline, outcome: Outcome, worlds: tuple[World, ...]) -> Outcome:
+    def _or_background(self, pipeline: Pipeline, outcome: Outcome, states: tuple[ShellState, ...]) -> Outcome:
         """Return the outcome of a list up to a pipeline that ends in `&>`.
 
         Shells that do not know it run the list in the background, and then open the file.
         """
         last = pipeline.commands[-1]
         redirects = getattr(last.body if isinstance(last, Function) else last, "redirects", ())
-        if not any(world.posix for world in worlds) or not any(each.operator.startswith("&") for each in redirects):
+        if not any(state.posix for state in states) or not any(each.operator.startswith("&") for each in redirects):
             return outcome
-        return Outcome(merged(outcome.succeeded, worlds), merged(outcome.failed, worlds))
+        return Outcome(merge_states(outcome.succeeded, states), merge_states(outcome.failed, states))
 
-    def _pipeline(self, pipeline: Pipeline, worlds: tuple[World, ...]) -> Outcome:
+    def _pipeline(self, pipeline: Pipeline, states: tuple[ShellState, ...]) -> Outcome:
         if len(pipeline.commands) == 1:
-            self._guarded += pipeline.negated
-            outcome = self.follow_command(pipeline.commands[0], worlds)
-            self._guarded -= pipeline.negated
+            self._error_exempt += pipeline.negated
+            outcome = self.evaluate_command(pipeline.commands[0], states)
+            self._error_exempt -= pipeline.negated
             # A negated command counts as either: nobody gains from being precise about what `!` skips.
             return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
         removed = len(self.changes.removed)
-        stages: list[tuple[tuple[int, ...], Command, tuple[World, ...]]] = []
+        stages: list[tuple[tuple[int, ...], Command, tuple[ShellState, ...]]] = []
         for index, command in enumerate(pipeline.commands):
-            staged = tuple(world._replace(strict=False, stdin=printed if index else world.stdin) for world in worlds)
+            staged = tuple(state._replace(strict=False, stdin=printed if index else state.stdin) for state in states)
             if not isinstance(command, Simple):
-                staged = tuple(_shared_input(world, command) for world in staged)
+                staged = tuple(_shared_input(state, command) for state in staged)
             count = self.changes.downloads.count
             source = printed.downloaded if printed is not None else ""
-            printed = self.follow_command(command, staged).output
-            stages.append((self.changes.state, command, staged))
+            printed = self.evaluate_command(command, staged).output
+            stages.append((self.changes.version, command, staged))
             source = self.changes.downloads.since(count) or source
             if source:
                 printed = printed._replace(downloaded=source)
-        for state, command, staged in stages:
-            if state != self.changes.state:
+        for version, command, staged in stages:
+            if version != self.changes.version:
                 # It runs beside those that follow it, and may see what they change.
-                self.follow_command(command, staged)
-        after = self.without_lost(worlds, removed)
+                self.evaluate_command(command, staged)
+        after = self.forget_removed_cwd(states, removed)
         return Outcome(after, after, printed or Output())
 
-    def follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
-        """Follow one command in every world."""
+    def evaluate_command(self, command: Command, states: tuple[ShellState, ...]) -> Outcome:
+        """Follow one command in every state."""
         self.step()
-        if not worlds:
+        if not states:
             return Outcome((), ())
         removed = len(self.changes.removed)
-        outcome = self._follow_command(command, worlds)
+        outcome = self._evaluate_compound(command, states)
         if len(self.changes.removed) == removed:
             return outcome
         # A subshell may have moved the directory that the script stands in.
-        succeeded, failed = self.without_lost(outcome.succeeded, removed), self.without_lost(outcome.failed, removed)
+        succeeded, failed = (
+            self.forget_removed_cwd(outcome.succeeded, removed),
+            self.forget_removed_cwd(outcome.failed, removed),
+        )
         return Outcome(succeeded, failed, outcome.output)
 
-    def _follow_command(self, command: Command, worlds: tuple[World, ...]) -> Outcome:
+    def _evaluate_compound(self, command: Command, states: tuple[ShellState, ...]) -> Outcome:
         if type(command) is Simple:
-            return self._each(worlds, lambda world: self.simple(command, world))
+            return self._each(states, lambda state: self.simple(command, state))
         redirects: Sequence[Redirect] = getattr(command, "redirects", ())
         if not redirects:
-            return self._followers[type(command)](self, command, worlds)
-        with self._redirecting(worlds[0]):
-            outcome = self._followers[type(command)](self, command, worlds)
-        if any(can_fail(redirects, world) for world in worlds):
+            return self._evaluators[type(command)](self, command, states)
+        with self._record_redirects(states[0]):
+            outcome = self._evaluators[type(command)](self, command, states)
+        if any(can_fail(redirects, state) for state in states):
             # A redirection that fails keeps the command from running.
-            outcome = Outcome(outcome.succeeded, merged(outcome.failed, worlds))
+            outcome = Outcome(outcome.succeeded, merge_states(outcome.failed, states))
         return outcome
 
-    def _each(self, worlds: tuple[World, ...], follow: Callable[[World], Outcome]) -> Outcome:
-        if len(worlds) == 1:
-            return follow(worlds[0])
-        outcomes = [follow(world) for world in worlds]
+    def _each(self, states: tuple[ShellState, ...], evaluate: Callable[[ShellState], Outcome]) -> Outcome:
+        if len(states) == 1:
+            return evaluate(states[0])
+        outcomes = [evaluate(state) for state in states]
         same = all(outcome.output == outcomes[0].output for outcome in outcomes)
         return Outcome(
-            merged(*(outcome.succeeded for outcome in outcomes)),
-            merged(*(outcome.failed for outcome in outcomes)),
+            merge_states(*(outcome.succeeded for outcome in outcomes)),
+            merge_states(*(outcome.failed for outcome in outcomes)),
             outcomes[0].output if same else Output(),
         )
 
-    def _redirected(self, redirects: Sequence[Redirect], worlds: tuple[World, ...]) -> tuple[World, ...]:
-        """Note the redirections of a compound command; return the worlds with what it reads from."""
+    def _open_redirects(self, redirects: Sequence[Redirect], states: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
+        """Record the redirections of a compound command; return the states with what it reads from."""
         if not redirects:
-            return worlds
-        return tuple(_shared_input(self.redirect(redirects, world)) for world in worlds)
+            return states
+        return tuple(_shared_input(self.redirect(redirects, state)) for state in states)
 
-    def _subshell(self, command: Subshell, worlds: tuple[World, ...]) -> Outcome:
-        discarded = len(self._discarded)
-        inner = self.follow(command.body, self._redirected(command.redirects, worlds))
+    def _subshell(self, command: Subshell, states: tuple[ShellState, ...]) -> Outcome:
+        discarded = len(self._error_states)
+        inner = self.evaluate(command.body, self._open_redirects(command.redirects, states))
         printed = inner.output if not command.redirects else Output()
         if command.isolated:
             # An error there ends the subshell only.
-            del self._discarded[discarded:]
-            return Outcome(worlds, worlds, printed)
-        return Outcome(restored(inner.succeeded, worlds), restored(inner.failed, worlds), printed)
+            del self._error_states[discarded:]
+            return Outcome(states, states, printed)
+        return Outcome(restore_stdin(inner.succeeded, states), restore_stdin(inner.failed, states), printed)
 
-    def _if(self, command: If, worlds: tuple[World, ...]) -> Outcome:
-        waiting = self._redirected(command.redirects, worlds)
+    def _if(self, command: If, states: tuple[ShellState, ...]) -> Outcome:
+        waiting = self._open_redirects(command.redirects, states)
         ends: list[Outcome] = []
         for condition, body in command.arms:
-            self._guarded += 1
-            decided = self.follow(condition, waiting)
-            self._guarded -= 1
-            ends.append(self.follow(body, decided.succeeded))
+            self._error_exempt += 1
+            decided = self.evaluate(condition, waiting)
+            self._error_exempt -= 1
+            ends.append(self.evaluate(body, decided.succeeded))
             waiting = decided.failed
-        ends.append(self.follow(command.otherwise, waiting) if command.otherwise else Outcome(waiting, ()))
+        ends.append(self.evaluate(command.otherwise, waiting) if command.otherwise else Outcome(waiting, ()))
         return Outcome(
-            restored(merged(*(end.succeeded for end in ends)), worlds),
-            restored(merged(*(end.failed for end in ends)), worlds),
+            restore_stdin(merge_states(*(end.succeeded for end in ends)), states),
+            restore_stdin(merge_states(*(end.failed for end in ends)), states),
         )
 
-    def _while(self, command: While, worlds: tuple[World, ...]) -> Outcome:
-        def once(current: tuple[World, ...]) -> tuple[World, ...]:
-            self._guarded += 1
-            decided = self.follow(command.condition, current)
-            self._guarded -= 1
-            return merged(decided.all, self.follow(command.body, decided.all).all)
+    def _while(self, command: While, states: tuple[ShellState, ...]) -> Outcome:
+        def once(current: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
+            self._error_exempt += 1
+            decided = self.evaluate(command.condition, current)
+            self._error_exempt -= 1
+            return merge_states(decided.all, self.evaluate(command.body, decided.all).all)
 
-        return self._looped(once, command.redirects, worlds)
+        return self._evaluate_loop(once, command.redirects, states)
 
-    def _looped(
+    def _evaluate_loop(
         self,
-        once: Callable[[tuple[World, ...]], tuple[World, ...]],
+        once: Callable[[tuple[ShellState, ...]], tuple[ShellState, ...]],
         redirects: Sequence[Redirect],
-        worlds: tuple[World, ...],
+        states: tuple[ShellState, ...],
     ) -> Outcome:
         """Follow a loop until nothing new is learned; then what the last rounds still changed is not known."""
-        current = self._redirected(redirects, worlds)
-        left, self._left = self._left, []
+        current = self._open_redirects(redirects, states)
+        left, self._early_exits = self._early_exits, []
         for attempt in range(_MAX_ROUNDS + 2):
             if attempt == _MAX_ROUNDS:
-                current = (_forgetful(without_knowledge(current)),)
-            state = self.changes.state
-            after = merged(current, once(current), self._left)
-            if after == current and state == self.changes.state:
+                current = (_forget_variables(common_state(current)),)
+            version = self.changes.version
+            after = merge_states(current, once(current), self._early_exits)
+            if after == current and version == self.changes.version:
                 break
             current = after
         # A `return`, or a `break` of an outer loop, leaves more than this one.
-        self._left = left + self._left
-        ended = restored(current, worlds)
+        self._early_exits = left + self._early_exits
+        ended = restore_stdin(current, states)
         return Outcome(ended, ended)
 
-    def _for(self, command: For, worlds: tuple[World, ...]) -> Outcome:
-        last = Mystery("any", "", f"${command.name}")
+    def _for(self, command: For, states: tuple[ShellState, ...]) -> Outcome:
+        last = Unknown("any", "", f"${command.name}")
         if is_steering(command.name):
             self.trace.doubt(command.name, "it changes what programs run, load or contact", unbounded=True)
 
-        def once(current: tuple[World, ...]) -> tuple[World, ...]:
-            ends: tuple[World, ...] = ()
-            for world in current:
-                for value in self._loop_values(command, world):
-                    entered = merged((world,), ends)
+        def once(current: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
+            ends: tuple[ShellState, ...] = ()
+            for state in current:
+                for value in self._loop_values(command, state):
+                    entered = merge_states((state,), ends)
                     inside = tuple(each.with_variable(command.name, value) for each in entered)
-                    # Which value was the last is not kept: worlds that differ in nothing else are one.
-                    done = self.follow(command.body, inside).all
-                    ends = merged(ends, (each.with_variable(command.name, last) for each in done))
+                    # Which value was the last is not kept: states that differ in nothing else are one.
+                    done = self.evaluate(command.body, inside).all
+                    ends = merge_states(ends, (each.with_variable(command.name, last) for each in done))
             return ends
 
-        return self._looped(once, command.redirects, worlds)
+        return self._evaluate_loop(once, command.redirects, states)
 
-    def _loop_values(self, command: For, world: World) -> list[Value]:
+    def _loop_values(self, command: For, state: ShellState) -> list[Value]:
         if command.words is None:
-            return list(world.arguments) if world.arguments is not None else [Mystery("any", "", "$@")]
+            return list(state.arguments) if state.arguments is not None else [Unknown("any", "", "$@")]
         values: list[Value] = []
-        expander = self.expander(world)
+        expander = self.expander(state)
         fields = expander.fields(command.words)
-        self.check_failure(expander, world)
+        self.check_failure(expander, state)
         for field in fields:
             if field.numbered:
-                values.append(NUMBER if field.text == "*" else Mystery("any", "", field.source))
+                values.append(NUMBER if field.text == "*" else Unknown("any", "", field.source))
             elif field.kind == "pattern":
-                values.extend(self._names(field, world))
+                values.extend(self._names(field, state))
             else:
                 values.append(as_value(field))
-        return values if len(values) <= _MAX_LOOPED else [Mystery("any", "", command.name)]
+        return values if len(values) <= _MAX_LOOPED else [Unknown("any", "", command.name)]
 
-    def _names(self, field: Field, world: World) -> list[Value]:
+    def _names(self, field: Field, state: ShellState) -> list[Value]:
         """Return the names that a glob stands for, or that they lie below its fixed part."""
         # bash negates by `^` too; classes of characters are not for us to match.
         directory, slash, name = field.text.replace("[^", "[!").replace("**", "*").rpartition("/")
@@ -375,105 +378,105 @@ class Run(Commands):
             or ("[" in field.source and "[" not in field.text)
         ):
             # Brackets that are none stand for themselves.
-            return [Mystery("any", "", field.source)]
-        if world.cwd is not None and not any(mark in directory for mark in "*?["):
-            start = self.trace.files.look(f"{world.cwd}/{directory}" if not directory.startswith("/") else directory)
+            return [Unknown("any", "", field.source)]
+        if state.cwd is not None and not any(mark in directory for mark in "*?["):
+            start = self.trace.files.resolve(f"{state.cwd}/{directory}" if not directory.startswith("/") else directory)
             matches = None if start.refusal else self.trace.files.expand(start.path, name)
             if matches and len(matches) <= _MAX_LOOPED // 2:
                 return [f"{directory}{slash}{match}" for match in matches]
         fixed = field.text[: min(field.text.find(mark) for mark in "*?[" if mark in field.text)].rpartition("/")[0]
-        look = self.trace.files.look(fixed if field.text.startswith("/") else f"{world.cwd}/{fixed}")
-        if world.cwd is None or look.refusal or ".." in field.text:
-            return [Mystery("any", "", field.source)]
-        self.file("read", field, world.cwd)
-        return [Mystery("below", look.path, field.source, world.cwd, bare=not directory, filled=True)]
+        resolved = self.trace.files.resolve(fixed if field.text.startswith("/") else f"{state.cwd}/{fixed}")
+        if state.cwd is None or resolved.refusal or ".." in field.text:
+            return [Unknown("any", "", field.source)]
+        self.file("read", field, state.cwd)
+        return [Unknown("below", resolved.path, field.source, state.cwd, bare=not directory, filled=True)]
 
-    def _case(self, command: Case, worlds: tuple[World, ...]) -> Outcome:
-        entered = self._redirected(command.redirects, worlds)
-        for world in entered:
-            expander = self.expander(world)
+    def _case(self, command: Case, states: tuple[ShellState, ...]) -> Outcome:
+        entered = self._open_redirects(command.redirects, states)
+        for state in entered:
+            expander = self.expander(state)
             for word in [command.word, *(pattern for patterns, _ in command.arms for pattern in patterns)]:
                 expander.single(word)
-            self.check_failure(expander, world)
-        ends = [self.follow(body, entered) for _, body in command.arms]
-        ended = restored(merged(entered, *(end.all for end in ends)), worlds)
+            self.check_failure(expander, state)
+        ends = [self.evaluate(body, entered) for _, body in command.arms]
+        ended = restore_stdin(merge_states(entered, *(end.all for end in ends)), states)
         return Outcome(ended, ended)
 
-    def _function(self, command: Function, worlds: tuple[World, ...]) -> Outcome:
-        special = command.name in BUILTINS and any(world.posix for world in worlds)
+    def _function(self, command: Function, states: tuple[ShellState, ...]) -> Outcome:
+        special = command.name in BUILTINS and any(state.posix for state in states)
         if special or self.defined.setdefault(command.name, command.body) != command.body:
             self.trace.doubt(command.name, "a function that is defined twice", unbounded=True)
-        defined = tuple(world._replace(functions={**world.functions, command.name: command.body}) for world in worlds)
+        defined = tuple(state._replace(functions={**state.functions, command.name: command.body}) for state in states)
         return Outcome(defined, defined)
 
-    def _condition(self, command: Condition, worlds: tuple[World, ...]) -> Outcome:
-        for world in self._redirected(command.redirects, worlds):
-            expander = self.expander(world)
+    def _condition(self, command: Condition, states: tuple[ShellState, ...]) -> Outcome:
+        for state in self._open_redirects(command.redirects, states):
+            expander = self.expander(state)
             fields = [expander.single(word) for word in command.words]
-            self.check_failure(expander, world)
-            BUILTINS["[["](self, world, fields)
-        return Outcome(worlds, worlds)
+            self.check_failure(expander, state)
+            BUILTINS["[["](self, state, fields)
+        return Outcome(states, states)
 
-    def _arithmetic(self, command: ArithmeticCommand, worlds: tuple[World, ...]) -> Outcome:
-        changed: list[World] = []
-        for world in self._redirected(command.redirects, worlds):
-            expander = self.expander(world)
+    def _arithmetic(self, command: ArithmeticCommand, states: tuple[ShellState, ...]) -> Outcome:
+        changed: list[ShellState] = []
+        for state in self._open_redirects(command.redirects, states):
+            expander = self.expander(state)
             expander.check_arithmetic(command.word)
             if expander.may_fail:
                 # An expansion in it may end the line; an error of its own leaves variables as they were.
-                self.discard(world)
-                changed.append(world)
+                self.discard(state)
+                changed.append(state)
             for name in arithmetic_settings(calculation(command.word)):
-                judge_calculation(self, name, world.cwd)
-                world = world.with_variable(name, NUMBER)  # noqa: PLW2901 - the world moves on
-            changed.append(world)
-        ended = restored(tuple(changed), worlds)
+                judge_calculation(self, name, state.cwd)
+                state = state.with_variable(name, NUMBER)  # noqa: PLW2901 - the state moves on
+            changed.append(state)
+        ended = restore_stdin(tuple(changed), states)
         return Outcome(ended, ended)
 
-    def nested(self, text: str, world: World, *, posix: bool = False) -> Outcome:
+    def evaluate_nested(self, text: str, state: ShellState, *, posix: bool = False) -> Outcome:
         """Follow a script inside a command; `posix` where another shell than bash may read it."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
-        launcher = self.trace.launches.enter()
-        outcome = self._follow_text(text, world._replace(posix=posix or world.posix))
-        self.trace.launches.leave(launcher)
+        launcher = self.trace.spawned.enter()
+        outcome = self._evaluate_text(text, state._replace(posix=posix or state.posix))
+        self.trace.spawned.leave(launcher)
         self._depth -= 1
         return outcome
 
-    def trap(self, text: str, world: World, *, anytime: bool) -> None:
-        """Remember a command that runs at the end, wherever the script is then, or at any time before that."""
-        trap = (text, world.functions, world.posix, anytime)
+    def trap(self, text: str, state: ShellState, *, anytime: bool) -> None:
+        """Record a command that runs at the end, wherever the script is then, or at any time before that."""
+        trap = (text, state.functions, state.posix, anytime)
         if trap not in self._traps:
             self._traps.append(trap)
 
-    def _changes_shell(self, text: str, world: World) -> bool:
-        """Tell whether commands may change the shell that they run in, or leave what it is doing."""
+    def _changes_shell(self, text: str, state: ShellState) -> bool:
+        """Return whether commands may change the shell that they run in, or leave what it is doing."""
         # Marked, so that a value that is set shows, whatever it is.
-        mark = Mystery("any", "", "", cwd="marked")
-        marked = world._replace(variables=dict.fromkeys(world.variables, mark), arguments=(mark,), rewired=False)
-        left, self._left, errors = self._left, [], self._errors
+        mark = Unknown("any", "", "", cwd="marked")
+        marked = state._replace(variables=dict.fromkeys(state.variables, mark), arguments=(mark,), rewired=False)
+        left, self._early_exits, errors = self._early_exits, [], self._errors
         changed = False
         for strict in (False, True):
             before = marked._replace(strict=strict)
-            changed = changed or any(after != before for after in self.nested(text, before).all)
-        changed, self._left = changed or bool(self._left) or errors != self._errors, left
+            changed = changed or any(after != before for after in self.evaluate_nested(text, before).all)
+        changed, self._early_exits = changed or bool(self._early_exits) or errors != self._errors, left
         return changed
 
-    def _follow_traps(self) -> bool:
+    def _evaluate_traps(self) -> bool:
         """Follow the commands of all traps; return whether a signal trap changes files that other commands use."""
         changed = False
         for text, functions, posix, anytime in self._traps:
-            state = self.changes.state
+            version = self.changes.version
             for place in tuple(self._places):
-                world = self._anytime(place, functions, posix=posix)
-                self.nested(text, world)
+                state = self._anytime(place, functions, posix=posix)
+                self.evaluate_nested(text, state)
                 for known in self._other_functions(functions):
-                    self.nested(text, world._replace(functions=known))
-                if anytime and self._changes_shell(text, world):
+                    self.evaluate_nested(text, state._replace(functions=known))
+                if anytime and self._changes_shell(text, state):
                     reason = "a signal may run it at any time, and it changes what later commands do"
                     self.trace.doubt(text, reason, unbounded=True)
-            changed = changed or (anytime and state != self.changes.state)
+            changed = changed or (anytime and version != self.changes.version)
         return changed
 
     def _other_functions(self, functions: Mapping[str, Command]) -> list[Mapping[str, Command]]:
@@ -487,15 +490,15 @@ class Run(Commands):
 
     def _finish(self) -> None:
         """Follow what goes on until the end, and doubt code that the script itself has written."""
-        for state, follow in tuple(self._beside):
-            if state != self.changes.state:
-                follow()
+        for version, evaluate in tuple(self._concurrent):
+            if version != self.changes.version:
+                evaluate()
         self.changes.check(self.trace)
         for name in self.readers if self.stdin_changed else ():
             self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)
 
     # Which method follows which kind of command.
-    _followers: Final[dict[type, Callable[..., Outcome]]] = {
+    _evaluators: Final[dict[type, Callable[..., Outcome]]] = {
         ArithmeticCommand: _arithmetic,
         Case: _case,
         Condition: _condition,
@@ -507,20 +510,20 @@ class Run(Commands):
     }
 
 
-def _forgetful(world: World) -> World:
-    """Return a world in which no variable is known, nor where the script stands."""
-    variables: dict[str, Value] = {name: Mystery("any", "", f"${name}") for name in world.variables}
-    return world._replace(variables=variables, cwd=None)
+def _forget_variables(state: ShellState) -> ShellState:
+    """Return a state in which no variable is known, nor where the script stands."""
+    variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in state.variables}
+    return state._replace(variables=variables, cwd=None)
 
 
-def _shared_input(world: World, command: Command | None = None) -> World:
-    """Return the world for commands that share one standard input.
+def _shared_input(state: ShellState, command: Command | None = None) -> ShellState:
+    """Return the state for commands that share one standard input.
 
     How much of a text each command reads is not known. A list of file names stays known if one command reads it.
     """
-    if world.stdin is None:
-        return world
+    if state.stdin is None:
+        return state
     several = isinstance(command, Subshell) and (
         len(command.body.items) > 1 or any(item.rest for item in command.body.items)
     )
-    return world._replace(stdin=Output()) if world.stdin.text is not None or several else world
+    return state._replace(stdin=Output()) if state.stdin.text is not None or several else state

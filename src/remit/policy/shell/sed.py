@@ -6,7 +6,7 @@ The whole script is read, so that a letter in an expression or a text is not tak
 import re
 from typing import TYPE_CHECKING, Final
 
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -160,12 +160,12 @@ class _Sed:
         if not command:
             self.invocation.trace.doubt(self.source, "sed runs what it finds as commands", unbounded=True)
         else:
-            self.invocation.run.child(command, self.invocation.world, posix=True)
+            self.invocation.evaluator.child(command, self.invocation.state, posix=True)
         return True
 
 
 def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
-    """Note the files and commands of a sed script; an empty one may be the value of another system's option."""
+    """Record the files and commands of a sed script; an empty one may be the value of another system's option."""
     if len(text) > _MAX_SCRIPT:
         invocation.trace.doubt(source, "a longer sed script than we follow", unbounded=True)
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.roles import play
-from remit.policy.shell.world import Field
+from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -87,12 +87,12 @@ class _Tar:
 
     def _option(self, name: str, value: Field) -> None:
         if name in ("-C", "--directory"):
-            look = self.invocation.run.file("read", value, self.bases[-1])
-            self.bases.append(look.path if look is not None else None)
+            resolved = self.invocation.evaluator.file("read", value, self.bases[-1])
+            self.bases.append(resolved.path if resolved is not None else None)
         elif name in ("-f", "--file"):
             self._archive(value)
         elif name in _ROLES:
-            self.invocation.run.file(_ROLES[name], value, self.bases[-1])
+            self.invocation.evaluator.file(_ROLES[name], value, self.bases[-1])
         elif name in _DATES and value.text[:1] in ("/", "."):
             self.invocation.file("read", value)
 
@@ -105,19 +105,19 @@ class _Tar:
     def _files(self, base: str | None) -> None:
         if self.names & _EXTRACTS and not self.names & {"-O", "--to-stdout"}:
             self.trace.touch("write", ".", base, "tar")
-            run = self.invocation.run
-            if base is not None and (run.reads_own() or self.invocation.world.stdin is not None):
-                run.changes.unpack(base)
+            evaluator = self.invocation.evaluator
+            if base is not None and (evaluator.reads_own() or self.invocation.state.stdin is not None):
+                evaluator.changes.unpack(base)
         if not self.names & (_CREATES | _COMPARES):
             return
         for field in self.arguments.operands:
-            look = self.invocation.run.file("move" if "--remove-files" in self.names else "read", field, base)
-            if look is not None and look.is_directory and self.names & {"-h", "--dereference"}:
-                self.trace.follow_links(look.path, field.source)
+            resolved = self.invocation.evaluator.file("move" if "--remove-files" in self.names else "read", field, base)
+            if resolved is not None and resolved.is_directory and self.names & {"-h", "--dereference"}:
+                self.trace.follow_links(resolved.path, field.source)
 
 
 def _leads(fields: Sequence[Field]) -> bool:
-    """Tell whether every `-C` comes before the first file that is archived."""
+    """Return whether every `-C` comes before the first file that is archived."""
     texts = [field.text for field in fields]
     changes = [index for index, text in enumerate(texts) if text == "-C" or text.startswith("--directory")]
     valued = {index + 1 for index, text in enumerate(texts) if _TAKES_NEXT.match(text) or text in _TAR.options}
@@ -143,5 +143,5 @@ def _dashed(fields: Sequence[Field]) -> list[Field]:
 
 
 def judge_tar(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Note what the words come to."""
+    """Record what the words come to."""
     _Tar(invocation, fields).judge()

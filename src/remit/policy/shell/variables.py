@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.environment import is_steering, judge_calculation, judge_export, judge_setting
 from remit.policy.shell.expand import arithmetic_settings
-from remit.policy.shell.world import NUMBER, Field, Mystery, Outcome, Output, Value, World, as_arguments
+from remit.policy.shell.state import NUMBER, Field, Outcome, Output, ShellState, Unknown, Value, as_arguments
 
 if TYPE_CHECKING:
-    from remit.policy.shell.commands import Commands
+    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "after"]
 
@@ -35,112 +35,118 @@ _NOT_FOUND: Final = "without PATH, programs are not found, and print nothing"
 _NOTHING: Final = Output()
 
 
-def after(*worlds: World, output: Output = _NOTHING) -> Outcome:
-    """Return the outcome of a command that may succeed or fail in these worlds."""
-    return Outcome(worlds, worlds, output)
+def after(*states: ShellState, output: Output = _NOTHING) -> Outcome:
+    """Return the outcome of a command that may succeed or fail in these states."""
+    return Outcome(states, states, output)
 
 
-def _declaring(builtin: str) -> "Callable[[Commands, World, Sequence[Field]], Outcome]":
+def _declaring(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]":
     """Return `export`, `declare`, `local`, `readonly` or `typeset`."""
 
-    def declare(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+    def declare(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
         flags = "".join(field.text[1:] for field in fields if field.kind == "exact" and _FLAGS.match(field.text))
         names = [field for field in fields if field.kind != "exact" or not _FLAGS.match(field.text)]
         if set(flags) - set(_KNOWN_FLAGS) or ("f" in flags and names):
-            run.trace.doubt(builtin, "a declaration that changes how values or functions are read", unbounded=True)
+            evaluator.trace.doubt(
+                builtin, "a declaration that changes how values or functions are read", unbounded=True
+            )
         if _PRINTS.intersection(flags) and any("=" in field.text or field.kind != "exact" for field in names):
-            run.trace.doubt(builtin, "with this option it prints what is declared, and may set nothing", unbounded=True)
+            evaluator.trace.doubt(
+                builtin, "with this option it prints what is declared, and may set nothing", unbounded=True
+            )
         for field in names:
-            world = _declared(run, world, field)
+            state = _declared(evaluator, state, field)
             name = field.text.partition("=")[0].removesuffix("+")
-            _exported(run, world, name, field.source, exports=builtin == "export" or "x" in flags)
-            lost = builtin == "local" and not world.in_function
+            _exported(evaluator, state, name, field.source, exports=builtin == "export" or "x" in flags)
+            lost = builtin == "local" and not state.in_function
             if lost or (builtin != "export" and "=" not in field.text):
                 # Outside a function, and without a value, it does not do what it looks like.
-                world = world.with_variable(name, Mystery("any", "", f"${name}"))
+                state = state.with_variable(name, Unknown("any", "", f"${name}"))
             if name == _SEARCHED and builtin in _LOCAL and "=" not in field.text:
-                run.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
+                evaluator.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
             if builtin == "readonly" or "r" in flags:
                 if name in _SET_BY_CD:
-                    run.trace.doubt(field.source, "cd can no longer set it, and fails", unbounded=True)
-                world = world._replace(variables={**world.variables, f"{name}!": "1"})
-            if builtin in _LOCAL and world.in_function:
-                world = world._replace(local=world.local | {name})
-        return after(world)
+                    evaluator.trace.doubt(field.source, "cd can no longer set it, and fails", unbounded=True)
+                state = state._replace(variables={**state.variables, f"{name}!": "1"})
+            if builtin in _LOCAL and state.in_function:
+                state = state._replace(local=state.local | {name})
+        return after(state)
 
     return declare
 
 
-def _exported(run: "Commands", world: World, name: str, source: str, *, exports: bool) -> None:
-    """Note the files that a variable names for every program, where a declaration hands it on."""
-    value = world.variables.get(name)
+def _exported(evaluator: "CommandEvaluator", state: ShellState, name: str, source: str, *, exports: bool) -> None:
+    """Record the files that a variable names for every program, where a declaration hands it on."""
+    value = state.variables.get(name)
     if exports and isinstance(value, str):
-        judge_export(run, name, value, world.cwd, source)
+        judge_export(evaluator, name, value, state.cwd, source)
 
 
-def _declared(run: "Commands", world: World, field: Field) -> World:
+def _declared(evaluator: "CommandEvaluator", state: ShellState, field: Field) -> ShellState:
     assigned = _ASSIGNED.match(field.text)
     if assigned:
         known = field.kind == "exact" and not assigned[2] and "~" not in assigned[3][:1] and ":~" not in assigned[3]
         if assigned[3].startswith("("):
-            run.trace.doubt(field.source, "a list in a declaration, which is read once more", unbounded=True)
-        value: Value = assigned[3] if known else Mystery("any", "", f"${assigned[1]}")
-        judge_setting(run, assigned[1], value if isinstance(value, str) else None, world.cwd, field.source)
-        return world.with_variable(assigned[1], value)
+            evaluator.trace.doubt(field.source, "a list in a declaration, which is read once more", unbounded=True)
+        value: Value = assigned[3] if known else Unknown("any", "", f"${assigned[1]}")
+        judge_setting(evaluator, assigned[1], value if isinstance(value, str) else None, state.cwd, field.source)
+        return state.with_variable(assigned[1], value)
     if field.kind != "exact" or not NAME.match(field.text):
-        run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
-    return world
+        evaluator.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
+    return state
 
 
-def _unset(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    functions = dict(world.functions)
+def _unset(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    functions = dict(state.functions)
     chosen = fields[0].text if fields and fields[0].text in ("-f", "-v") else ""
     for field in fields[1:] if chosen else fields:
         if field.kind != "exact" or not NAME.match(field.text):
-            run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
+            evaluator.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
         elif chosen == "-f":
             functions.pop(field.text, None)
-            run.undefined.add(field.text)
+            evaluator.undefined.add(field.text)
         elif field.text in functions and not chosen:
-            run.trace.doubt(field.source, "it may mean a function or a variable", unbounded=True)
+            evaluator.trace.doubt(field.source, "it may mean a function or a variable", unbounded=True)
         else:
             if field.text == _SEARCHED:
-                run.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
-            world = world.with_variable(field.text, Mystery("any", "", f"${field.text}"))
-    return after(world._replace(functions=functions))
+                evaluator.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
+            state = state.with_variable(field.text, Unknown("any", "", f"${field.text}"))
+    return after(state._replace(functions=functions))
 
 
-def _read(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
-    value: Value = Mystery("any", "", "read")
-    given = world.stdin
-    if given is not None and len(given.below) == 1 and given.cwd == world.cwd and run.is_plain(given):
-        value = Mystery("below", given.below[0], "read", given.cwd, linked=not given.regular, bare=given.bare)
+def _read(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    value: Value = Unknown("any", "", "read")
+    given = state.stdin
+    if given is not None and len(given.below) == 1 and given.cwd == state.cwd and evaluator.is_plain(given):
+        value = Unknown("below", given.below[0], "read", given.cwd, linked=not given.regular, bare=given.bare)
     names: list[str] = []
     if _reads_pieces(fields):
         # What is left of the line is for whoever reads next.
-        value, world = Mystery("any", "", "read"), world._replace(stdin=Output() if given is not None else None)
+        value, state = Unknown("any", "", "read"), state._replace(stdin=Output() if given is not None else None)
     ahead = list(fields)
     while ahead:
         field = ahead.pop(0)
         option = field.kind == "exact" and field.text.startswith("-")
         if option and not _READ_FLAGS.match(field.text):
-            run.trace.doubt(field.source, "an option of read that is not known here", unbounded=True)
+            evaluator.trace.doubt(field.source, "an option of read that is not known here", unbounded=True)
         elif option and field.text[-1] in "adinNptu" and ahead:
             following = ahead.pop(0)
             names.extend([following.text] * 2 if field.text[-1] == "a" else [])
             if field.text[-1] == "a" and (not NAME.match(following.text) or is_steering(following.text)):
-                run.trace.doubt(following.source, "a variable whose name is not known before it runs", unbounded=True)
+                evaluator.trace.doubt(
+                    following.source, "a variable whose name is not known before it runs", unbounded=True
+                )
         elif not option and (field.kind != "exact" or not NAME.match(field.text) or is_steering(field.text)):
-            run.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
+            evaluator.trace.doubt(field.source, "a variable whose name is not known before it runs", unbounded=True)
         elif not option:
             names.append(field.text)
     for name in names:
-        world = world.with_variable(name, value if len(names) == 1 else Mystery("any", "", "read"))
-    return after(world)
+        state = state.with_variable(name, value if len(names) == 1 else Unknown("any", "", "read"))
+    return after(state)
 
 
 def _reads_pieces(fields: Sequence[Field]) -> bool:
-    """Tell whether `read` may take less or more than a line: some characters, up to another mark, or for a time."""
+    """Return whether `read` may take less or more than a line: some characters, up to another mark, or for a time."""
     for at, field in enumerate(fields):
         letters = set(field.text[1:]) if field.text.startswith("-") else set()
         following = fields[at + 1 : at + 2]
@@ -150,64 +156,64 @@ def _reads_pieces(fields: Sequence[Field]) -> bool:
     return False
 
 
-def _set(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _set(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     ahead = list(fields)
     while ahead:
         field = ahead.pop(0)
         text = field.text
         if field.kind == "exact" and text == "--":
-            return after(world._replace(arguments=as_arguments(ahead)))
+            return after(state._replace(arguments=as_arguments(ahead)))
         if field.kind != "exact" or text[:1] not in ("-", "+") or not set(text[1:]) <= _SET_LETTERS | {"o"}:
-            run.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
+            evaluator.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
             continue
         if "o" in text:
             word = ahead.pop(0) if ahead else Field("", "exact", "set")
             if word.text not in SHELL_SETTINGS:
-                run.trace.doubt(word.source, "a setting of the shell that is not known here", unbounded=True)
+                evaluator.trace.doubt(word.source, "a setting of the shell that is not known here", unbounded=True)
             if word.text == "errexit":
-                world = world._replace(strict=text.startswith("-"))
+                state = state._replace(strict=text.startswith("-"))
         if "e" in text:
-            world = world._replace(strict=text.startswith("-"))
-    return after(world)
+            state = state._replace(strict=text.startswith("-"))
+    return after(state)
 
 
-def _shift(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _shift(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     count = int(fields[0].text) if fields and re.fullmatch(r"[0-9]{1,3}", fields[0].text) else 1
-    known = world.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
-    shifted = world._replace(arguments=world.arguments[count:] if known and world.arguments is not None else None)
+    known = state.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
+    shifted = state._replace(arguments=state.arguments[count:] if known and state.arguments is not None else None)
     # More than there are shifts nothing.
-    return after(shifted, world)
+    return after(shifted, state)
 
 
-def _let(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _let(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     for field in fields:
         if field.kind != "exact" or not re.fullmatch(r"[A-Za-z0-9_+*/%<>=!&|^~ ()-]*", field.text):
-            run.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
+            evaluator.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
         for name in set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", field.text)):
-            value = world.variables.get(name, "0")
+            value = state.variables.get(name, "0")
             if (
                 not (isinstance(value, str) and re.fullmatch(r"-?[0-9]*", value))
                 and getattr(value, "kind", "") != "number"
             ):
-                run.trace.doubt(name, "arithmetic on a value that may hold commands", unbounded=True)
+                evaluator.trace.doubt(name, "arithmetic on a value that may hold commands", unbounded=True)
         for name in arithmetic_settings(field.text):
-            judge_calculation(run, name, world.cwd)
-            world = world.with_variable(name, NUMBER)
-    return after(world)
+            judge_calculation(evaluator, name, state.cwd)
+            state = state.with_variable(name, NUMBER)
+    return after(state)
 
 
-def _printf(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _printf(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text == "--":
-        return after(world, output=Output(_printed(fields[1:])))
+        return after(state, output=Output(_printed(fields[1:])))
     first = fields[0] if fields else Field("", "exact", "printf")
     if first.kind == "exact" and first.text == "-v" and len(fields) > 1:
         name = fields[1]
         if name.kind != "exact" or not NAME.match(name.text) or is_steering(name.text):
-            run.trace.doubt(name.source, "a variable whose name is not known before it runs", unbounded=True)
-        return after(world.with_variable(name.text, Mystery("any", "", "printf")))
+            evaluator.trace.doubt(name.source, "a variable whose name is not known before it runs", unbounded=True)
+        return after(state.with_variable(name.text, Unknown("any", "", "printf")))
     if (first.kind == "unknown" and not first.text) or first.text.startswith("-"):
-        run.trace.doubt(first.source, "it may be an option of printf", unbounded=True, starts=False)
-    return after(world, output=Output(_printed(fields)))
+        evaluator.trace.doubt(first.source, "it may be an option of printf", unbounded=True, starts=False)
+    return after(state, output=Output(_printed(fields)))
 
 
 def _printed(fields: Sequence[Field]) -> str | None:
@@ -222,7 +228,7 @@ def _printed(fields: Sequence[Field]) -> str | None:
     return plain if "%" not in form and "\\" not in plain and not rest else None
 
 
-def _mapfile(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _mapfile(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     ahead = list(fields)
     name = "MAPFILE"
     while ahead:
@@ -232,20 +238,20 @@ def _mapfile(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
         elif field.kind == "exact" and NAME.match(field.text):
             name = field.text
         elif field.kind != "exact" or field.text != "-t":
-            run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
+            evaluator.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
     if is_steering(name):
-        run.trace.doubt(name, "it changes what programs run, load or contact", unbounded=True)
-    return after(world.with_variable(name, Mystery("any", "", "mapfile")))
+        evaluator.trace.doubt(name, "it changes what programs run, load or contact", unbounded=True)
+    return after(state.with_variable(name, Unknown("any", "", "mapfile")))
 
 
-def _getopts(run: "Commands", world: World, fields: Sequence[Field]) -> Outcome:
+def _getopts(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     for name in [*(field.text for field in fields[1:2]), "OPTARG", "OPTIND"]:
-        world = world.with_variable(name, Mystery("any", "", "getopts"))
+        state = state.with_variable(name, Unknown("any", "", "getopts"))
     for field in fields[:2]:
         named = field is fields[0] or (NAME.match(field.text) and not is_steering(field.text))
         if field.kind != "exact" or not named:
-            run.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
-    return after(world)
+            evaluator.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
+    return after(state)
 
 
 VARIABLE_BUILTINS: Final = {

@@ -144,7 +144,7 @@ class Reader(Expansions):
         return Redirect("<<", Word(parts, delimiter.source))
 
     def newline(self) -> bool:
-        """Move past the end of a line and the here-documents that start there; tell whether there was one."""
+        """Move past the end of a line and the here-documents that start there; return whether there was one."""
         if not self.accept("\n"):
             return False
         coming, self.pending = self.pending, []

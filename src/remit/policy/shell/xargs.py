@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.world import Field, Output
+from remit.policy.shell.state import Field, Output
 
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
@@ -28,7 +28,7 @@ _APART: Final = frozenset("-n --max-args -L --max-lines -P --max-procs -s --max-
 
 
 def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Note what the words come to."""
+    """Record what the words come to."""
     arguments = parse_arguments(_XARGS, fields)
     for field in arguments.unknown:
         invocation.trace.doubt(field.source, "this option of xargs is not known here", unbounded=True)
@@ -36,19 +36,19 @@ def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
     command = list(arguments.operands) or [Field("echo", "exact", "xargs")]
     mark = given.get("-I") or given.get("--replace") or (Field("{}", "exact", "{}") if "--replace" in given else None)
     items = _items(invocation, given, lines=mark is not None)
-    world = invocation.world._replace(stdin=Output())
-    run = invocation.run
+    state = invocation.state._replace(stdin=Output())
+    evaluator = invocation.evaluator
     if mark is not None and (given.keys() & _APART or {"-I", "--replace"} <= given.keys()):
         invocation.trace.doubt("xargs", "options of which only the last counts", unbounded=True)
     if mark is not None:
         for item in items or [Field("", "unknown", mark.source)]:
-            run.command([_placed(field, mark.text, item) for field in command], world, prefix="xargs")
+            evaluator.command([_placed(field, mark.text, item) for field in command], state, prefix="xargs")
         return
-    run.command([*command, *items], world, prefix="xargs")
+    evaluator.command([*command, *items], state, prefix="xargs")
     if _APART.intersection(given):
         # Each item may be the only one, and then another word than it looks.
         for item in items:
-            run.command([*command, item], world, prefix="xargs")
+            evaluator.command([*command, item], state, prefix="xargs")
 
 
 def _placed(field: Field, mark: str, item: Field) -> Field:
@@ -65,7 +65,7 @@ def _placed(field: Field, mark: str, item: Field) -> Field:
 def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: bool) -> list[Field]:
     """Return the words that xargs reads: exact ones, paths below a directory, or unknown."""
     unknown = [Field("", "unknown", "xargs", splits=True)]
-    source = invocation.world.stdin
+    source = invocation.state.stdin
     if "-a" in given or "--arg-file" in given:
         named = given.get("-a") or given.get("--arg-file")
         if named is not None:
@@ -83,10 +83,10 @@ def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: b
         if not re.search(r"['\"\\]", source.text):
             items = source.text.split("\n") if lines else re.split(r"[ \t\n]+", source.text)
             return [Field(item.lstrip(" \t"), "exact", item) for item in items if item.strip(" \t")]
-    whole = not cuts and (source.separated if null else invocation.run.is_plain(source))
+    whole = not cuts and (source.separated if null else invocation.evaluator.is_plain(source))
     if source.below and whole and source.cwd == invocation.cwd:
         if not source.regular:
-            invocation.run.check_links(source.below, "xargs")
+            invocation.evaluator.check_links(source.below, "xargs")
         listed = Field("", "below", "xargs", cwd=source.cwd, picks=source.picks, bare=source.bare)
         return [listed._replace(text=directory) for directory in source.below]
     return unknown

@@ -123,7 +123,7 @@ class _Differences:
             yield word.source, "a tilde that zsh reads in another way"
 
     def _is_other(self, part: Parameter, behind: str, *, splits: bool) -> bool:
-        """Tell whether an expansion gives something else in zsh."""
+        """Return whether an expansion gives something else in zsh."""
         if part.bare and (_AFTER_COUNT if part.name == "#" else _AFTER_NAME).match(behind):
             return part.name not in "?$!-"
         if part.operator in _LISTS:
@@ -237,7 +237,7 @@ def _is_array(assignment: Assignment) -> bool:
 
 
 def _is_odd(quoted: "re.Match[str]") -> bool:
-    """Tell whether zsh reads a quotation in another way: `$"…"`, and in `$'…'` escapes that only bash knows."""
+    """Return whether zsh reads a quotation in another way: `$"…"`, and in `$'…'` escapes that only bash knows."""
     return quoted[0] == '$"' or (quoted[1] is not None and _ODD_ESCAPE.match(quoted[1]) is not None)
 
 
@@ -251,7 +251,7 @@ def _has_split(word: Word) -> bool:
 
 
 def _has_other_operator(part: Parameter) -> bool:
-    """Tell whether the operator of an expansion is another one in zsh."""
+    """Return whether the operator of an expansion is another one in zsh."""
     if part.operand is None or not part.operator:
         return part.operator not in ("", "#")
     if part.operator == ":":
@@ -289,7 +289,7 @@ def _split_variables(nodes: Sequence[Any]) -> frozenset[str]:
 
 
 def _is_split(word: Word, found: set[str]) -> bool:
-    """Tell whether a value may hold what bash splits, given the variables that do."""
+    """Return whether a value may hold what bash splits, given the variables that do."""
     return _has_split(word) or any(
         part.name in found or part.operand is not None for part in word.parts if isinstance(part, Parameter)
     )
@@ -369,7 +369,7 @@ def _cd(given: _Words) -> bool:
 
 
 def _set(given: _Words) -> bool:
-    """Tell whether `set` has other options than those of errors and tracing."""
+    """Return whether `set` has other options than those of errors and tracing."""
     options = given[: given.index("--")] if "--" in given else given
     return any(word is None or (word[:1] in ("-", "+") and not re.fullmatch(r"[-+][eux]*o?", word)) for word in options)
 

@@ -12,13 +12,13 @@ from typing import Final
 from remit.claims.shapes import SideEffectClass
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
-from remit.policy.files import Look, join, without_dots
+from remit.policy.files import ResolvedPath, join, without_dots
 from remit.policy.shell.changes import Changes
 from remit.policy.shell.programs import Program
-from remit.policy.shell.world import Field, Output, World
+from remit.policy.shell.state import Field, Output, ShellState
 from remit.policy.trace import Trace
 
-__all__ = ["TOO_MUCH", "Notes", "is_packaged", "matches_parent"]
+__all__ = ["TOO_MUCH", "EffectRecorder", "is_packaged", "matches_parent"]
 
 TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
@@ -37,17 +37,17 @@ _PACKAGED: Final = re.compile(r"(?:\A|/)(?:node_modules/|vendor/|\.?v?env/(?:bin
 
 
 def is_packaged(path: str) -> bool:
-    """Tell whether a program comes with a package, and is not code of the project."""
+    """Return whether a program comes with a package, and is not code of the project."""
     return _PACKAGED.search(path) is not None
 
 
 def matches_parent(pattern: str) -> bool:
-    """Tell whether a wildcard may match `..`, as that of older shells does: `.*`."""
+    """Return whether a wildcard may match `..`, as that of older shells does: `.*`."""
     names = pattern.replace("**", "*").replace("[^", "[!").split("/")
     return any(name.startswith(".") and name != ".." and fnmatchcase("..", name) for name in names)
 
 
-class Notes:
+class EffectRecorder:
     """Effects of a script beyond those of its single commands."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
@@ -56,7 +56,7 @@ class Notes:
         self.symbolic = symbolic
         self.changes = Changes(trace.files)
         self._steps = 0
-        # What the program that is being judged reads, and whether it leaves contents alone.
+        # What the program being judged reads, and whether it leaves contents alone.
         self._read: set[str] = set()
         self._wrote: set[str] = set()
         self._keeping = False
@@ -71,8 +71,8 @@ class Notes:
         if self._steps > _MAX_STEPS:
             raise ShellUnparsed(TOO_MUCH, "")
 
-    def file(self, role: str, field: Field, cwd: str | None) -> Look | None:
-        """Note what a role does to the file that a word names."""
+    def file(self, role: str, field: Field, cwd: str | None) -> ResolvedPath | None:
+        """Record what a role does to the file that a word names."""
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the file it names is not known before it runs")
         elif field.kind == "exact":
@@ -83,7 +83,7 @@ class Notes:
             self._matched(role, field, cwd)
         return None
 
-    def _named(self, role: str, field: Field, cwd: str | None) -> Look | None:
+    def _named(self, role: str, field: Field, cwd: str | None) -> ResolvedPath | None:
         text = f"./{field.text}" if field.quoted and field.text.startswith("~") else field.text
         # Several slashes at the start are one here; elsewhere they can mean another host.
         text = "/" + text.lstrip("/") if text.startswith("//") else text
@@ -91,13 +91,13 @@ class Notes:
             return None
         if self.changes.aliases and self.changes.crosses(join(cwd or "/", text)):
             self.trace.doubt(field.source, "it goes upwards through a name that the same command makes")
-        look = self.trace.touch(role, text, cwd, field.source)
-        if look is not None:
-            if self.changes.aliases and look.path != without_dots(join(cwd or "/", text)):
+        resolved = self.trace.touch(role, text, cwd, field.source)
+        if resolved is not None:
+            if self.changes.aliases and resolved.path != without_dots(join(cwd or "/", text)):
                 # What stands on the way of that link may be what the script has made.
                 self.trace.doubt(field.source, "it goes through a link while the same command makes others")
-            self._note_file(role, look.path, field.source)
-        return look
+            self._note_file(role, resolved.path, field.source)
+        return resolved
 
     def _listed(self, role: str, field: Field, cwd: str | None) -> None:
         if field.cwd is not None and field.cwd != cwd:
@@ -118,7 +118,7 @@ class Notes:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         self.trace.touch_pattern(role, pattern, cwd, field.source)
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-        self._note_folder(role, self.trace.files.look(join(cwd or "/", fixed)).path)
+        self._note_folder(role, self.trace.files.resolve(join(cwd or "/", fixed)).path)
 
     def _check_pattern(self, field: Field) -> None:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
@@ -128,8 +128,8 @@ class Notes:
         if matches_parent(pattern) or (self.changes.aliases and ".." in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
 
-    def list_names(self, field: Field, world: World) -> None:
-        """Note the directories that are listed for a wildcard, whatever gets the names.
+    def list_names(self, field: Field, state: ShellState) -> None:
+        """Record the directories that are listed for a wildcard, whatever gets the names.
 
         Names in the working directory, and words that are hardly paths, do not count.
         """
@@ -138,11 +138,11 @@ class Notes:
         data = ".." not in field.text and (field.text.startswith("-") or "://" in field.text)
         if field.kind == "pattern" and "/" in field.text and not data:
             self._check_pattern(field)
-            self.trace.touch_listing(field.text.replace("**", "*"), world.cwd, field.source)
+            self.trace.touch_listing(field.text.replace("**", "*"), state.cwd, field.source)
         elif field.kind == "below":
             # The program that gets the names has not read the files.
             outer, self._read = self._read, set()
-            self._listed("read", field, world.cwd)
+            self._listed("read", field, state.cwd)
             self._read = outer
 
     def _note_folder(self, role: str, folder: str) -> None:
@@ -175,21 +175,21 @@ class Notes:
                 self.trace.touch(role, target + path[len(name) :], None, source)
 
     def reads_own(self) -> bool:
-        """Tell whether the program that is being judged reads what the script has written, or what another prints."""
+        """Return whether the program being judged reads what the script has written, or what another prints."""
         return "/dev/fd" in self._read or any(self.changes.is_tainted(path) for path in self._read)
 
     def is_plain(self, output: Output) -> bool:
-        """Tell whether no file name below the directories can be taken for two, or for an option."""
+        """Return whether no file name below the directories can be taken for two, or for an option."""
         surveys = [self.trace.survey(directory) for directory in output.below]
         return all(survey is not None and not survey.odd_names for survey in surveys)
 
     def check_links(self, directories: Sequence[str], source: str) -> None:
-        """Note where the links below directories lead, for a program that opens whatever is found there."""
+        """Record where the links below directories lead, for a program that opens whatever is found there."""
         for directory in directories:
             self.trace.follow_links(directory, source)
 
     def arguments_of_code(self, fields: Sequence[Field], cwd: str | None) -> None:
-        """Note the arguments of project code that read like paths or URLs elsewhere, or that hold one behind a sign."""
+        """Record the arguments of project code that read like paths or URLs elsewhere, or that hold one behind a sign."""
         for field in fields:
             if url := _URL.search(field.text):
                 self.trace.contact(url[0], field.source)
@@ -202,7 +202,7 @@ class Notes:
                 self.file("edit", field._replace(text=text), cwd)
 
     def files_of_tool(self, fields: Sequence[Field], cwd: str | None) -> None:
-        """Note the words of a tool that nobody described which are files here, or read like one: it may change them."""
+        """Record the words of a tool that nobody described which are files here, or read like one: it may change them."""
         for field in fields:
             if field.kind == "pattern":
                 self.trace.touch_pattern("edit", field.text.replace("**", "*"), cwd, field.source)
@@ -210,25 +210,25 @@ class Notes:
             pieces = (field.text, field.text.partition("=")[2], glued[1] if glued else "")
             for text in dict.fromkeys(pieces) if field.kind == "exact" and "://" not in field.text else ():
                 named = _NAMED.fullmatch(text) and not text.startswith("-")
-                if named or (text and cwd is not None and self.trace.files.look(join(cwd, text)).exists):
+                if named or (text and cwd is not None and self.trace.files.resolve(join(cwd, text)).exists):
                     self.trace.touch("edit", text, cwd, field.source)
 
     def side(self, side_effect: SideEffectClass) -> None:
-        """Note a side effect beyond those of the effects."""
+        """Record a side effect beyond those of the effects."""
         self.trace.side_effects.add(side_effect)
 
     def escalate(self, name: str) -> None:
-        """Note that privileges are raised."""
+        """Record that privileges are raised."""
         self.trace.add(Effect("escalate", "superuser", name))
 
     def note_code(self, *, starts: bool = True) -> None:
-        """Note that code of the project runs, which nothing here can bound; `starts` unless it only will."""
+        """Record that code of the project runs, which nothing here can bound; `starts` unless it only will."""
         self.trace.runs_code = True
         self.changes.unsettled |= starts
         self.trace.side_effects.add("state_change")
 
     def project_code(self, program: Program, cwd: str | None) -> None:
-        """Note that a program runs the code it finds in the working directory."""
+        """Record that a program runs the code it finds in the working directory."""
         self.note_code()
         self.trace.touch("edit", ".", cwd, program.name)
         self.changes.steer(program.control, program.name)
@@ -236,5 +236,5 @@ class Notes:
         self.changes.build_download(cwd, program.control, program.name)
 
     def enter(self, cwd: str | None) -> None:
-        """Remember a working directory that the script may be in."""
+        """Record a working directory that the script may be in."""
         self._places.add(cwd)

@@ -1,7 +1,7 @@
 """What is known while a script is followed: the working directory, the variables and the functions.
 
-A `World` is one way things may stand. Where a script may go two ways there are two worlds, and each command is judged
-in all of them. Values that cannot be known are `Mystery`, with the word that caused it: never a guess.
+A `ShellState` is one way things may stand. Where a script may go two ways there are two worlds, and each command is judged
+in all of them. Values that cannot be known are `Unknown`, with the word that caused it: never a guess.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,29 +12,29 @@ from remit.policy.shell.syntax import Command
 
 __all__ = [
     "ARRAY",
-    "BESIDE",
+    "CONCURRENT",
     "LAST_JOB",
-    "MAX_WORLDS",
+    "MAX_STATES",
     "NUMBER",
     "PLAIN",
     "Field",
-    "Mystery",
     "Outcome",
     "Output",
+    "ShellState",
+    "Unknown",
     "Value",
-    "World",
     "as_arguments",
     "as_value",
-    "merged",
-    "restored",
-    "without_knowledge",
+    "common_state",
+    "merge_states",
+    "restore_stdin",
 ]
 
-MAX_WORLDS: Final = 16
+MAX_STATES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Mystery:
+class Unknown:
     """A value that is not known: a whole number, a plain word, a path below a known directory, or anything.
 
     A plain word has letters, digits, dots, dashes and underscores, and does not start with a dash or a dot.
@@ -55,13 +55,13 @@ class Mystery:
     filled: bool = False
 
 
-Value: TypeAlias = "str | Mystery | tuple[Value, ...]"
-NUMBER: Final = Mystery("number", "", "")
-PLAIN: Final = Mystery("plain", "", "")
+Value: TypeAlias = "str | Unknown | tuple[Value, ...]"
+NUMBER: Final = Unknown("number", "", "")
+PLAIN: Final = Unknown("plain", "", "")
 # An array of which nothing is known.
-ARRAY: Final = Mystery("any", "", "[@]")
+ARRAY: Final = Unknown("any", "", "[@]")
 # The number of the last command that the script started in the background.
-LAST_JOB: Final = Mystery("number", "", "$!")
+LAST_JOB: Final = Unknown("number", "", "$!")
 
 
 class Field(NamedTuple):
@@ -117,13 +117,13 @@ class Output(NamedTuple):
 
 
 # What a process substitution reads: it goes on while other commands run.
-BESIDE: Final = Output()
+CONCURRENT: Final = Output()
 
 # Variables that bash itself makes readonly.
 _FIXED: Final = frozenset("BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID".split())
 
 
-class World(NamedTuple):
+class ShellState(NamedTuple):
     """One way things may stand."""
 
     cwd: str | None
@@ -146,14 +146,14 @@ class World(NamedTuple):
     rewired: bool = False
 
     def is_fixed(self, name: str) -> bool:
-        """Tell whether setting a variable is, or may be, an error."""
+        """Return whether setting a variable is, or may be, an error."""
         return f"{name}!" in self.variables or name in _FIXED
 
-    def with_variable(self, name: str, value: Value) -> "World":
-        """Return the world in which a variable has a value."""
+    def with_variable(self, name: str, value: Value) -> "ShellState":
+        """Return the state in which a variable has a value."""
         if self.is_fixed(name):
             # It cannot be changed any more, or not in the way it looks.
-            value = Mystery("any", "", f"${name}")
+            value = Unknown("any", "", f"${name}")
         elif isinstance(value, str) and (isinstance(known := self.variables.get(name), tuple) or known == ARRAY):
             # Only the first element of an array changes.
             value = ARRAY
@@ -163,18 +163,18 @@ class World(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The worlds after success and after failure, and what was printed where that is known."""
+    """The states after success and after failure, and what was printed where that is known."""
 
-    succeeded: tuple[World, ...]
-    failed: tuple[World, ...]
+    succeeded: tuple[ShellState, ...]
+    failed: tuple[ShellState, ...]
     output: Output = Output()
 
     @property
-    def all(self) -> tuple[World, ...]:
-        """Return the worlds of both ends."""
+    def all(self) -> tuple[ShellState, ...]:
+        """Return the states of both ends."""
         first, second = self.succeeded, self.failed
         same = first is second or (len(first) == len(second) == 1 and first[0] is second[0])
-        return first if same else merged(first, second)
+        return first if same else merge_states(first, second)
 
 
 def as_value(field: Field) -> Value:
@@ -182,8 +182,8 @@ def as_value(field: Field) -> Value:
     if field.kind == "exact" and (field.quoted or not field.text.startswith("~")):
         return field.text
     if field.kind == "below":
-        return Mystery("below", field.text, field.source, field.cwd, field.linked, field.bare, field.filled)
-    return Mystery("any", "", field.source)
+        return Unknown("below", field.text, field.source, field.cwd, field.linked, field.bare, field.filled)
+    return Unknown("any", "", field.source)
 
 
 def as_arguments(fields: Sequence[Field]) -> tuple[Value, ...] | None:
@@ -192,48 +192,48 @@ def as_arguments(fields: Sequence[Field]) -> tuple[Value, ...] | None:
     return None if several else tuple(as_value(field) for field in fields)
 
 
-def merged(*groups: Iterable[World]) -> tuple[World, ...]:
-    """Return the worlds of all groups once each; when they are too many, what differs becomes unknown."""
-    worlds: list[World] = []
+def merge_states(*groups: Iterable[ShellState]) -> tuple[ShellState, ...]:
+    """Return the states of all groups once each; when they are too many, what differs becomes unknown."""
+    states: list[ShellState] = []
     for group in groups:
-        for world in group:
-            if not any(world is other or world == other for other in worlds):
-                worlds.append(world)
-    return tuple(worlds) if len(worlds) <= MAX_WORLDS else (without_knowledge(worlds),)
+        for state in group:
+            if not any(state is other or state == other for other in states):
+                states.append(state)
+    return tuple(states) if len(states) <= MAX_STATES else (common_state(states),)
 
 
-def without_knowledge(worlds: Sequence[World]) -> World:
-    """Return one world that knows only what all of these agree on."""
-    first = worlds[0]
-    names = {name for world in worlds for name in world.variables}
+def common_state(states: Sequence[ShellState]) -> ShellState:
+    """Return one state that knows only what all of these agree on."""
+    first = states[0]
+    names = {name for state in states for name in state.variables}
     variables: dict[str, Value] = {}
     for name in names:
-        values = [world.variables.get(name) for world in worlds]
+        values = [state.variables.get(name) for state in states]
         agreed = values[0] if all(value == values[0] for value in values) else None
-        variables[name] = agreed if agreed is not None else Mystery("any", "", f"${name}")
+        variables[name] = agreed if agreed is not None else Unknown("any", "", f"${name}")
     functions: dict[str, Command] = {}
-    for world in worlds:
-        functions.update(world.functions)
+    for state in states:
+        functions.update(state.functions)
     for name, body in functions.items():
-        if any(world.functions.get(name) != body for world in worlds):
+        if any(state.functions.get(name) != body for state in states):
             # A function that is not the same everywhere: calling it is a doubt.
-            variables[f"{name}()"] = Mystery("any", "", name)
-    return World(
-        cwd=first.cwd if all(world.cwd == first.cwd for world in worlds) else None,
+            variables[f"{name}()"] = Unknown("any", "", name)
+    return ShellState(
+        cwd=first.cwd if all(state.cwd == first.cwd for state in states) else None,
         variables=variables,
         functions=functions,
-        strict=all(world.strict for world in worlds),
-        arguments=first.arguments if all(world.arguments == first.arguments for world in worlds) else None,
-        stdin=first.stdin if all(world.stdin == first.stdin for world in worlds) else Output(),
-        posix=any(world.posix for world in worlds),
-        braces=first.braces if all(world.braces == first.braces for world in worlds) else None,
-        in_function=any(world.in_function for world in worlds),
-        local=frozenset().union(*(world.local for world in worlds)),
-        rewired=any(world.rewired for world in worlds),
+        strict=all(state.strict for state in states),
+        arguments=first.arguments if all(state.arguments == first.arguments for state in states) else None,
+        stdin=first.stdin if all(state.stdin == first.stdin for state in states) else Output(),
+        posix=any(state.posix for state in states),
+        braces=first.braces if all(state.braces == first.braces for state in states) else None,
+        in_function=any(state.in_function for state in states),
+        local=frozenset().union(*(state.local for state in states)),
+        rewired=any(state.rewired for state in states),
     )
 
 
-def restored(worlds: tuple[World, ...], before: tuple[World, ...]) -> tuple[World, ...]:
-    """Return the worlds with the standard input that they had before a redirection."""
+def restore_stdin(states: tuple[ShellState, ...], before: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
+    """Return the states with the standard input that they had before a redirection."""
     stdin = before[0].stdin if before else None
-    return tuple(world if world.stdin is stdin else world._replace(stdin=stdin) for world in worlds)
+    return tuple(state if state.stdin is stdin else state._replace(stdin=stdin) for state in states)

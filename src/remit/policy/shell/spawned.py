@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from remit.policy.call import STOPPERS, Launched
-from remit.policy.files import Rationed, join, without_dots
-from remit.policy.shell.world import Field
+from remit.policy.files import LimitedFiles, join, without_dots
+from remit.policy.shell.state import Field
 
-__all__ = ["SYSTEM_FOLDERS", "Launches"]
+__all__ = ["SYSTEM_FOLDERS", "SpawnedPrograms"]
 
 # Programs in these folders are the ones that a bare name means.
 SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
@@ -81,8 +81,8 @@ class _Started:
 _State: TypeAlias = tuple[_Started | None, _Carriers]
 
 
-class Launches:
-    """The programs in the order they were met, and the one that is being judged.
+class SpawnedPrograms:
+    """The programs in the order they were met, and the one being judged.
 
     They are put into words when somebody looks: most passports name no programs.
     """
@@ -101,13 +101,13 @@ class Launches:
         self._current, self._carriers = None, ()
 
     def doubt(self) -> None:
-        """Note that something may be done that is not known: by the program that is being judged, or by whatever."""
+        """Record that something may be done that is not known: by the program being judged, or by whatever."""
         if self._current is None:
             self._started.append(None)
         else:
             self._current.doubtful = True
 
-    def start(self, name: str, rest: Sequence[Field], cwd: str | None, files: Rationed) -> None:
+    def start(self, name: str, rest: Sequence[Field], cwd: str | None, files: LimitedFiles) -> None:
         """Begin with a program."""
         named = name if "/" not in name else _located(name, cwd, files)
         self._current = _Started(named, rest, self._carriers, self._current)
@@ -118,7 +118,7 @@ class Launches:
         self._current = self._current and self._current.outer
 
     def subcommand(self, word: str) -> None:
-        """Note which of its commands the program is given."""
+        """Record which of its commands the program is given."""
         if self._current is not None:
             self._current.subs += (word,)
 
@@ -127,7 +127,7 @@ class Launches:
         return self._current.subs if self._current is not None else ()
 
     def runs(self, text: str) -> None:
-        """Note what the program is told to run: a file, a module, a package."""
+        """Record what the program is told to run: a file, a module, a package."""
         if self._current is not None:
             self._current.runs += (text[:_MAX_PATH],)
 
@@ -145,13 +145,13 @@ class Launches:
         self._current, self._carriers = state
 
     def builtin(self, name: str, fields: Sequence[Field], targets: tuple[str | None, ...] | None = None) -> None:
-        """Note a builtin that has effects of its own; `targets` as `Launched` says."""
+        """Record a builtin that has effects of its own; `targets` as `Launched` says."""
         started = _Started(name, fields, self._carriers, None)
         started.targets = targets
         self._started.append(started)
 
     def environment(self) -> str | None:
-        """Return the program that is being judged if a path names it, or what starts it in the project's environment.
+        """Return the program being judged if a path names it, or what starts it in the project's environment.
 
         That is the folder of an environment: `/srv/app/.venv` for `.venv/bin/pip`, nothing where the project has it.
         """
@@ -164,7 +164,7 @@ class Launches:
         return "" if carried else None
 
     def sources(self, ending: str) -> bool:
-        """Tell whether the script reads a file with this ending into its own shell."""
+        """Return whether the script reads a file with this ending into its own shell."""
         return any(
             started is not None and started.name == "source" and field.kind == "exact" and field.text.endswith(ending)
             for started in self._started
@@ -172,7 +172,7 @@ class Launches:
         )
 
 
-def _located(text: str, cwd: str | None, files: Rationed) -> str:
+def _located(text: str, cwd: str | None, files: LimitedFiles) -> str:
     """Return the name of a program that PATH would find too, the absolute path of any other; nothing where unknown."""
     folder, _, base = text.rpartition("/")
     if f"{folder}/" in SYSTEM_FOLDERS:
@@ -181,4 +181,4 @@ def _located(text: str, cwd: str | None, files: Rationed) -> str:
         return ""
     path = join(cwd or "/", text)
     # Behind a link `..` leads elsewhere than the text says.
-    return files.look(path).path if ".." in text else without_dots(path)
+    return files.resolve(path).path if ".." in text else without_dots(path)
