@@ -1,4 +1,4 @@
-"""Following simple commands: assignments, redirections, and what the words name: a function, a builtin or a program."""
+"""Evaluates simple commands: assignments, redirections, and a function, builtin or program."""
 
 import re
 from abc import abstractmethod
@@ -42,7 +42,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
 # Builtins that run other commands in the same shell.
 _RUN_HERE: Final = frozenset("eval source . command builtin exec".split())
-# Variables that say where `cd` leads.
+# Variables that `cd` reads.
 _READ_BY_CD: Final = frozenset(("PWD", "OLDPWD"))
 _BASH_ONLY: Final = frozenset(
     "pushd popd dirs declare typeset builtin let mapfile readarray source shopt enable".split()
@@ -50,15 +50,15 @@ _BASH_ONLY: Final = frozenset(
 _MAX_NESTED: Final = 8
 _MAX_JOINED: Final = 4096
 _READS: Final = frozenset(("<", "<>", "<&"))
-# Redirections to another descriptor, and those that every command starts with.
+# Operators that copy a descriptor, and the standard descriptors.
 _COPIES: Final = frozenset(("<&", ">&"))
 _STANDARD: Final = ("0", "1", "2")
-# What a file says stays the same.
+# Programs that do not change what the content of a file does.
 _KEEP_CONTENT: Final = frozenset(
     "chmod chown chgrp touch black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
 _UNPACKERS: Final = frozenset("unzip 7z patch cpio gunzip gzip bunzip2 xz unxz zstd split csplit".split())
-# Commands of git that leave the directories of the work tree alone.
+# Subcommands of git that do not change the directories of the work tree.
 _GIT_KEEPS: Final = frozenset(
     "add annotate archive blame branch bundle cat-file check-attr check-ignore cherry commit commit-tree config "
     "count-objects describe diff diff-files diff-index diff-tree fetch for-each-ref format-patch fsck gc grep "
@@ -66,63 +66,63 @@ _GIT_KEEPS: Final = frozenset(
     "reflog remote rev-list rev-parse shortlog show show-branch show-ref status symbolic-ref tag update-index "
     "update-ref var verify-commit verify-tag version whatchanged write-tree".split()
 )
-# Programs that neither remove directories nor change who may enter them.
+# Programs that neither remove directories nor change their permissions.
 _KEEP_FOLDERS: Final = frozenset(
     "mkdir touch tee black ruff isort autopep8 prettier eslint gofmt goimports rustfmt shfmt".split()
 )
 _GIT_PATCHES: Final = frozenset(("apply", "am"))
 _GIT_CONTROLS: Final = (".git", ".gitattributes", ".gitmodules", ".gitconfig")
 _TREE_COPIERS: Final = frozenset(("rsync", "cpio", "pax"))
-# What they write is as well known as what they read.
+# Their output is as trustworthy as their input.
 _COPIERS: Final = frozenset(
     "gcc g++ cc c++ clang clang++ rustc javac tsc go ghc ld kotlinc swiftc cp mv install ln tar unzip gunzip gzip "
     "bunzip2 xz unxz zstd 7z rsync split csplit patch ar cpio".split()
 )
-# What these leave depends on what the script has written before.
+# Their output depends on files that the script has written before.
 _CARRY_CONTENT: Final = _COPIERS | _TREE_COPIERS | {"git"}
 # Builtins that also exist as programs, so that `env` or `xargs` can run them.
 _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false", "pwd", "kill"))
 
 
 class CommandEvaluator(EffectRecorder):
-    """Follows commands that are not compound."""
+    """Evaluates commands that are not compound."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
         self._depth = 0
-        # Files that the redirections of the command being evaluated write.
+        # Files that the redirections of the current command write.
         self._redirect_targets: list[str] = []
-        # The program with which a substitution in the words of the command downloads something.
+        # The program that downloads something in a substitution of the current command.
         self.substituted = ""
-        # Worlds in which the function or loop being evaluated may be left early.
+        # States in which the current function or loop may be left early.
         self._early_exits: list[ShellState] = []
-        # Variables that were set for a program, and those of them whose text may hold commands.
+        # Variables that are set for programs, and those whose text may contain commands.
         self.passed_variables: set[str] = set()
         self.unsafe_variables: set[str] = set()
-        # Functions that were defined anywhere, for what runs at the end.
+        # All functions that the script defines, for traps.
         self.defined: dict[str, Command] = {}
-        # Those that were removed again.
+        # Functions that the script unsets.
         self.undefined: set[str] = set()
-        # Worlds in which an error has ended the line being evaluated.
+        # States in which an error has ended the current line.
         self._error_states: list[ShellState] = []
         self._errors = 0
-        # Commands that go on while others run, and how things were changed when they were followed.
+        # Commands that run concurrently, with the version of the changes when they were evaluated.
         self._concurrent: list[tuple[tuple[int, ...], Callable[[], Outcome]]] = []
 
     @abstractmethod
     def evaluate(self, script: Script, states: tuple[ShellState, ...]) -> Outcome:
-        """Follow the lists of a script, one after the other."""
+        """Evaluate the lists of a script in order."""
 
     @abstractmethod
     def evaluate_command(self, command: Command, states: tuple[ShellState, ...]) -> Outcome:
-        """Follow one command in every state."""
+        """Evaluate one command in every state."""
 
     @abstractmethod
     def evaluate_nested(self, text: str, state: ShellState, *, posix: bool = False) -> Outcome:
-        """Follow a script inside a command; `posix` where another shell than bash may read it."""
+        """Evaluate a script inside a command; `posix` if the shell may be another one than bash."""
 
     def child(self, text: str, state: ShellState, *, posix: bool) -> Outcome:
-        """Follow a script that another shell runs: it has neither our functions nor our variables for certain."""
+        """Evaluate a script that another shell runs: without functions, and with unknown variables."""
         names = (*state.variables, *self.passed_variables)
         variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in names}
         inner = state._replace(functions={}, strict=False, variables=variables, in_function=False, local=frozenset())
@@ -130,44 +130,44 @@ class CommandEvaluator(EffectRecorder):
 
     @abstractmethod
     def trap(self, text: str, state: ShellState, *, anytime: bool) -> None:
-        """Record a command that runs at the end, wherever the script is then, or at any time before that."""
+        """Record a command that runs at the end of the script, or at any time."""
 
     def expander(self, state: ShellState, *, assigns: bool = False) -> Expander:
-        """Return what expands words in a state; `assigns` where variables that an expansion sets are kept."""
+        """Return an expander for a state; `assigns` if assignments in expansions change the state."""
         evaluate, doubt = self._evaluate_substitution, self._doubt_words
         home = self.trace.files.home
         return Expander(state, home, evaluate, doubt, list_names=self.list_names, assigns=assigns)
 
     def _doubt_words(self, word: str, reason: str) -> None:
-        # What an expansion would run is not known either.
+        # The commands in an expansion are not known either.
         self.trace.doubt(word, reason, unbounded=True)
 
     def _evaluate_substitution(self, script: Script, state: ShellState) -> Output:
-        """Follow the commands of a substitution and return what they print."""
+        """Evaluate the commands of a substitution and return their output."""
         discarded = len(self._error_states)
         output = self.evaluate(script, (state._replace(strict=False),)).output
         if state.stdin is CONCURRENT:
             self.run_concurrently(lambda: self.evaluate(script, (state._replace(strict=False),)))
-        # An error there ends the substitution only.
+        # An error in a substitution ends only the substitution.
         del self._error_states[discarded:]
         return output
 
     def run_concurrently(self, evaluate: Callable[[], Outcome]) -> None:
-        """Record commands that go on while those after them run, and may see what these change."""
+        """Record commands that run concurrently with later ones, and may see their changes."""
         self._concurrent.append((self.changes.version, evaluate))
 
     def discard(self, state: ShellState) -> None:
-        """Record a state in which an error ends the line: what follows on it does not run, the next line does."""
+        """Record a state in which an error ends the line: the rest of it does not run, the next line does."""
         self._error_states.append(state)
         self._errors += 1
 
     def check_failure(self, expander: Expander, state: ShellState) -> None:
-        """Record that an expansion may have ended in an error."""
+        """Record the state if an expansion may have ended in an error."""
         if expander.may_fail:
             self.discard(state)
 
     def simple(self, command: Simple, state: ShellState) -> Outcome:
-        """Follow one simple command in one state."""
+        """Evaluate one simple command in one state."""
         if not command.redirects:
             return self._simple(command, state)
         with self._record_redirects(state):
@@ -175,7 +175,7 @@ class CommandEvaluator(EffectRecorder):
 
     @contextmanager
     def _record_redirects(self, state: ShellState) -> Iterator[None]:
-        """Record the files to which a command redirects something that it downloads, or reads that was downloaded."""
+        """Record the redirection targets of a command that downloads, or reads something that was downloaded."""
         outer, self._redirect_targets, downloads = self._redirect_targets, [], self.changes.downloads
         count = downloads.count
         yield
@@ -204,10 +204,10 @@ class CommandEvaluator(EffectRecorder):
         if assigned:
             self.unsafe_variables = unsafe_variables
         if can_fail(command.redirects, state):
-            # A redirection that fails keeps the command from running.
+            # If a redirection fails, the command does not run.
             outcome = outcome._replace(failed=merge_states(outcome.failed, (inner,)))
         if command.redirects and fields[0].text in _RUN_HERE:
-            # What is read from now on, here and in what follows, may be anything.
+            # The redirection stays in effect: later input is not known.
             self.stdin_changed = True
         if not command.redirects or fields[0].text == "exec":
             return outcome
@@ -217,7 +217,7 @@ class CommandEvaluator(EffectRecorder):
         return Outcome(succeeded, failed, outcome.output if plain else Output(number=counts))
 
     def _assignments_only(self, command: Simple, state: ShellState) -> Outcome:
-        """Follow a command whose words came to nothing: each assignment sees those before it."""
+        """Evaluate a command without words; each assignment sees those before it."""
         before = state
         for item in command.assignments:
             expander = self.expander(state, assigns=True)
@@ -228,30 +228,30 @@ class CommandEvaluator(EffectRecorder):
             state = self._assign(item, value, expander.state)
         if not command.redirects:
             return Outcome((state,), (state,))
-        # Files are opened after the assignments; shells do not agree on that where there were words.
+        # Files are opened after the assignments. With words in the command, shells differ on that.
         for each in merge_states((before,), (state,)):
             self.redirect(command.redirects, each)
         unchanged = (before,) if can_fail(command.redirects, state) else ()
         return Outcome((state,), merge_states((state,), unchanged))
 
     def _prefix_values(self, items: Sequence[Assignment], state: ShellState) -> list[tuple[Assignment, Value]]:
-        """Return the values that are set for one command; each assignment sees those before it."""
+        """Return the values of assignments before a command; each one sees those before it."""
         assigned: list[tuple[Assignment, Value]] = []
         for item in items:
             if any(item.name == before.name for before, _ in assigned):
-                # What it is while it is assigned once more, shells do not agree on.
+                # Shells differ on the value while it is assigned again.
                 state = state.with_variable(item.name, Unknown("any", "", f"${item.name}"))
             expander = self.expander(state)
             value = self._assigned_value(item, expander)
             self.check_failure(expander, state)
             assigned.append((item, value))
-            # Before a command, bash takes a list for its text.
+            # Before a command, bash takes a list as text.
             known = item.replaces and isinstance(item.value, Word)
             state = state.with_variable(item.name, value if known else Unknown("any", "", f"${item.name}"))
         return assigned
 
     def _fields(self, words: Sequence[Word], expander: Expander) -> list[Field]:
-        """Return the fields of a command; the values of a declaration are not split."""
+        """Return the fields of a command; values in a declaration are not split."""
         if not words or words[0].source not in _DECLARES:
             return expander.fields(words)
         fields = expander.fields(words[:1])
@@ -261,7 +261,7 @@ class CommandEvaluator(EffectRecorder):
             if assigns and expander.state.posix:
                 split = expander.fields((word,))
                 if any(each.splits for each in split):
-                    # Other shells may split the value, and set what it says.
+                    # Other shells may split the value, and set other variables.
                     expander.forget()
                 elif [each.text for each in split] != [each.text for each in found]:
                     self._doubt_words(word.source, "not every shell splits the value of a declaration")
@@ -281,7 +281,7 @@ class CommandEvaluator(EffectRecorder):
                 self.trace.doubt(item.name, "it is set for commands that run later in the same line", unbounded=True)
             known = value if isinstance(value, str) else None
             if isinstance(value, Unknown) and value.cause.startswith("~"):
-                # A home directory, which counts as a path wherever it is.
+                # A home directory is a path even if it is not known.
                 known = value.cause
             judge_variable(self, item.name, known, state.cwd, item.name)
 
@@ -308,7 +308,7 @@ class CommandEvaluator(EffectRecorder):
         return state.with_variable(item.name, value)
 
     def redirect(self, redirects: Sequence[Redirect], state: ShellState) -> ShellState:
-        """Record what redirections touch; return the state with what standard input is."""
+        """Record the effects of redirections; return the state with the new standard input."""
         for redirect in redirects:
             if redirect.descriptor.startswith("{"):
                 name = redirect.descriptor.strip("{}")
@@ -322,7 +322,7 @@ class CommandEvaluator(EffectRecorder):
         return state
 
     def _open_redirect(self, redirect: Redirect, state: ShellState) -> Output | None:
-        """Record what one redirection touches; return what it lets a program read, or None where it is for writing."""
+        """Record the effects of one redirection; return the input that it provides, or None if it is for writing."""
         downloads = self.changes.downloads
         count = downloads.count
         expander = self.expander(state)
@@ -350,7 +350,7 @@ class CommandEvaluator(EffectRecorder):
     def command(
         self, fields: Sequence[Field], state: ShellState, prefix: str = "", *, functions: bool = True
     ) -> Outcome:
-        """Judge one command: a function of the script, a builtin, or a program."""
+        """Judge one command: a function, a builtin or a program."""
         self.step()
         if not fields:
             return Outcome((state,), (state,))
@@ -365,7 +365,7 @@ class CommandEvaluator(EffectRecorder):
             )
         elif functions and name.text in state.functions:
             if "/" in name.text:
-                # Not every shell takes a path for the name of a function.
+                # Not every shell allows a slash in a function name.
                 self._run_program(name, rest, state)
             return self._call_function(name.text, rest, state)
         elif name.text in BUILTINS:
@@ -377,13 +377,13 @@ class CommandEvaluator(EffectRecorder):
         return Outcome((state,), (state,))
 
     def _judge_spawned(self, name: Field, rest: Sequence[Field], state: ShellState) -> Outcome:
-        """Judge a command that another program runs: no function, and only builtins that are programs too."""
+        """Judge a command that a program starts: not a function, and only builtins that are programs too."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
         launcher = self.trace.spawned.enter(name)
         if name.kind != "exact" or not name.text or " " in name.text:
-            # With a space it may be a whole command.
+            # With a blank it may be a whole command line.
             self.unknown_program(name, state)
         elif name.text in _ALSO_PROGRAMS:
             BUILTINS[name.text](self, state, rest)
@@ -394,14 +394,14 @@ class CommandEvaluator(EffectRecorder):
         return Outcome((state,), (state,))
 
     def unknown_program(self, name: Field, state: ShellState) -> None:
-        """Record a doubt about a program whose name is not known; the file may still be one that was downloaded."""
+        """Record a doubt about a program that is not known; it may also be a downloaded file."""
         program = self.changes.downloads.program_for_word(name, state.cwd) or self.substituted
         if program:
             self.changes.run_download(name.source, program, starts=False)
         self.trace.doubt(name.source, "the program to run is not known before it runs", unbounded=True)
 
     def _call_function(self, name: str, rest: Sequence[Field], state: ShellState) -> Outcome:
-        """Follow the body of a function with its arguments."""
+        """Evaluate the body of a function with its arguments."""
         self._depth += 1
         if self._depth > _MAX_NESTED or f"{name}()" in state.variables:
             self._depth -= 1
@@ -420,7 +420,7 @@ class CommandEvaluator(EffectRecorder):
         )
 
     def leave(self, state: ShellState) -> None:
-        """Record a state in which a function or a loop may be left early."""
+        """Record a state in which a function or loop may be left early."""
         self._early_exits.append(state)
 
     def _run_program(self, name: Field, rest: Sequence[Field], state: ShellState) -> Outcome:
@@ -473,7 +473,7 @@ class CommandEvaluator(EffectRecorder):
         return Outcome(after, after, invocation.output)
 
     def forget_removed_cwd(self, states: tuple[ShellState, ...], removed: int) -> tuple[ShellState, ...]:
-        """Return the states; where a directory was removed or moved since so many were, nobody stands in it."""
+        """Return the states, without the working directory if it was removed after the first `removed` removals."""
         if len(self.changes.removed) == removed:
             return states
         gone = self.changes.may_be_gone
@@ -484,7 +484,7 @@ class CommandEvaluator(EffectRecorder):
 
     def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
         if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":
-            # It shows its version, and does nothing else; some are kept in the project.
+            # It prints its version and does nothing else; the program itself may be project code.
             if known.runs:
                 self.note_code()
         elif known.handler:
@@ -494,10 +494,10 @@ class CommandEvaluator(EffectRecorder):
             invocation.judge(known, rest)
 
     def _keeps_folders(self, program: str, fields: Sequence[Field]) -> bool:
-        """Return whether a program neither removes directories nor changes who may enter them."""
+        """Return whether a program neither removes directories nor changes their permissions."""
         if program == "git":
             return _GIT_KEEPS.issuperset(self.trace.spawned.subcommands()[:1])
-        # Without options files land in a directory; what is moved away is noted as removed.
+        # Without options, files are placed in a directory; moved files are recorded as removed.
         plain = program in ("cp", "mv") and not any(field.kind != "exact" or field.text[:1] == "-" for field in fields)
         return plain or program in _KEEP_FOLDERS
 
@@ -508,16 +508,16 @@ class CommandEvaluator(EffectRecorder):
         before: tuple[set[str], set[str], set[str]],
         states: tuple[ShellState, ShellState],
     ) -> None:
-        """Record what a program has done to what the script has written, made and removed before.
+        """Record how a program has changed the files that the script has written, created and removed before.
 
-        The worlds are those of the script and of the program, which may work in another directory.
+        The two states are those of the script and of the program, which may have another working directory.
         """
-        # Options may stand before the command of git.
+        # Options may stand before the subcommand of git.
         words = {field.text for field in fields} if program == "git" else set[str]()
         if program in _COPIERS or words & _GIT_PATCHES:
             self._record_copies(before, states, unpacks=program in _UNPACKERS or program == "git")
         if program in _TREE_COPIERS and self.changes.aliases:
-            # It may bring along links that the script has made.
+            # It may copy links that the script has created.
             for path in tuple(self._wrote):
                 self.changes.alias(path, None)
         if program == "git" and not self._keeps_folders(program, fields):
@@ -526,7 +526,7 @@ class CommandEvaluator(EffectRecorder):
     def _track_downloads(
         self, name: str, fields: Sequence[Field], state: ShellState, *, cwd: str | None, is_known: bool
     ) -> None:
-        """Record what a program downloads, and what it makes of what was downloaded."""
+        """Record what a program downloads, and what it derives from downloads."""
         command = ProgramRun(
             name,
             fields,
@@ -543,7 +543,7 @@ class CommandEvaluator(EffectRecorder):
     def _record_copies(
         self, before: tuple[set[str], set[str], set[str]], states: tuple[ShellState, ShellState], *, unpacks: bool
     ) -> None:
-        """Forget what a copier or compiler has written, unless it was made from what the script has written."""
+        """Forget files that a copier or compiler has written, unless its input was written by the script."""
         after = self.changes.snapshot()
         self.changes.restore(before)
         if states[0].stdin is not None or self.reads_own():
@@ -552,7 +552,7 @@ class CommandEvaluator(EffectRecorder):
                 self.changes.unpack(place)
 
     def _run_project_file(self, name: Field, rest: Sequence[Field], state: ShellState) -> None:
-        """Record that a file of the project is run, and every argument that reads like a path."""
+        """Record that a file of the project runs, with every argument that looks like a path."""
         resolved = self.file("read", name, state.cwd)
         if resolved is not None:
             self.trace.spawned.runs(resolved.path)
@@ -568,17 +568,17 @@ def _is_descriptor(field: Field) -> bool:
 
 
 def _keeps_output(redirect: Redirect) -> bool:
-    """Return whether a redirection changes only what is read, or drops what goes to standard error."""
+    """Return whether a redirection changes only the input, or discards standard error."""
     if redirect.descriptor == "2":
         return redirect.operator in (">", ">>")
     return redirect.operator in ("<", "<<", "<<<") and not redirect.descriptor
 
 
 def _after_call(after: ShellState, before: ShellState) -> ShellState:
-    """Return the state after a function: its own parameters and variables are gone."""
+    """Return the state after a function call, without its parameters and local variables."""
     variables = {name: value for name, value in after.variables.items() if name not in after.local}
     variables.update({name: before.variables[name] for name in after.local if name in before.variables})
-    # The directory is not that of the function's caller, but these variables are.
+    # The working directory stays changed, but these variables are those of the caller.
     variables.update({name: Unknown("any", "", f"${name}") for name in _READ_BY_CD & after.local})
     return after._replace(
         arguments=before.arguments, in_function=before.in_function, local=before.local, variables=variables
@@ -586,14 +586,14 @@ def _after_call(after: ShellState, before: ShellState) -> ShellState:
 
 
 def can_fail(redirects: Sequence[Redirect], state: ShellState) -> bool:
-    """Return whether one of several redirections may fail, so that their command does not run."""
+    """Return whether a redirection may fail, so that the command does not run."""
     if redirects and (state.rewired or (len(redirects) > 1 and any(map(_may_close, redirects)))):
         return True
     return any(not _is_ordinary(redirect) for redirect in redirects)
 
 
 def _is_ordinary(redirect: Redirect) -> bool:
-    """Return whether a redirection cannot fail while the descriptors are those that every command starts with."""
+    """Return whether a redirection cannot fail while the standard descriptors are open."""
     if redirect.descriptor not in ("", *_STANDARD):
         return False
     if redirect.operator in _COPIES:

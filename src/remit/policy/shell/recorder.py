@@ -1,7 +1,7 @@
-"""What commands do, noted in one place: files by their words, side effects, and what the script changes on the way.
+"""Records the effects of commands: files, side effects, and changes that the script itself makes.
 
-Some effects only show when a script is seen as a whole: a file that is written and then run, a link that is made and
-then read through. `changes.py` remembers what is needed for that.
+Some effects depend on the script as a whole: a file that is written and then run, a link that is created and then
+followed. `changes.py` keeps the data for that.
 """
 
 import re
@@ -22,57 +22,57 @@ __all__ = ["TOO_MUCH", "EffectRecorder", "is_packaged", "matches_parent"]
 
 TOO_MUCH: Final = "it asks for more than we follow"
 _MAX_STEPS: Final = 1500
-# Where a path or a URL can stand in an argument: behind a sign, glued to a short option, or in a text.
+# Where a path or URL can be in an argument: after a separator, attached to a short option, or in a text.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
 _SIGNS: Final = re.compile(r"[=:@,]")
 _GLUED: Final = re.compile(r"-[A-Za-z]([/~.].*)\Z", re.DOTALL)
 _SHORT: Final = re.compile(r"-[A-Za-z](.+)\Z", re.DOTALL)
-# A name with an ending, or below a directory.
+# A name with an extension, or below a directory.
 _NAMED: Final = re.compile(r"[\w@+,.-]*[/.][\w@+,./-]*")
 _QUOTES: Final = re.compile(r"[\s'\"`();<>|&=:@,{}\[\]]")
 
 
-# Programs that come with packages of the project or with a framework, and are not its own code.
+# Programs of installed packages or of a framework, which are not project code.
 _PACKAGED: Final = re.compile(r"(?:\A|/)(?:node_modules/|vendor/|\.?v?env/(?:bin|lib)/|(?:artisan|bin/console)\Z)")
 
 
 def is_packaged(path: str) -> bool:
-    """Return whether a program comes with a package, and is not code of the project."""
+    """Return whether a program belongs to an installed package, and is not project code."""
     return _PACKAGED.search(path) is not None
 
 
 def matches_parent(pattern: str) -> bool:
-    """Return whether a wildcard may match `..`, as that of older shells does: `.*`."""
+    """Return whether a wildcard such as `.*` may match `..`, as in older shells."""
     names = pattern.replace("**", "*").replace("[^", "[!").split("/")
     return any(name.startswith(".") and name != ".." and fnmatchcase("..", name) for name in names)
 
 
 class EffectRecorder:
-    """Effects of a script beyond those of its single commands."""
+    """Records effects, including those that depend on earlier commands of the script."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         self.trace = trace
-        # A directory that is not known has a name of its own, by the word that leads there.
+        # Give each unknown directory a name of its own, taken from the word that leads to it.
         self.symbolic = symbolic
         self.changes = Changes(trace.files)
         self._steps = 0
-        # What the program being judged reads, and whether it leaves contents alone.
+        # Files that the program being judged reads and writes, and whether it keeps their content.
         self._read: set[str] = set()
         self._wrote: set[str] = set()
         self._keeping = False
-        # Standard input was changed for all that follows, and programs that would run what they read there.
+        # Whether standard input was redirected for later commands, and programs that would run what they read from it.
         self.stdin_changed = False
         self.readers: set[str] = set()
         self._places: set[str | None] = set()
 
     def step(self) -> None:
-        """Count one step of work."""
+        """Count one step, and raise `ShellUnparsed` above the limit."""
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise ShellUnparsed(TOO_MUCH, "")
 
     def file(self, role: str, field: Field, cwd: str | None) -> ResolvedPath | None:
-        """Record what a role does to the file that a word names."""
+        """Record the effects of a role on the file that a word names."""
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the file it names is not known before it runs")
         elif field.kind == "exact":
@@ -85,7 +85,7 @@ class EffectRecorder:
 
     def _named(self, role: str, field: Field, cwd: str | None) -> ResolvedPath | None:
         text = f"./{field.text}" if field.quoted and field.text.startswith("~") else field.text
-        # Several slashes at the start are one here; elsewhere they can mean another host.
+        # Several leading slashes are one in a shell; in other programs they can mean a remote host.
         text = "/" + text.lstrip("/") if text.startswith("//") else text
         if text in ("-", "") or self.trace.device(role, text, field.source):
             return None
@@ -94,7 +94,7 @@ class EffectRecorder:
         resolved = self.trace.touch(role, text, cwd, field.source)
         if resolved is not None:
             if self.changes.aliases and resolved.path != without_dots(join(cwd or "/", text)):
-                # What stands on the way of that link may be what the script has made.
+                # The link may lead through a name that the script has created.
                 self.trace.doubt(field.source, "it goes through a link while the same command makes others")
             self._note_file(role, resolved.path, field.source)
         return resolved
@@ -108,7 +108,7 @@ class EffectRecorder:
             self.trace.touch_listed(role, field.text, field.source, field.picks)
             self._note_folder(role, field.text)
             if role != "read":
-                # Programs list the directory that they start from too.
+                # Programs also list the directory that they start at.
                 self.changes.reshape((Effect("delete", field.text, field.source),))
             if field.linked:
                 self.trace.follow_links(field.text, field.source, role)
@@ -124,14 +124,14 @@ class EffectRecorder:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         if "[[" in pattern or "[:" in pattern:
             self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
-        # Where the script has made links, not even `..` itself leads to a place that is known.
+        # If the script has created links, even a plain `..` leads to an unknown directory.
         if matches_parent(pattern) or (self.changes.aliases and ".." in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")
 
     def list_names(self, field: Field, state: ShellState) -> None:
-        """Record the directories that are listed for a wildcard, whatever gets the names.
+        """Record the directories that the shell lists to expand a wildcard, whatever uses the names.
 
-        Names in the working directory, and words that are hardly paths, do not count.
+        Wildcards in the working directory, and words that are hardly paths, are not recorded.
         """
         if field.kind == "unknown":
             self.trace.doubt(field.source, "the directory it lists is not known before it runs")
@@ -171,25 +171,25 @@ class EffectRecorder:
             if not target:
                 self.trace.doubt(source, "it leads through a name that the same command makes")
             else:
-                # The name is made by this very script: what it stands for is what is touched.
+                # The script itself has created this name, so the effect is on its target.
                 self.trace.touch(role, target + path[len(name) :], None, source)
 
     def reads_own(self) -> bool:
-        """Return whether the program being judged reads what the script has written, or what another prints."""
+        """Return whether the program being judged reads what the script has written, or the output of another program."""
         return "/dev/fd" in self._read or any(self.changes.is_tainted(path) for path in self._read)
 
     def is_plain(self, output: Output) -> bool:
-        """Return whether no file name below the directories can be taken for two, or for an option."""
+        """Return whether no file name below the directories can be split, or read as an option."""
         surveys = [self.trace.survey(directory) for directory in output.below]
         return all(survey is not None and not survey.odd_names for survey in surveys)
 
     def check_links(self, directories: Sequence[str], source: str) -> None:
-        """Record where the links below directories lead, for a program that opens whatever is found there."""
+        """Record the targets of links below directories, for a program that opens every file there."""
         for directory in directories:
             self.trace.follow_links(directory, source)
 
     def arguments_of_code(self, fields: Sequence[Field], cwd: str | None) -> None:
-        """Record the arguments of project code that read like paths or URLs elsewhere, or that hold one behind a sign."""
+        """Record the arguments of project code that are paths or URLs outside of the project, or contain one."""
         for field in fields:
             if url := _URL.search(field.text):
                 self.trace.contact(url[0], field.source)
@@ -202,7 +202,7 @@ class EffectRecorder:
                 self.file("edit", field._replace(text=text), cwd)
 
     def files_of_tool(self, fields: Sequence[Field], cwd: str | None) -> None:
-        """Record the words of a tool that nobody described which are files here, or read like one: it may change them."""
+        """Record the arguments of an undescribed tool that are, or look like, files here: it may change them."""
         for field in fields:
             if field.kind == "pattern":
                 self.trace.touch_pattern("edit", field.text.replace("**", "*"), cwd, field.source)
@@ -214,21 +214,21 @@ class EffectRecorder:
                     self.trace.touch("edit", text, cwd, field.source)
 
     def side(self, side_effect: SideEffectClass) -> None:
-        """Record a side effect beyond those of the effects."""
+        """Record a side effect that no effect implies."""
         self.trace.side_effects.add(side_effect)
 
     def escalate(self, name: str) -> None:
-        """Record that privileges are raised."""
+        """Record that a program gets superuser privileges."""
         self.trace.add(Effect("escalate", "superuser", name))
 
     def note_code(self, *, starts: bool = True) -> None:
-        """Record that code of the project runs, which nothing here can bound; `starts` unless it only will."""
+        """Record that project code runs, which static policy cannot restrict; not `starts` if it only runs later."""
         self.trace.runs_code = True
         self.changes.unsettled |= starts
         self.trace.side_effects.add("state_change")
 
     def project_code(self, program: Program, cwd: str | None) -> None:
-        """Record that a program runs the code it finds in the working directory."""
+        """Record that a program runs the code in the working directory."""
         self.note_code()
         self.trace.touch("edit", ".", cwd, program.name)
         self.changes.steer(program.control, program.name)
@@ -236,5 +236,5 @@ class EffectRecorder:
         self.changes.build_download(cwd, program.control, program.name)
 
     def enter(self, cwd: str | None) -> None:
-        """Record a working directory that the script may be in."""
+        """Record a possible working directory of the script."""
         self._places.add(cwd)

@@ -1,7 +1,7 @@
-"""Following a script: every command it could run, in every way things may stand, and what that would touch.
+"""Evaluates a script without running it: every command it could run, in every possible state of the shell.
 
-Nothing is executed. Both sides of a choice are followed, loops until nothing new is learned. The work is bounded: a
-script that asks for more is a doubt. Simple commands are followed by `commands.py`.
+Both branches of a condition are evaluated, and loops until nothing changes. The work is limited: a script over the
+limit is a doubt. `commands.py` evaluates simple commands.
 """
 
 import re
@@ -56,7 +56,7 @@ __all__ = ["ScriptEvaluator", "judge_program", "judge_script"]
 
 # Names in a text that it may set: all but those that it only expands.
 _SET: Final = re.compile(r"(?<![$\w])(?<!\$\{)[A-Za-z_]\w*|(?<=\$\{)[A-Za-z_]\w*(?=:?=)", re.ASCII)
-# What may be a brace expansion: no group, no parameter.
+# A possible brace expansion, but not a group or a parameter.
 _BRACES: Final = re.compile(r"(?<!(?<![\\$])\$)\{(?![\s}])")
 _MAX_NESTED: Final = 8
 _MAX_ROUNDS: Final = 4
@@ -64,12 +64,12 @@ _MAX_LOOPED: Final = 64
 
 
 def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
-    """Record everything that the command line `text` would do when it is started in `cwd`."""
+    """Record the effects of the command line `text`, started in `cwd`."""
     ScriptEvaluator(trace).judge(text, cwd, posix=posix)
 
 
 def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> None:
-    """Record everything that a program in a little language would do."""
+    """Record the effects of a program in an embedded language such as Python or awk."""
     evaluator = ScriptEvaluator(trace)
     invocation = Invocation(evaluator, ShellState(cwd, {}, {}), Program(name=language))
     try:
@@ -79,19 +79,20 @@ def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> No
 
 
 class ScriptEvaluator(CommandEvaluator):
-    """One walk through a script."""
+    """Evaluates one script."""
 
     def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
         self._error_exempt = 0
-        # The scripts that were followed, by identity; those of substitutions that were not are followed at the end.
+        # Ids of the scripts that were evaluated. Substitutions that were not reached are evaluated at the end.
         self._evaluated: set[int] = set()
         self._texts: list[tuple[str, Script]] = []
-        # Texts that run at the end, or at any time, with the functions of their place and whether any shell reads them.
+        # Trap commands: text, functions at that point, whether the shell may be any, and whether it can run at any
+        # time.
         self._traps: list[tuple[str, Mapping[str, Command], bool, bool]] = []
 
     def judge(self, text: str, cwd: str | None, *, posix: bool = False) -> None:
-        """Follow a whole script; what cannot be read or is too much becomes a doubt."""
+        """Evaluate a whole script. A script that cannot be parsed, or exceeds a limit, is a doubt."""
         self.enter(cwd)
         self.trace.spawned.restart()
         try:
@@ -111,9 +112,9 @@ class ScriptEvaluator(CommandEvaluator):
             self.trace.unparsed("", TOO_MUCH)
 
     def _find_downloads(self, text: str, cwd: str | None, *, posix: bool) -> None:
-        """Follow the script once more to find downloads that it runs, with names for directories that are not known.
+        """Evaluate the script again to find downloads that it runs, with placeholder names for unknown directories.
 
-        A text that not every shell reads alike is read as bash reads it. Nothing else is taken over.
+        A text that shells read differently is read as bash does. Only doubts about downloads are kept.
         """
         if self.symbolic:
             return
@@ -126,7 +127,7 @@ class ScriptEvaluator(CommandEvaluator):
                 self.trace.doubt(doubt.word, doubt.reason, unbounded=True)
 
     def _evaluate_text(self, text: str, state: ShellState) -> Outcome:
-        """Follow the script of a whole text. An error in an expansion ends the line of the text that it stands in."""
+        """Evaluate the script of a whole text. An error in an expansion ends the current line of the text."""
         script = parse_script(text, posix=state.posix)
         self._texts.append((text, script))
         outer, self._error_states = self._error_states, []
@@ -138,11 +139,11 @@ class ScriptEvaluator(CommandEvaluator):
         for item in script.items:
             outcome = self._lists((item,), outcome.all)
             if self._error_states:
-                # Where its line ends is not kept: it may go on after every list that follows.
+                # The end of the line is not tracked, so the script may continue after each later list.
                 self._error_states = [each._replace(stdin=state.stdin) for each in merge_states(self._error_states)]
                 outcome = Outcome(outcome.succeeded, merge_states(outcome.failed, self._error_states))
         self._error_states = outer
-        # No command is lost: a substitution that no expansion has come to may still run, whatever is known by then.
+        # A substitution that no expansion has reached may still run, in any state.
         for inner in reversed(script.substitutions):
             if id(inner) not in self._evaluated:
                 for place in tuple(self._places):
@@ -150,7 +151,7 @@ class ScriptEvaluator(CommandEvaluator):
         return outcome if len(script.items) == 1 else outcome._replace(output=Output())
 
     def _anytime(self, place: str | None, functions: Mapping[str, Command], *, posix: bool) -> ShellState:
-        """Return the state of commands that may run at any time: variables that the script sets may hold anything."""
+        """Return a state for commands that may run at any time: variables that the script sets may have any value."""
         names = self.passed_variables.union(*(_SET.findall(text) for text, _ in self._texts))
         variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in names}
         braces = None if posix else True
@@ -158,7 +159,7 @@ class ScriptEvaluator(CommandEvaluator):
         return ShellState(place, variables, known, stdin=Output(), posix=posix, braces=braces, rewired=True)
 
     def evaluate(self, script: Script, states: tuple[ShellState, ...]) -> Outcome:
-        """Follow the lists of a script, one after the other."""
+        """Evaluate the lists of a script in order."""
         self._evaluated.add(id(script))
         return self._lists(script.items, states)
 
@@ -176,7 +177,7 @@ class ScriptEvaluator(CommandEvaluator):
             isolated = tuple(state._replace(strict=False) for state in states)
             self._and_or(item._replace(background=False), isolated)
             self.run_concurrently(lambda: self._and_or(item._replace(background=False), isolated))
-            # Before the first of them `$!` is empty, or that of another call.
+            # Before the first background command, `$!` is empty or belongs to another call.
             started = tuple(state.with_variable("!", LAST_JOB) for state in states)
             return Outcome(started, started)
         self._error_exempt += bool(item.rest)
@@ -193,9 +194,9 @@ class ScriptEvaluator(CommandEvaluator):
         return outcome
 
     def _or_background(self, pipeline: Pipeline, outcome: Outcome, states: tuple[ShellState, ...]) -> Outcome:
-        """Return the outcome of a list up to a pipeline that ends in `&>`.
+        """Add the possibility that a list that ends in `&>` runs in the background.
 
-        Shells that do not know it run the list in the background, and then open the file.
+        Shells without `&>` read it so: they run the list in the background and then open the file.
         """
         last = pipeline.commands[-1]
         redirects = getattr(last.body if isinstance(last, Function) else last, "redirects", ())
@@ -208,7 +209,7 @@ class ScriptEvaluator(CommandEvaluator):
             self._error_exempt += pipeline.negated
             outcome = self.evaluate_command(pipeline.commands[0], states)
             self._error_exempt -= pipeline.negated
-            # A negated command counts as either: nobody gains from being precise about what `!` skips.
+            # A negated command may succeed or fail; more precision about `!` is not worth the code.
             return Outcome(outcome.all, outcome.all, outcome.output) if pipeline.negated else outcome
         printed: Output | None = None
         removed = len(self.changes.removed)
@@ -226,13 +227,13 @@ class ScriptEvaluator(CommandEvaluator):
                 printed = printed._replace(downloaded=source)
         for version, command, staged in stages:
             if version != self.changes.version:
-                # It runs beside those that follow it, and may see what they change.
+                # It runs concurrently with the later commands of the pipeline, and may see their changes.
                 self.evaluate_command(command, staged)
         after = self.forget_removed_cwd(states, removed)
         return Outcome(after, after, printed or Output())
 
     def evaluate_command(self, command: Command, states: tuple[ShellState, ...]) -> Outcome:
-        """Follow one command in every state."""
+        """Evaluate one command in every state."""
         self.step()
         if not states:
             return Outcome((), ())
@@ -240,7 +241,7 @@ class ScriptEvaluator(CommandEvaluator):
         outcome = self._evaluate_compound(command, states)
         if len(self.changes.removed) == removed:
             return outcome
-        # A subshell may have moved the directory that the script stands in.
+        # A subshell may have moved the working directory of the script.
         succeeded, failed = (
             self.forget_removed_cwd(outcome.succeeded, removed),
             self.forget_removed_cwd(outcome.failed, removed),
@@ -256,7 +257,7 @@ class ScriptEvaluator(CommandEvaluator):
         with self._record_redirects(states[0]):
             outcome = self._evaluators[type(command)](self, command, states)
         if any(can_fail(redirects, state) for state in states):
-            # A redirection that fails keeps the command from running.
+            # If a redirection fails, the command does not run.
             outcome = Outcome(outcome.succeeded, merge_states(outcome.failed, states))
         return outcome
 
@@ -272,7 +273,7 @@ class ScriptEvaluator(CommandEvaluator):
         )
 
     def _open_redirects(self, redirects: Sequence[Redirect], states: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
-        """Record the redirections of a compound command; return the states with what it reads from."""
+        """Record the redirections of a compound command; return the states with its standard input."""
         if not redirects:
             return states
         return tuple(_shared_input(self.redirect(redirects, state)) for state in states)
@@ -282,7 +283,7 @@ class ScriptEvaluator(CommandEvaluator):
         inner = self.evaluate(command.body, self._open_redirects(command.redirects, states))
         printed = inner.output if not command.redirects else Output()
         if command.isolated:
-            # An error there ends the subshell only.
+            # An error in a subshell ends only the subshell.
             del self._error_states[discarded:]
             return Outcome(states, states, printed)
         return Outcome(restore_stdin(inner.succeeded, states), restore_stdin(inner.failed, states), printed)
@@ -317,7 +318,7 @@ class ScriptEvaluator(CommandEvaluator):
         redirects: Sequence[Redirect],
         states: tuple[ShellState, ...],
     ) -> Outcome:
-        """Follow a loop until nothing new is learned; then what the last rounds still changed is not known."""
+        """Evaluate a loop until nothing changes; after the limit, forget variables and the working directory."""
         current = self._open_redirects(redirects, states)
         left, self._early_exits = self._early_exits, []
         for attempt in range(_MAX_ROUNDS + 2):
@@ -328,7 +329,7 @@ class ScriptEvaluator(CommandEvaluator):
             if after == current and version == self.changes.version:
                 break
             current = after
-        # A `return`, or a `break` of an outer loop, leaves more than this one.
+        # A `return`, or a `break` of an outer loop, leaves more than this loop.
         self._early_exits = left + self._early_exits
         ended = restore_stdin(current, states)
         return Outcome(ended, ended)
@@ -344,7 +345,7 @@ class ScriptEvaluator(CommandEvaluator):
                 for value in self._loop_values(command, state):
                     entered = merge_states((state,), ends)
                     inside = tuple(each.with_variable(command.name, value) for each in entered)
-                    # Which value was the last is not kept: states that differ in nothing else are one.
+                    # The last value is not tracked, so states that differ in nothing else are merged.
                     done = self.evaluate(command.body, inside).all
                     ends = merge_states(ends, (each.with_variable(command.name, last) for each in done))
             return ends
@@ -368,8 +369,8 @@ class ScriptEvaluator(CommandEvaluator):
         return values if len(values) <= _MAX_LOOPED else [Unknown("any", "", command.name)]
 
     def _names(self, field: Field, state: ShellState) -> list[Value]:
-        """Return the names that a glob stands for, or that they lie below its fixed part."""
-        # bash negates by `^` too; classes of characters are not for us to match.
+        """Return the file names that a glob matches, or one unknown path below its fixed part."""
+        # bash also negates with `^`; character classes are not matched here.
         directory, slash, name = field.text.replace("[^", "[!").replace("**", "*").rpartition("/")
         if (
             "[[" in name
@@ -377,7 +378,7 @@ class ScriptEvaluator(CommandEvaluator):
             or matches_parent(field.text)
             or ("[" in field.source and "[" not in field.text)
         ):
-            # Brackets that are none stand for themselves.
+            # Unclosed brackets are ordinary characters.
             return [Unknown("any", "", field.source)]
         if state.cwd is not None and not any(mark in directory for mark in "*?["):
             start = self.trace.files.resolve(f"{state.cwd}/{directory}" if not directory.startswith("/") else directory)
@@ -423,18 +424,18 @@ class ScriptEvaluator(CommandEvaluator):
             expander = self.expander(state)
             expander.check_arithmetic(command.word)
             if expander.may_fail:
-                # An expansion in it may end the line; an error of its own leaves variables as they were.
+                # An expansion in it may end the line. An arithmetic error leaves the variables unchanged.
                 self.discard(state)
                 changed.append(state)
             for name in arithmetic_settings(calculation(command.word)):
                 judge_calculation(self, name, state.cwd)
-                state = state.with_variable(name, NUMBER)  # noqa: PLW2901 - the state moves on
+                state = state.with_variable(name, NUMBER)  # noqa: PLW2901 - the state after the assignment
             changed.append(state)
         ended = restore_stdin(tuple(changed), states)
         return Outcome(ended, ended)
 
     def evaluate_nested(self, text: str, state: ShellState, *, posix: bool = False) -> Outcome:
-        """Follow a script inside a command; `posix` where another shell than bash may read it."""
+        """Evaluate a script inside a command; `posix` if the shell may be another one than bash."""
         self._depth += 1
         if self._depth > _MAX_NESTED:
             raise ShellUnparsed(TOO_MUCH, "")
@@ -445,14 +446,14 @@ class ScriptEvaluator(CommandEvaluator):
         return outcome
 
     def trap(self, text: str, state: ShellState, *, anytime: bool) -> None:
-        """Record a command that runs at the end, wherever the script is then, or at any time before that."""
+        """Record a command that runs at the end of the script, or at any time."""
         trap = (text, state.functions, state.posix, anytime)
         if trap not in self._traps:
             self._traps.append(trap)
 
     def _changes_shell(self, text: str, state: ShellState) -> bool:
-        """Return whether commands may change the shell that they run in, or leave what it is doing."""
-        # Marked, so that a value that is set shows, whatever it is.
+        """Return whether commands may change the state of the shell, or leave a function or loop."""
+        # A marker value in every variable shows each assignment, whatever its value is.
         mark = Unknown("any", "", "", cwd="marked")
         marked = state._replace(variables=dict.fromkeys(state.variables, mark), arguments=(mark,), rewired=False)
         left, self._early_exits, errors = self._early_exits, [], self._errors
@@ -464,7 +465,7 @@ class ScriptEvaluator(CommandEvaluator):
         return changed
 
     def _evaluate_traps(self) -> bool:
-        """Follow the commands of all traps; return whether a signal trap changes files that other commands use."""
+        """Evaluate the commands of all traps; return whether a signal trap changes files that other commands use."""
         changed = False
         for text, functions, posix, anytime in self._traps:
             version = self.changes.version
@@ -480,16 +481,16 @@ class ScriptEvaluator(CommandEvaluator):
         return changed
 
     def _other_functions(self, functions: Mapping[str, Command]) -> list[Mapping[str, Command]]:
-        """Return the functions that there may be when a trap runs, beside all of them as they are in the end.
+        """Return other sets of functions that may exist when a trap runs, besides all functions of the script.
 
-        Those that are not there yet when it is set may never be, and those that the script removes may be gone.
+        A function that is defined after the trap may not exist yet, and one that the script unsets may be gone.
         """
         certain = {name: body for name, body in functions.items() if name not in self.undefined}
         everything = {**functions, **self.defined}
         return [certain] if certain != everything else []
 
     def _finish(self) -> None:
-        """Follow what goes on until the end, and doubt code that the script itself has written."""
+        """Evaluate concurrent commands again if needed, and record doubts about code that the script has written."""
         for version, evaluate in tuple(self._concurrent):
             if version != self.changes.version:
                 evaluate()
@@ -497,7 +498,7 @@ class ScriptEvaluator(CommandEvaluator):
         for name in self.readers if self.stdin_changed else ():
             self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)
 
-    # Which method follows which kind of command.
+    # The method for each type of command.
     _evaluators: Final[dict[type, Callable[..., Outcome]]] = {
         ArithmeticCommand: _arithmetic,
         Case: _case,
@@ -511,7 +512,7 @@ class ScriptEvaluator(CommandEvaluator):
 
 
 def _forget_variables(state: ShellState) -> ShellState:
-    """Return a state in which no variable is known, nor where the script stands."""
+    """Return the state with all variables and the working directory unknown."""
     variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in state.variables}
     return state._replace(variables=variables, cwd=None)
 
@@ -519,7 +520,7 @@ def _forget_variables(state: ShellState) -> ShellState:
 def _shared_input(state: ShellState, command: Command | None = None) -> ShellState:
     """Return the state for commands that share one standard input.
 
-    How much of a text each command reads is not known. A list of file names stays known if one command reads it.
+    How much each command reads is not known. A list of file names stays known if only one command reads it.
     """
     if state.stdin is None:
         return state

@@ -1,7 +1,7 @@
-"""The programs that a command line would start, noted while it is followed.
+"""Collects the programs that a command line would start, while it is evaluated.
 
-Every program is noted, also one that another starts. What cannot be told is noted too, as a program without a name: a
-list of programs must never read as complete when it is not. Which of them are allowed is for `scope.py`.
+Every program is recorded, including those that another program starts. A program that is not known is recorded without
+a name, so that an incomplete list cannot look complete. `scope.py` decides which programs are allowed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,15 @@ from remit.policy.shell.state import Field
 
 __all__ = ["SYSTEM_FOLDERS", "SpawnedPrograms"]
 
-# Programs in these folders are the ones that a bare name means.
+# PATH finds the programs in these folders by their bare names.
 SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
-# Programs that do nothing but start another one, which is judged by itself.
+# Programs that only start another one, which is judged separately.
 _CARRIERS: Final = frozenset((
     "ash", "bash", "dash", "sh", "caffeinate", "chronic", "env", "genv", "gtimeout", "gxargs", "ionice", "nice",
     "nohup", "setsid", "stdbuf", "timeout", "unbuffer", "xargs", "xvfb-run",
     "npx", "npm exec", "npm x", "bunx", "bun x", "uvx", "uv run", "pdm run", "poetry run", "hatch run", "bundle exec",
 ))  # fmt: skip
-# Programs that start another one in the environment of the project.
+# Programs that start another one in the virtual environment of the project.
 _PROJECT_RUNNERS: Final = frozenset((("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("pipenv", "run")))
 _NAMELESS: Final = Launched()
 _MAX_WORDS: Final = 16
@@ -33,7 +33,7 @@ _Carriers: TypeAlias = tuple[tuple[str, ...], ...]
 
 
 class _Started:
-    """A program, and what turned out while its words were judged."""
+    """A started program, with what was found out while its words were judged."""
 
     __slots__ = ("carriers", "carries", "doubtful", "name", "outer", "rest", "runs", "subs", "targets")
 
@@ -47,11 +47,11 @@ class _Started:
         self.targets: tuple[str | None, ...] | None = None
         # Something about it is not known: an option may change what it runs.
         self.doubtful = False
-        # What it starts was judged.
+        # The program that it starts was judged.
         self.carries = False
 
     def words(self) -> tuple[str, ...]:
-        """Return the words up to the first that is not certain; none where the name is not."""
+        """Return the words up to the first unknown one; empty if the name is not known."""
         words = [self.name] if 0 < len(self.name) <= _MAX_WORD else []
         for field in self.rest[: _MAX_WORDS - 1] if words else ():
             if field.kind != "exact" or len(field.text) > _MAX_WORD:
@@ -72,7 +72,7 @@ class _Started:
         return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs, targets)
 
     def carriers_of(self, name: Field | None) -> _Carriers:
-        """Return the words before a program that this one starts, after those of what started this one."""
+        """Return the words of all programs that start a program given by `name`, up to that name, outermost first."""
         words = self.words()
         before = next((at for at, field in enumerate(self.rest, 1) if name and field.source == name.source), None)
         return () if before is None or before > len(words) else (*self.carriers, words[:before])
@@ -82,9 +82,9 @@ _State: TypeAlias = tuple[_Started | None, _Carriers]
 
 
 class SpawnedPrograms:
-    """The programs in the order they were met, and the one being judged.
+    """The started programs in order, and the one being judged.
 
-    They are put into words when somebody looks: most passports name no programs.
+    They are converted to `Launched` on iteration only, because most passports name no programs.
     """
 
     def __init__(self) -> None:
@@ -97,42 +97,42 @@ class SpawnedPrograms:
         return iter(dict.fromkeys(started.launched() if started else _NAMELESS for started in self._started))
 
     def restart(self) -> None:
-        """Forget what was being judged when another script could not be read to its end."""
+        """Reset the current program, after a script that could not be parsed completely."""
         self._current, self._carriers = None, ()
 
     def doubt(self) -> None:
-        """Record that something may be done that is not known: by the program being judged, or by whatever."""
+        """Record an unknown: in the program being judged, or else a program without a name."""
         if self._current is None:
             self._started.append(None)
         else:
             self._current.doubtful = True
 
     def start(self, name: str, rest: Sequence[Field], cwd: str | None, files: LimitedFiles) -> None:
-        """Begin with a program."""
+        """Record a program and make it the current one."""
         named = name if "/" not in name else _located(name, cwd, files)
         self._current = _Started(named, rest, self._carriers, self._current)
         self._started.append(self._current)
 
     def end(self) -> None:
-        """Be done with the program that was begun last."""
+        """Return to the program before the current one."""
         self._current = self._current and self._current.outer
 
     def subcommand(self, word: str) -> None:
-        """Record which of its commands the program is given."""
+        """Record a subcommand of the current program."""
         if self._current is not None:
             self._current.subs += (word,)
 
     def subcommands(self) -> tuple[str, ...]:
-        """Return which of its commands the program is given."""
+        """Return the subcommands of the current program."""
         return self._current.subs if self._current is not None else ()
 
     def runs(self, text: str) -> None:
-        """Record what the program is told to run: a file, a module, a package."""
+        """Record a file, module or package that the current program is told to run."""
         if self._current is not None:
             self._current.runs += (text[:_MAX_PATH],)
 
     def enter(self, name: Field | None = None) -> _State:
-        """Go into what the current program starts, one named program or a script; return what `leave` needs."""
+        """Enter the program or script that the current program starts; return the state for `leave`."""
         state = (self._current, self._carriers)
         if self._current is not None:
             self._current.carries = True
@@ -141,19 +141,20 @@ class SpawnedPrograms:
         return state
 
     def leave(self, state: _State) -> None:
-        """Go back to the program that started it."""
+        """Return to the program that `enter` left."""
         self._current, self._carriers = state
 
     def builtin(self, name: str, fields: Sequence[Field], targets: tuple[str | None, ...] | None = None) -> None:
-        """Record a builtin that has effects of its own; `targets` as `Launched` says."""
+        """Record a builtin that has effects of its own; `targets` as in `Launched`."""
         started = _Started(name, fields, self._carriers, None)
         started.targets = targets
         self._started.append(started)
 
     def environment(self) -> str | None:
-        """Return the program being judged if a path names it, or what starts it in the project's environment.
+        """Return the virtual environment that the current program runs in.
 
-        That is the folder of an environment: `/srv/app/.venv` for `.venv/bin/pip`, nothing where the project has it.
+        That is its folder if the program is started by a path (`/srv/app/.venv` for `.venv/bin/pip`), an empty string
+        if a runner such as `uv run` starts it in the project's environment, and None otherwise.
         """
         current = self._current
         if current is None:
@@ -164,7 +165,7 @@ class SpawnedPrograms:
         return "" if carried else None
 
     def sources(self, ending: str) -> bool:
-        """Return whether the script reads a file with this ending into its own shell."""
+        """Return whether the script sources a file with this suffix."""
         return any(
             started is not None and started.name == "source" and field.kind == "exact" and field.text.endswith(ending)
             for started in self._started
@@ -173,12 +174,12 @@ class SpawnedPrograms:
 
 
 def _located(text: str, cwd: str | None, files: LimitedFiles) -> str:
-    """Return the name of a program that PATH would find too, the absolute path of any other; nothing where unknown."""
+    """Return the name of a program that PATH finds, the absolute path of any other, or "" if it is not known."""
     folder, _, base = text.rpartition("/")
     if f"{folder}/" in SYSTEM_FOLDERS:
         return base
     if cwd is None and not text.startswith("/"):
         return ""
     path = join(cwd or "/", text)
-    # Behind a link `..` leads elsewhere than the text says.
+    # After a symbolic link, `..` leads elsewhere than the text suggests.
     return files.resolve(path).path if ".." in text else without_dots(path)

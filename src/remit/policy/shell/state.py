@@ -1,7 +1,7 @@
-"""What is known while a script is followed: the working directory, the variables and the functions.
+"""The state of a shell while a script is evaluated: working directory, variables and functions.
 
-A `ShellState` is one way things may stand. Where a script may go two ways there are two worlds, and each command is judged
-in all of them. Values that cannot be known are `Unknown`, with the word that caused it: never a guess.
+A `ShellState` is one possible state. Where a script may take two paths there are two states, and each command is
+evaluated in all of them. A value that cannot be known is `Unknown`, with the word that caused it; it is never guessed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,17 +39,17 @@ class Unknown:
 
     A plain word has letters, digits, dots, dashes and underscores, and does not start with a dash or a dot.
 
-    Not a tuple like its neighbours: a tuple of values is an array.
+    This is not a NamedTuple like the other classes, because a tuple of values is an array.
     """
 
     kind: Literal["number", "plain", "below", "any"]
     text: str
     cause: str
-    # Where a path below a directory starts, if it is relative.
+    # The directory that a relative path starts at.
     cwd: str | None = None
-    # It may be a link.
+    # It may be a symbolic link.
     linked: bool = False
-    # It is a name in the working directory, with nothing before it, so that it may look like an option.
+    # It is a file name without a directory, so it may look like an option.
     bare: bool = False
     # It is not empty.
     filled: bool = False
@@ -58,91 +58,91 @@ class Unknown:
 Value: TypeAlias = "str | Unknown | tuple[Value, ...]"
 NUMBER: Final = Unknown("number", "", "")
 PLAIN: Final = Unknown("plain", "", "")
-# An array of which nothing is known.
+# An array with unknown elements.
 ARRAY: Final = Unknown("any", "", "[@]")
-# The number of the last command that the script started in the background.
+# The process id of the last background command.
 LAST_JOB: Final = Unknown("number", "", "$!")
 
 
 class Field(NamedTuple):
     """One word after expansion.
 
-    `exact`: the text itself. `pattern`: a glob. `below`: some path below the directory `text`. `unknown`: anything that
-    starts with `text`, and possibly several words.
+    The kind says what `text` is: `exact`, the text itself; `pattern`, a glob; `below`, a directory that contains the
+    path; `unknown`, a prefix of the word, which may also be several words.
     """
 
     text: str
     kind: Literal["exact", "pattern", "below", "unknown"]
     source: str
-    # It starts with a quote, so that a tilde is only a character.
+    # It starts with a quote, so a tilde is an ordinary character.
     quoted: bool = False
-    # It may come to several words.
+    # It may expand to several words.
     splits: bool = False
-    # Where a path below a directory starts, if it is relative.
+    # The directory that a relative path starts at.
     cwd: str | None = None
-    # It may be a link.
+    # It may be a symbolic link.
     linked: bool = False
-    # What paths below a directory are meant, as an effect says it.
+    # Which paths below a directory, as in `Effect.picks`.
     picks: str = "**"
-    # It is a name in the working directory, with nothing before it, so that it may look like an option.
+    # It is a file name without a directory, so it may look like an option.
     bare: bool = False
-    # A star in it stands for a number or a plain word, and not for the names of files.
+    # A star in it stands for a number or a plain word, and not for file names.
     numbered: bool = False
     # A path below a directory is not empty.
     filled: bool = False
 
 
 class Output(NamedTuple):
-    """What a command prints, where that is known: an exact text, or paths below directories."""
+    """The output of a command, where it is known: an exact text, or paths below directories."""
 
     text: str | None = None
     below: tuple[str, ...] = ()
-    # The paths are separated by NUL, so that no name can be taken for two.
+    # The paths are separated by NUL, so no file name can be split into two.
     separated: bool = False
-    # The paths are regular files, so that none of them is a link.
+    # The paths are regular files, so none of them is a symbolic link.
     regular: bool = False
     number: bool = False
     # One word of letters, digits, dots, dashes and underscores that does not start with a dash or a dot.
     plain: bool = False
-    # Where the paths start, if they are relative.
+    # The directory that relative paths start at.
     cwd: str | None = None
-    # Which paths they are, as an effect says it.
+    # Which paths below the directories, as in `Effect.picks`.
     picks: str = "**"
-    # They are names in the working directory, with nothing before them, so that they may look like options.
+    # They are file names without a directory, so they may look like options.
     bare: bool = False
-    # The program that it was downloaded with, where it was.
+    # The program that downloaded it; empty if it was not downloaded.
     downloaded: str = ""
-    # It is a file that was there before the script, or that the script has not downloaded.
+    # It is the content of a file that the script has not downloaded.
     local: bool = False
 
 
-# What a process substitution reads: it goes on while other commands run.
+# The standard input of a process substitution, which runs concurrently with other commands.
 CONCURRENT: Final = Output()
 
-# Variables that bash itself makes readonly.
+# Variables that bash makes readonly.
 _FIXED: Final = frozenset("BASHOPTS BASH_VERSINFO EUID PPID SHELLOPTS UID".split())
 
 
 class ShellState(NamedTuple):
-    """One way things may stand."""
+    """One possible state of the shell."""
 
     cwd: str | None
     variables: Mapping[str, Value]
     functions: Mapping[str, Command]
     # `set -e` is on: a failed command ends the script.
     strict: bool = False
-    # The positional parameters, where they are known.
+    # The positional parameters, if they are known.
     arguments: tuple[Value, ...] | None = None
-    # Here-document, pipe or nothing.
+    # The content of standard input; None if nothing was redirected to it.
     stdin: Output | None = None
-    # Another shell than bash may be the reader.
+    # The shell may be another one than bash.
     posix: bool = False
-    # The reader expands braces; None where that is not known.
+    # Whether the shell expands braces; None if that is not known.
     braces: bool | None = True
-    # A function is running, and these variables belong to it.
+    # A function is running, and these are its local variables.
     in_function: bool = False
     local: frozenset[str] = frozenset()
-    # A descriptor may be closed: any redirection may fail.
+    # A descriptor may be closed, so any redirection may fail.
     rewired: bool = False
 
     def is_fixed(self, name: str) -> bool:
@@ -150,12 +150,12 @@ class ShellState(NamedTuple):
         return f"{name}!" in self.variables or name in _FIXED
 
     def with_variable(self, name: str, value: Value) -> "ShellState":
-        """Return the state in which a variable has a value."""
+        """Return the state after a variable is set."""
         if self.is_fixed(name):
-            # It cannot be changed any more, or not in the way it looks.
+            # A readonly variable, or one that may be.
             value = Unknown("any", "", f"${name}")
         elif isinstance(value, str) and (isinstance(known := self.variables.get(name), tuple) or known == ARRAY):
-            # Only the first element of an array changes.
+            # An assignment to the name of an array changes its first element only.
             value = ARRAY
         if self.variables.get(name) == value:
             return self
@@ -163,7 +163,7 @@ class ShellState(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The states after success and after failure, and what was printed where that is known."""
+    """The states after success and after failure, and the output if it is known."""
 
     succeeded: tuple[ShellState, ...]
     failed: tuple[ShellState, ...]
@@ -171,14 +171,14 @@ class Outcome(NamedTuple):
 
     @property
     def all(self) -> tuple[ShellState, ...]:
-        """Return the states of both ends."""
+        """Return the states after success and failure, without duplicates."""
         first, second = self.succeeded, self.failed
         same = first is second or (len(first) == len(second) == 1 and first[0] is second[0])
         return first if same else merge_states(first, second)
 
 
 def as_value(field: Field) -> Value:
-    """Return what a variable holds that is given this word."""
+    """Return the value of a variable that is set to this word."""
     if field.kind == "exact" and (field.quoted or not field.text.startswith("~")):
         return field.text
     if field.kind == "below":
@@ -187,13 +187,13 @@ def as_value(field: Field) -> Value:
 
 
 def as_arguments(fields: Sequence[Field]) -> tuple[Value, ...] | None:
-    """Return the positional parameters that these words make, or None where it is not known how many they are."""
+    """Return the positional parameters for these words, or None if their number is not known."""
     several = any(field.splits or field.kind == "pattern" for field in fields)
     return None if several else tuple(as_value(field) for field in fields)
 
 
 def merge_states(*groups: Iterable[ShellState]) -> tuple[ShellState, ...]:
-    """Return the states of all groups once each; when they are too many, what differs becomes unknown."""
+    """Return the states of all groups without duplicates; too many are replaced by their `common_state`."""
     states: list[ShellState] = []
     for group in groups:
         for state in group:
@@ -203,7 +203,7 @@ def merge_states(*groups: Iterable[ShellState]) -> tuple[ShellState, ...]:
 
 
 def common_state(states: Sequence[ShellState]) -> ShellState:
-    """Return one state that knows only what all of these agree on."""
+    """Return one state with only the knowledge that all of these states share."""
     first = states[0]
     names = {name for state in states for name in state.variables}
     variables: dict[str, Value] = {}
@@ -216,7 +216,7 @@ def common_state(states: Sequence[ShellState]) -> ShellState:
         functions.update(state.functions)
     for name, body in functions.items():
         if any(state.functions.get(name) != body for state in states):
-            # A function that is not the same everywhere: calling it is a doubt.
+            # The function differs between the states, so calling it is a doubt.
             variables[f"{name}()"] = Unknown("any", "", name)
     return ShellState(
         cwd=first.cwd if all(state.cwd == first.cwd for state in states) else None,
@@ -234,6 +234,6 @@ def common_state(states: Sequence[ShellState]) -> ShellState:
 
 
 def restore_stdin(states: tuple[ShellState, ...], before: tuple[ShellState, ...]) -> tuple[ShellState, ...]:
-    """Return the states with the standard input that they had before a redirection."""
+    """Return the states with the standard input from before a redirection."""
     stdin = before[0].stdin if before else None
     return tuple(state if state.stdin is stdin else state._replace(stdin=stdin) for state in states)
