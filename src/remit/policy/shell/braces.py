@@ -1,4 +1,4 @@
-"""Brace expansion: the words that `{a,b}` and `{1..3}` make of one word, before anything else is expanded."""
+"""Brace expansion: replaces a word such as `{a,b}` or `{1..3}` by several, before any other expansion."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _Atom: TypeAlias = "Part | str"
 
 
 def expand_braces(text: str) -> list[str]:
-    """Return the patterns that a file name pattern with braces stands for; too many are one that matches anything."""
+    """Return the globs that a glob with braces stands for; too many become one that matches anything."""
     alternatives = list(brace_alternatives((Text(text, quoted=False),)))
     texts = [[part.value for part in parts if isinstance(part, Text)] for parts in alternatives]
     known = [len(text) for text in texts] == [len(parts) for parts in alternatives]
@@ -26,12 +26,12 @@ def expand_braces(text: str) -> list[str]:
 
 
 def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield the part lists that brace expansion makes of one word."""
+    """Yield the parts of each word that brace expansion makes of one word."""
     braces = sum(part.value.count("{") for part in parts if isinstance(part, Text) and not part.quoted)
     if not braces:
         yield list(parts)
         return
-    # What bash makes of marks of its own that are quoted depends on more than the quotes.
+    # How bash handles quoted braces and commas depends on more than the quotes.
     odd = any(isinstance(part, Text) and part.quoted and _MARKS.search(part.value) for part in parts)
     if odd or braces > _MAX_BRACES:
         yield unknown_word(parts)
@@ -44,16 +44,16 @@ def brace_alternatives(parts: Sequence[Part]) -> Iterator[list[Part]]:
             atoms.append(part)
     budget = [MAX_ALTERNATIVES + 1]
     for expanded in _expand_atoms(atoms, budget):
-        joined = _joined(expanded)
-        # bash expands braces before it looks for names: what comes together then may be another name.
+        joined = _join_atoms(expanded)
+        # bash expands braces before parameters: the parts joined now may form another name.
         yield unknown_word(parts) if _makes_names(joined) else joined
     if budget[0] <= 0:
-        # There are more: what they are is not known.
+        # There are more alternatives, which are not known.
         yield unknown_word(parts)
 
 
 def unknown_word(parts: Sequence[Part]) -> list[Part]:
-    """Return a word of which nothing is known, with the expansions that the parts hold: each is still evaluated."""
+    """Return an unknown word that keeps the expansions of the parts, because each of them is still evaluated."""
     unknown: list[Part] = [Parameter("{", "", None, quoted=False)]
     return unknown + [each for part in parts if not isinstance(part, Text) for each in (part, *unknown)]
 
@@ -75,7 +75,7 @@ def _expand_atoms(atoms: list[_Atom], budget: list[int]) -> Iterator[list[_Atom]
 
 
 def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | None:
-    """Return what `{…}` at `start` offers and where it ends, or None where it is plain text."""
+    """Return the alternatives of `{…}` at `start` and where it ends, or None if it is plain text."""
     depth, cuts = 0, [start]
     for at in range(start, len(atoms)):
         atom = atoms[at]
@@ -101,7 +101,7 @@ def _choices(atoms: list[_Atom], start: int) -> tuple[list[list[_Atom]], int] | 
 
 
 def _closes_later(atoms: list[_Atom]) -> bool:
-    """Return whether a comma and a closing brace follow that may belong to braces which were closed without a comma."""
+    """Return whether a later comma and closing brace may belong to braces that were closed without a comma."""
     depth, comma = 1, False
     for atom in atoms:
         depth += (atom == "{") - (atom == "}")
@@ -116,11 +116,11 @@ def _sequence(atoms: list[_Atom]) -> list[list[_Atom]] | None:
     if ".." not in text:
         return None
     if len(text) != len(atoms) or "{" in text:
-        # Beside other parts, or with braces inside, bash may take it for a sequence or not.
+        # With other parts or braces inside, bash may or may not take it as a sequence.
         return [list(unknown_word([atom for atom in atoms if not isinstance(atom, str)]))]
     match = _SEQUENCE.match(text)
     if not match or (match[1] and (match[1].lstrip("-").startswith("0") or match[2].lstrip("-").startswith("0"))):
-        # Steps, padding and what bash may or may not take as a sequence: not worth a second opinion.
+        # Steps, padding and other forms that bash may or may not take as a sequence are treated as unknown.
         unknown: list[_Atom] = [Parameter(f"{{{text}}}", "", None, quoted=False)]
         return [unknown]
     if match[3]:
@@ -136,8 +136,8 @@ def _span(low: int, high: int) -> range:
     return range(low, high + 1) if low <= high else range(low, high - 1, -1)
 
 
-def _joined(atoms: Sequence[_Atom]) -> list[Part]:
-    """Return the parts that the atoms make, with characters put together again."""
+def _join_atoms(atoms: Sequence[_Atom]) -> list[Part]:
+    """Return the atoms as parts, with adjacent characters joined."""
     parts: list[Part] = []
     text = ""
     for atom in atoms:
@@ -154,7 +154,7 @@ def _joined(atoms: Sequence[_Atom]) -> list[Part]:
 
 
 def _makes_names(parts: Sequence[Part]) -> bool:
-    """Return whether a dollar sign or a bare name has come to stand before characters that may belong to a name."""
+    """Return whether a dollar sign or a bare name now precedes characters that may become part of a name."""
     for part, following in pairwise(parts):
         if isinstance(part, Text) and part.value.endswith("$"):
             return True

@@ -1,7 +1,7 @@
-"""What the commands that are built into bash do.
+"""The builtins of bash.
 
-Each takes the run, the world and the words after its name, and returns the worlds after it. A builtin that is not here
-is treated as a program that nobody knows.
+Each function takes the evaluator, the state and the words after the name, and returns the outcome. A builtin that is
+not here is treated as an unknown program.
 """
 
 import re
@@ -12,7 +12,7 @@ from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.shell.downloads import place_of
 from remit.policy.shell.processes import judge_kill
 from remit.policy.shell.state import Field, Outcome, Output, ShellState, Unknown, Value
-from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, after
+from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, outcome_of
 
 if TYPE_CHECKING:
     from remit.policy.shell.commands import CommandEvaluator
@@ -24,15 +24,15 @@ __all__ = ["BUILTINS"]
 _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G -L -N -O -S".split())
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())
-# Limits of the shell that keep no ordinary command from running, and from which value on.
+# Limits that no ordinary command reaches, with the smallest harmless value.
 _HARMLESS_LIMITS: Final = {"c": 0, "m": 0, "n": 256, "s": 1024, "t": 10, "v": 1_000_000}
 _HIDDEN_TOO: Final = "dotglob"
 _SHOPT: Final = frozenset(("globstar", _HIDDEN_TOO))
 
 
 def _nothing(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
-    """Words that are only text."""
-    return after(state)
+    """A builtin whose words are only text."""
+    return outcome_of(state)
 
 
 def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
@@ -44,19 +44,19 @@ def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field
         words = [Field(back, "exact", "-")]
         prints = True
     if len(words) > 1 or any(field.kind == "exact" and field.text.startswith("-") for field in words):
-        # `cd -` goes back to a place that other commands chose.
+        # `cd -` goes to a directory that other commands have chosen.
         evaluator.trace.doubt(words[0].source, "the directory it changes to is not known before it runs")
-        return _lost(evaluator, state, words[0])
+        return _lose_cwd(evaluator, state, words[0])
     if not words:
         words = [Field(evaluator.trace.files.home or "~", "unknown" if "HOME" in state.variables else "exact", "cd")]
     target = words[0]
     if target.kind != "exact" or (state.cwd is None and not target.text.startswith("/")) or refuse_text(target.text):
         evaluator.file("read", target, state.cwd)
-        return _lost(evaluator, state, target)
+        return _lose_cwd(evaluator, state, target)
     evaluator.file("read", target, state.cwd)
     path = join(state.cwd or "/", target.text)
     if evaluator.changes.crosses(path, upwards=False) and not evaluator.symbolic:
-        return _lost(evaluator, state)
+        return _lose_cwd(evaluator, state)
     logical = without_dots(path)
     resolved = evaluator.trace.files.resolve(path)
     if "CDPATH" in state.variables and not resolved.exists and target.text[:1] not in ("/", "."):
@@ -68,20 +68,20 @@ def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field
     for place in entered:
         evaluator.enter(place.cwd)
     certain = resolved.is_directory and not resolved.refusal and evaluator.changes.is_certain(resolved.path)
-    # Where it cannot print the directory or set these variables, it has moved all the same.
+    # The directory changes even if it cannot be printed or stored in these variables.
     moves = prints or "CDPATH" in state.variables or state.is_fixed("PWD") or state.is_fixed("OLDPWD")
     return Outcome(tuple(entered), (*(() if certain else (state,)), *(entered if moves else ())))
 
 
-def _lost(evaluator: "CommandEvaluator", state: ShellState, target: Field | None = None) -> Outcome:
-    """The working directory is no longer known."""
+def _lose_cwd(evaluator: "CommandEvaluator", state: ShellState, target: Field | None = None) -> Outcome:
+    """Return the outcome with an unknown working directory."""
     place = place_of(target, state.cwd) if evaluator.symbolic and target is not None else None
     evaluator.enter(place)
-    return after(state.with_variable("OLDPWD", Unknown("any", "", "$OLDPWD"))._replace(cwd=place))
+    return outcome_of(state.with_variable("OLDPWD", Unknown("any", "", "$OLDPWD"))._replace(cwd=place))
 
 
 def _popd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
-    return _lost(evaluator, state)
+    return _lose_cwd(evaluator, state)
 
 
 def _pushd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -97,7 +97,7 @@ def _shopt(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fi
                 field.source, "a setting of the shell that changes how commands are read", unbounded=True
             )
         evaluator.trace.hidden |= field.text == _HIDDEN_TOO
-    return after(state)
+    return outcome_of(state)
 
 
 def _source(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -113,16 +113,16 @@ def _source(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[F
         evaluator.trace.doubt(
             fields[0].source if fields else "source", "a script that is not known before it runs", unbounded=True
         )
-        return after(state)
+        return outcome_of(state)
     name = fields[0]
     if "/" not in name.text and not evaluator.trace.files.resolve(f"{state.cwd}/{name.text}").exists:
         evaluator.trace.doubt(name.source, "a script that is looked for in PATH", unbounded=True)
     resolved = evaluator.file("read", name, state.cwd)
     if resolved is not None:
         evaluator.changes.run(resolved.path, name.source)
-    evaluator.note_code()
+    evaluator.record_code()
     variables: dict[str, Value] = {each: Unknown("any", "", f"${each}") for each in (*state.variables, "CDPATH")}
-    return after(state._replace(variables=variables))
+    return outcome_of(state._replace(variables=variables))
 
 
 def _eval(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -130,7 +130,7 @@ def _eval(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
         if evaluator.substituted:
             evaluator.changes.run_download("eval", evaluator.substituted, starts=False)
         evaluator.trace.doubt("eval", "a command that is not known before it runs", unbounded=True)
-        return after(state)
+        return outcome_of(state)
     words = [field.text for field in fields]
     return evaluator.evaluate_nested(" ".join(words[1:] if words[:1] == ["--"] else words), state)
 
@@ -143,7 +143,7 @@ def _exec(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
 
 def _command(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text in ("-v", "-V"):
-        return after(state)
+        return outcome_of(state)
     rest = fields[1:] if fields and fields[0].text in ("--", "-p") else fields
     return evaluator.command(rest, state, functions=False)
 
@@ -151,42 +151,42 @@ def _command(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[
 def _trap(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     words = [field for field in fields if field.text != "--"]
     if not words or (words[0].text in ("-", "", "-p", "-l") and words[0].kind == "exact"):
-        return after(state)
+        return outcome_of(state)
     signals = {word.text.upper().removeprefix("SIG") if word.kind == "exact" else "" for word in words[1:]}
     if words[0].kind != "exact" or signals & {"", "DEBUG", "RETURN", "ERR"}:
         evaluator.trace.doubt(words[0].source, "a command that runs at any time", unbounded=True)
     else:
-        # It runs later, when other commands have changed what is known now.
+        # It runs later, when the state may be another one.
         evaluator.trap(words[0].text, state, anytime=not signals <= {"EXIT", "0"})
-    return after(state)
+    return outcome_of(state)
 
 
 def _alias(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if any("=" in field.text or field.kind != "exact" for field in fields):
         evaluator.trace.doubt(fields[0].source, "a new meaning for a command name", unbounded=True)
-    return after(state)
+    return outcome_of(state)
 
 
 def _refuse_words(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
         evaluator.trace.doubt(fields[0].source, "this use of a builtin is not known here", unbounded=True)
-    return after(state)
+    return outcome_of(state)
 
 
 def _exit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     number = len(fields) == 1 and fields[0].numbered and fields[0].text == "*" and "IFS" not in state.variables
     plain = len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit()
-    return Outcome((), ()) if not fields or number or plain else after(state)
+    return Outcome((), ()) if not fields or number or plain else outcome_of(state)
 
 
 def _leave(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
-    """`return`, `break` and `continue`: what follows may run or not."""
+    """`return`, `break` and `continue`: later commands may or may not run."""
     evaluator.leave(state)
-    return after(state)
+    return outcome_of(state)
 
 
-def _flagged(letters: str) -> "Builtin":
-    """Return a builtin whose words are job numbers, names and these options, and that changes nothing."""
+def _make_flag_builtin(letters: str) -> "Builtin":
+    """Return a builtin that changes nothing and takes job numbers, names and these options."""
     known = re.compile(rf"-[{letters}]+\Z|[A-Za-z0-9_%+.-]*\Z")
 
     def builtin(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -196,16 +196,16 @@ def _flagged(letters: str) -> "Builtin":
             if not (number or exact):
                 reason = "this use of a builtin is not known here"
                 evaluator.trace.doubt(field.source, reason, unbounded=True, starts=False)
-        return after(state)
+        return outcome_of(state)
 
     return builtin
 
 
-_report_limits: Final = _flagged("SHabcdefiklmnpqrstuvxPRT")
+_report_limits: Final = _make_flag_builtin("SHabcdefiklmnpqrstuvxPRT")
 
 
 def _ulimit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
-    """Record a doubt about limits under which a command may fail that would not fail otherwise: what it prints is not known then."""
+    """Record a doubt about limits that make later commands fail, because their output is then not known."""
     resource = "f"
     for field in fields:
         letters = field.text[1:].strip("SH") if field.text.startswith("-") else ""
@@ -224,16 +224,16 @@ def _refuses(text: str, letters: str) -> bool:
 
 def _echo(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     plain = all(field.kind == "exact" for field in fields) and not (fields and fields[0].text.startswith("-"))
-    # Other shells read escapes in what they print.
+    # Other shells interpret escapes in the output.
     plain = plain and not (state.posix and any("\\" in field.text for field in fields))
     text = " ".join(field.text for field in fields) + "\n" if plain else None
-    return after(state, output=Output(text))
+    return outcome_of(state, output=Output(text))
 
 
 def _pwd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
-        return after(state)
-    return after(state, output=Output(f"{state.cwd}\n" if state.cwd is not None else None))
+        return outcome_of(state)
+    return outcome_of(state, output=Output(f"{state.cwd}\n" if state.cwd is not None else None))
 
 
 def _hash(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -243,7 +243,7 @@ def _hash(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
 def _test(
     evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, evaluates: bool = False
 ) -> Outcome:
-    """Record the files whose state is looked at. `[[` evaluates what it compares as numbers."""
+    """Record the files that are tested. `[[` evaluates numbers as arithmetic."""
     for index, field in enumerate(fields):
         following = fields[index + 1] if index + 1 < len(fields) else None
         if field.kind == "unknown" and field.splits and not evaluates:
@@ -261,7 +261,7 @@ def _test(
             evaluator.trace.doubt(following.source, "a variable whose name is not known before it runs", unbounded=True)
         elif field.text in _NUMBER_TESTS and evaluates and index:
             _check_numbers(evaluator, state, (fields[index - 1], following))
-    return after(state)
+    return outcome_of(state)
 
 
 def _check_numbers(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> None:
@@ -282,12 +282,12 @@ BUILTINS: Final[dict[str, "Builtin"]] = {
     **VARIABLE_BUILTINS,
     **dict.fromkeys(_QUIET, _nothing),
     **dict.fromkeys(("break", "continue", "return"), _leave),
-    **dict.fromkeys(("fg", "bg", "times", "suspend", "logout", "caller", "umask"), _flagged("S")),
-    "dirs": _flagged("lpv"),
-    "disown": _flagged("ahr"),
-    "jobs": _flagged("lnprs"),
+    **dict.fromkeys(("fg", "bg", "times", "suspend", "logout", "caller", "umask"), _make_flag_builtin("S")),
+    "dirs": _make_flag_builtin("lpv"),
+    "disown": _make_flag_builtin("ahr"),
+    "jobs": _make_flag_builtin("lnprs"),
     "ulimit": _ulimit,
-    "wait": _flagged("fn"),
+    "wait": _make_flag_builtin("fn"),
     **dict.fromkeys(("source", "."), _source),
     **dict.fromkeys(("history", "enable", "bind", "complete", "compgen", "compopt", "fc"), _refuse_words),
     **dict.fromkeys(("test", "["), _test),

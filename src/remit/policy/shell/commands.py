@@ -257,7 +257,7 @@ class CommandEvaluator(EffectRecorder):
         fields = expander.fields(words[:1])
         for word in words[1:]:
             assigns = _ASSIGNMENT.match(word.source) is not None
-            found = expander.declared(word) if assigns else expander.fields((word,))
+            found = expander.expand_declaration(word) if assigns else expander.fields((word,))
             if assigns and expander.state.posix:
                 split = expander.fields((word,))
                 if any(each.splits for each in split):
@@ -461,7 +461,7 @@ class CommandEvaluator(EffectRecorder):
         self._judge_words(invocation, known, rest)
         self._keeping = self.trace.spreads = False
         if before is not None:
-            self._note_changes(base, rest, before, (state, state._replace(cwd=invocation.cwd)))
+            self._record_changes(base, rest, before, (state, state._replace(cwd=invocation.cwd)))
         if self.changes.downloads.count or may_download(base, rest):
             self._track_downloads(base, rest, state, cwd=invocation.cwd, is_known=not known.refusal)
         if not self._keeps_folders(base, rest):
@@ -486,7 +486,7 @@ class CommandEvaluator(EffectRecorder):
         if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":
             # It prints its version and does nothing else; the program itself may be project code.
             if known.runs:
-                self.note_code()
+                self.record_code()
         elif known.handler:
             invocation.check_wildcards(known, rest)
             HANDLERS[known.handler](invocation, rest)
@@ -501,7 +501,7 @@ class CommandEvaluator(EffectRecorder):
         plain = program in ("cp", "mv") and not any(field.kind != "exact" or field.text[:1] == "-" for field in fields)
         return plain or program in _KEEP_FOLDERS
 
-    def _note_changes(
+    def _record_changes(
         self,
         program: str,
         fields: Sequence[Field],
@@ -557,7 +557,7 @@ class CommandEvaluator(EffectRecorder):
         if resolved is not None:
             self.trace.spawned.runs(resolved.path)
             self.changes.run(resolved.path, name.source)
-        self.note_code()
+        self.record_code()
         self.arguments_of_code(rest, state.cwd)
 
 

@@ -1,7 +1,7 @@
-"""Reading compound commands: groups, conditions, loops, cases and functions.
+"""Parses compound commands: groups, conditions, loops, cases and functions.
 
-Each reader starts behind the word that opens its command and returns the whole of it. Forms that people hardly use
-(`select`, `coproc`) are refused.
+Each function starts after the word that opens its command and parses the whole command. Rare forms (`select`, `coproc`)
+are refused.
 """
 
 import re
@@ -33,13 +33,13 @@ __all__ = ["read_compound", "read_function_body"]
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:+@/-]+\Z")
 _IN: Final = re.compile(r"in(?=[ \t\n;])")
-# Characters that mean something between words of `[[ … ]]` where elsewhere they would end a command.
+# Characters that are operators inside `[[ … ]]`, and would end a command elsewhere.
 _CONDITION_MARKS: Final = ("&&", "||", "|", "(", ")", "<", ">")
 _CONDITION_END: Final = re.compile(r"\]\](?=[ \t\n;&|<>()]|\Z)")
 
 
 def read_compound(reader: Reader) -> Command | None:
-    """Return the compound command that starts here, or None where a simple command does."""
+    """Parse the compound command that starts here; return None if it is a simple command."""
     if reader.text.startswith("((", reader.at):
         reader.check_bash()
         return _arithmetic(reader)
@@ -191,7 +191,7 @@ def _function(reader: Reader) -> Function:
 
 
 def read_function_body(reader: Reader, name: Word) -> Function:
-    """Return the function `name` with the body that starts here."""
+    """Parse the body of the function `name`."""
     if not _FUNCTION_NAME.match(name.source):
         raise reader.fail("a function needs a plain name")
     skip_lines(reader)
@@ -218,7 +218,7 @@ def _condition(reader: Reader) -> Condition:
 
 
 def _arithmetic(reader: Reader) -> Command:
-    """Return `(( … ))`; where it does not close like one, two subshells are read."""
+    """Parse `(( … ))`; if it does not end like arithmetic, it is two nested subshells."""
     inner = reader.arithmetic(2)
     if inner is None:
         reader.accept("(")

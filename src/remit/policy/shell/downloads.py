@@ -1,8 +1,8 @@
-"""What a script has downloaded so far, where it was saved, and which of it is run.
+"""Tracks what a script has downloaded, where it was saved, and which of it is run.
 
-A file is downloaded if a program of `downloads.toml` saves it, or if another program makes it from something that was
-downloaded: by copying, moving, unpacking, compiling or printing it. Programs that no other table knows are covered too:
-the record is kept from the words of a command, and a word that may name a file counts as one.
+A file counts as downloaded if a program of `downloads.toml` saves it, or if another program derives it from a download
+by copying, moving, unpacking, compiling or printing. Programs without a table are covered too: every word of a command
+that may name a file counts as one.
 """
 
 import re
@@ -29,11 +29,11 @@ __all__ = [
     "starts_with_words",
 ]
 
-# How the reason of a doubt begins; the name of the program that downloads follows.
+# The prefix of the reason of a doubt; the name of the downloading program follows.
 RUNS_DOWNLOAD: Final = "it runs what the same command downloads with "
-# Stands for a directory that is not known before the script runs. Nothing is looked up there.
+# Stands for a directory that is not known before the script runs. Nothing is read there.
 UNKNOWN_PLACE: Final = "/unknown-directory"
-# Bounds on the work for one script: words of a command, records, names for one file, and comparisons in all.
+# Limits for one script: words of a command, records, names for one file, and comparisons in all.
 _MAX_FIELDS: Final = 128
 _MAX_NAMED: Final = 64
 _MAX_ALIASES: Final = 16
@@ -45,7 +45,7 @@ _RECURSES: Final = r"-[A-Za-z]*[arR][A-Za-z]*|--recursive|--archive|sync|mirror|
 
 
 class _Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way in which a program downloads, as `downloads.toml` describes it."""
+    """One way in which a program downloads, as described in `downloads.toml`."""
 
     programs: tuple[str, ...]
     words: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class _Fetch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Unpack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a program unpacks an archive: the options that name the directory, and those with which it does not."""
+    """How a program unpacks an archive: the options for the directory, and those with which it does not unpack."""
 
     programs: tuple[str, ...]
     into: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def _tables() -> _Tables:
 
 @lru_cache(maxsize=1)
 def fetchers() -> frozenset[str]:
-    """Return the programs of which every use downloads."""
+    """Return the programs that always download."""
     rows = _tables().fetches.items()
     return frozenset(name for name, uses in rows if any(not use.words and use.saves != "copy" for use in uses))
 
@@ -100,9 +100,9 @@ def _has_word(fields: Sequence[Field], wanted: str) -> bool:
 
 
 def starts_with_words(words: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Return whether the operands of a command begin with these words, in each of which `|` separates alternatives.
+    """Return whether the operands of a command begin with these words; `|` separates alternatives in a word.
 
-    The word behind an option may be its value or the next operand; it counts as whichever fits.
+    The word after an option may be its value or the next operand; whichever fits is used.
     """
     at, optional = 0, False
     for word in words:
@@ -130,13 +130,13 @@ def _is_one_of(word: str, wanted: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _alternatives(wanted: str) -> tuple[bool, frozenset[str], tuple[str, ...]]:
-    """Return whether anything but the words is meant, those that are plain, and those with wildcards."""
+    """Return whether the alternatives are negated, all of them, and those with wildcards."""
     words = wanted.removeprefix("!").split("|")
     return wanted.startswith("!"), frozenset(words), tuple(word for word in words if "*" in word)
 
 
 def place_of(field: Field, cwd: str | None) -> str:
-    """Return the path that a word stands for; one that is not known is named by its source text."""
+    """Return the path that a word stands for; an unknown one gets a placeholder made from its source text."""
     if field.kind in ("exact", "below"):
         return without_dots(join(cwd or UNKNOWN_PLACE, field.text))
     source = _NOT_PLAIN.sub("-", re.sub(r"[\"'{}]", "", field.source))
@@ -144,7 +144,7 @@ def place_of(field: Field, cwd: str | None) -> str:
 
 
 class _Named(NamedTuple):
-    """Files that were saved to one of several directories under one of several names; None for any name."""
+    """Files saved to one of several directories under one of several names (None for any name)."""
 
     folders: frozenset[str]
     names: frozenset[str] | None
@@ -156,10 +156,10 @@ class _Named(NamedTuple):
 
 
 class ProgramRun(NamedTuple):
-    """One program with its words, and what is known of the files that it touches.
+    """One program with its words, and the files that it touches as far as they are known.
 
-    `stdin` is the program that its standard input was downloaded with. `read` and `written` are the files that its
-    table names; where it has no table, each word may be a file that is written.
+    `stdin` is the program that downloaded its standard input. `read` and `written` are the files that its table names;
+    without a table, each word may be a written file.
     """
 
     name: str
@@ -172,12 +172,12 @@ class ProgramRun(NamedTuple):
 
     @property
     def here(self) -> str:
-        """Return the working directory."""
+        """Return the working directory, or its placeholder."""
         return self.cwd or UNKNOWN_PLACE
 
     @property
     def operands(self) -> list[Field]:
-        """Return the words that are no options; values of options are among them."""
+        """Return the words that are not options; they include the values of options."""
         return [field for field in self.fields if not _is_option(field.text)]
 
     def folders(self, options: Sequence[str]) -> list[str]:
@@ -186,45 +186,45 @@ class ProgramRun(NamedTuple):
 
 
 class Downloads:
-    """The files and directories that a script has downloaded, each with the program that did it."""
+    """The files and directories that a script has downloaded, with the program for each."""
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
-        """Start with nothing; `aliases` are the names that the script makes for other paths."""
+        """Start empty; `aliases` are the links that the script creates."""
         self._aliases = aliases
         self._files: dict[str, str] = {}
         self._folders: dict[str, str] = {}
         self._named: list[_Named] = []
         self._last = ""
         self._effort = 0
-        # How often something was downloaded, or read that had been.
+        # How often something was downloaded, or a download was read.
         self.count = 0
 
     def since(self, count: int) -> str:
-        """Return the program whose download was handled since the count had this value, or nothing."""
+        """Return the program of the last download since the count had this value, or ""."""
         return self._last if self.count != count else ""
 
     def use(self, program: str) -> None:
-        """Record that a command downloads something, or reads what was downloaded with a program."""
+        """Record that a command downloads something, or reads a download."""
         self._last = program
         self.count += 1
 
     def add(self, path: str, program: str) -> None:
-        """Record a file that holds something that was downloaded."""
+        """Record a file that contains a download."""
         self._files[path] = program
 
     def add_folder(self, path: str, program: str) -> None:
-        """Record a directory in which any file may have been downloaded."""
+        """Record a directory in which every file may be a download."""
         self._folders[path] = program
 
     def program_for(self, path: str) -> str:
-        """Return the program that a file or directory was downloaded with, or nothing."""
+        """Return the program that downloaded a file or directory, or ""."""
         if not self.count:
             return ""
         paths = [path]
         for each in paths:
             self._effort += 1 + len(self._aliases) + len(self._named)
             if self._effort > _MAX_EFFORT:
-                # A script that asks for more than this is not given the benefit of the doubt.
+                # Above the limit everything counts as downloaded.
                 return self._last
             found = self._files.get(each) or self.program_for_folder(each)
             found = found or next((named.program for named in self._named if named.holds(each)), "")
@@ -238,7 +238,7 @@ class Downloads:
         return ""
 
     def program_for_folder(self, path: str) -> str:
-        """Return the program that a whole directory was downloaded with, or one above it; or nothing."""
+        """Return the program that downloaded a whole directory or one of its parents, or ""."""
         while self._folders and path:
             if path in self._folders:
                 return self._folders[path]
@@ -246,7 +246,7 @@ class Downloads:
         return ""
 
     def program_below(self, folder: str) -> str:
-        """Return the program that something in a directory was downloaded with, or nothing."""
+        """Return the program that downloaded something in a directory, or ""."""
         inside = folder.rstrip("/") + "/"
         paths = (*self._files.items(), *self._folders.items())
         below = next((program for path, program in paths if path.startswith(inside)), "")
@@ -254,7 +254,7 @@ class Downloads:
         return self.program_for(folder) or below or named
 
     def program_for_word(self, field: Field, cwd: str | None) -> str:
-        """Return the program that the file was downloaded with which a word names, or nothing."""
+        """Return the program that downloaded the file that a word names, or ""."""
         if not self.count:
             return ""
         if field.kind == "pattern":
@@ -266,9 +266,9 @@ class Downloads:
     # Commands
 
     def track(self, command: ProgramRun) -> str:
-        """Record what one command downloads, or makes of what was downloaded; return the program whose download it runs.
+        """Record the downloads of one command; return the program whose download it runs.
 
-        Return nothing where it runs none, or where that is found by the table of the program.
+        Return "" if it runs none, or if the table of the program already covers that.
         """
         fetch = self._fetch(command)
         if fetch is not None:
@@ -328,20 +328,20 @@ class Downloads:
             ends = {_last_part(value) for value in urls} or {"index.html"}
             self._name(places | {here}, None if None in ends else names.union(filter(None, ends)), program)
         elif names:
-            # The directory and the name of the file may be two words.
+            # The directory and the file name may be two words.
             self._name(places, names, program)
 
     def _name(self, folders: frozenset[str], names: set[str] | None, program: str) -> None:
         self._named.append(_Named(folders, None if names is None else frozenset(names), program))
         if len(self._named) > _MAX_NAMED:
-            # One that may stand for more takes their place.
+            # Merge the records into one that covers them all.
             every = [named.names for named in self._named]
             known = frozenset[str]().union(*(names for names in every if names is not None))
             folders = frozenset[str]().union(*(named.folders for named in self._named))
             self._named = [_Named(folders, None if None in every else known, program)]
 
     def _clone(self, fetch: _Fetch, command: ProgramRun) -> None:
-        """Record the directory that a repository is cloned to; one on this machine is not downloaded."""
+        """Record the directory of a cloned repository; a repository on this machine is not a download."""
         operands = command.operands[len(fetch.words) :]
         exact = [at for at, field in enumerate(operands) if field.kind == "exact" and _is_remote(field, command.name)]
         remote = next(iter(exact or [at for at, field in enumerate(operands) if field.kind != "exact"]), None)
@@ -378,9 +378,9 @@ class Downloads:
                 self.add_folder(folder, program)
 
     def _make(self, path: str, given: Mapping[str, str], here: str, program: str) -> None:
-        """Record a file that is made of files that were downloaded."""
+        """Record a file that is derived from downloads."""
         for source in given:
-            # In a directory a copy has the name of the file that it is made from.
+            # In a directory, a copy keeps the name of its source.
             self.add(f"{path}/{source.rpartition('/')[2]}", program)
             if self.program_for_folder(source) and source != path:
                 self.add_folder(path, program)
@@ -389,7 +389,7 @@ class Downloads:
 
 
 def _values(fields: Sequence[Field]) -> Iterator[Field]:
-    """Yield each word, and the value that is attached to an option."""
+    """Yield each word, and the value attached to an option."""
     for field in fields:
         if not field.text.startswith("-") or field.kind not in ("exact", "unknown"):
             yield field
@@ -400,7 +400,7 @@ def _values(fields: Sequence[Field]) -> Iterator[Field]:
 
 
 def _option_values(fields: Sequence[Field], options: Sequence[str]) -> Iterator[Field]:
-    """Yield the values of options, attached or not; the last letter of a cluster may be the option."""
+    """Yield the values of options, attached or not; the option may be the last letter of a cluster."""
     for at, field in enumerate(fields):
         for option in options:
             short = len(option) == 2  # noqa: PLR2004 - a dash and a letter
@@ -418,7 +418,7 @@ def _any_word(fields: Sequence[Field], pattern: str) -> bool:
 
 
 def _dashed(fields: Sequence[Field]) -> list[Field]:
-    """Return the options; the first word is one without a dash too, as in `tar xzf`."""
+    """Return the options; the first word may be one without a dash, as in `tar xzf`."""
     first = [fields[0]._replace(text=f"-{fields[0].text}")] if fields and fields[0].text.isalpha() else []
     return [*first, *(field for field in fields if _is_option(field.text))]
 
@@ -428,7 +428,7 @@ def _is_url(field: Field) -> bool:
 
 
 def _last_part(field: Field) -> str | None:
-    """Return the last part of the path of a URL, or None where it is not known before the script runs."""
+    """Return the last component of the path of a URL, or None if it is not known before the script runs."""
     text = field.text if field.kind == "exact" else field.source.strip("\"'")
     last = re.split(r"[?#]", text, maxsplit=1)[0].rstrip("/").rpartition("/")[2].rpartition(":")[2]
     return last if not _NOT_PLAIN.search(last) else None

@@ -1,7 +1,7 @@
-"""Variables that change what programs do.
+"""Judges variables that change what programs do.
 
-Most variables only inform the program that reads them. Some choose what is run or loaded, or where it reads and sends:
-setting one of those is refused, unless the value is a list of directories that can be held against the scope.
+Most variables only inform the program that reads them. Some choose what it runs, loads or contacts: setting one of
+those is a doubt, unless the value is harmless or a list of directories that can be compared with the scope.
 """
 
 import re
@@ -45,20 +45,20 @@ _STEERING: Final = re.compile(
     r"|CCC_.*|XDEBUG_CONFIG|TURBO_(?:API|LOGIN|TOKEN|TEAM|TEAMID|REMOTE_.*)|NYC_CONFIG.*|PYRIGHT_PYTHON_.*"
     r"|ANSIBLE_.*|TF_.*|VAGRANT_.*|ELECTRON_.*|OPENSSL_.*|KRB5.*|DBUS_.*|SYSTEMD_.*)\Z"
 )
-# Names that say that the value is a command, or options for one: fine where it holds neither a path nor a command.
+# Names whose values are commands or options: harmless if the value has neither a path nor a command.
 _COMMANDS: Final = re.compile(
     r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER))\Z"
 )
-# Variables whose values are no files, whatever they read like.
+# Variables whose values are never files, even if they look like one.
 _INFORMING: Final = re.compile(
     r"LANG|LC_[A-Z]+|TZ|TERM|CI|NODE_ENV|DEBUG|RUST_LOG|PYTHONWARNINGS|.*(?:VERSION|MODULE|HOST|URL|LEVEL|LOCALE)"
 )
-# A name with an ending, or below a directory, and no number; and what stands between two names.
+# A name with an extension or below a directory, not a number; and the separators between names.
 _RELATIVE: Final = re.compile(r"(?!v?\d+(?:\.\w+)*\Z)[\w@+%-]*[/.][\w@+%./-]*")
 _PARTS: Final = re.compile(r"[:=,;]")
-# What cannot end a word, start a command or stand for one.
+# Characters that cannot end a word or start a command.
 _UNPLAIN: Final = re.compile(r"[^\w ./:=+,@%^\[\]-]")
-# Values by which a variable that steers does no harm.
+# Harmless values of variables that steer programs.
 _COMPILERS: Final = re.compile(r"(?:gcc|g\+\+|clang|clang\+\+|cc|c\+\+)(?:-\d+)?")
 _INTERPRETERS: Final = re.compile(r"python[23]?(?:\.\d+)?")
 _OPTION: Final = re.compile(
@@ -75,10 +75,10 @@ _FLAGGED: Final = re.compile(
     r"|(?:MAVEN|GRADLE|SBT|JAVA)_OPTS"
 )
 _PAGED: Final = re.compile(r"(?:GIT_|MAN|PSQL_|AWS_)?PAGER")
-# What these are set to is evaluated as arithmetic, which can run commands. A number is harmless.
+# bash evaluates their values as arithmetic, which can run commands. A number is harmless.
 _EVALUATED: Final = frozenset("RANDOM SECONDS OPTIND LINENO HISTCMD SRANDOM EPOCHSECONDS EPOCHREALTIME BASHPID".split())
 _NUMBER: Final = re.compile(r"[0-9]+\Z")
-# Lists of directories to load code from: fine when each of them is in scope.
+# Lists of directories to load code from: allowed if each of them is in scope.
 _SEARCHED: Final = frozenset(("PYTHONPATH", "NODE_PATH"))
 
 
@@ -93,22 +93,22 @@ def _counts(name: str, value: str | None) -> bool:
 
 
 def judge_setting(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
-    """Record that a variable is set for the shell itself, and perhaps for every program that follows."""
+    """Record that a variable is set for the shell itself, and possibly for later programs."""
     if is_steering(name) and not _counts(name, value):
         judge_variable(evaluator, name, value, cwd, source)
     else:
-        _note_plainness(evaluator, name, value)
+        _record_unsafe_value(evaluator, name, value)
         evaluator.trace.add(Effect("setenv", name, source))
 
 
 def judge_export(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
-    """Record the files that a variable names for every program that follows."""
+    """Record the files that an exported variable names."""
     if "://" not in value and not is_steering(name):
         _touch_paths(evaluator, name, value, cwd, source)
 
 
 def judge_calculation(evaluator: "CommandEvaluator", name: str, cwd: str | None) -> None:
-    """Record that arithmetic sets a variable to a number, where that can change what programs or the shell do."""
+    """Record that arithmetic sets a variable, if that can change what programs or the shell do."""
     if is_steering(name):
         judge_setting(evaluator, name, "0", cwd, name)
 
@@ -119,7 +119,7 @@ def takes_options(name: str) -> bool:
 
 
 def is_plain_setting(name: str, value: str | None) -> bool:
-    """Return whether a variable that could steer is set to something that is known to do no harm."""
+    """Return whether a variable that could steer programs is set to a harmless value."""
     if value is None:
         return False
     if takes_options(name):
@@ -132,16 +132,16 @@ def is_plain_setting(name: str, value: str | None) -> bool:
 
 
 def judge_variable(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
-    """Record that a variable is set for a program; None stands for a value that is not known."""
+    """Record that a variable is set for a program; None is an unknown value."""
     evaluator.passed_variables.add(name)
-    _note_plainness(evaluator, name, value)
-    # Setting it lets wildcards pick hidden names.
+    _record_unsafe_value(evaluator, name, value)
+    # It makes wildcards match hidden names.
     evaluator.trace.hidden |= name == "GLOBIGNORE"
     plain = _counts(name, value) or is_plain_setting(name, value)
     if name in _SEARCHED and value is not None:
         for directory in filter(None, value.split(":")):
             evaluator.trace.touch("read", directory, cwd, source)
-        evaluator.note_code(starts=False)
+        evaluator.record_code(starts=False)
     elif is_steering(name) and not plain:
         evaluator.trace.doubt(source, f"{name} changes what programs run, load or contact", unbounded=True)
     elif _COMMANDS.match(name) and not plain and (value is None or _UNPLAIN.search(value) or "://" in value):
@@ -156,9 +156,9 @@ def judge_variable(evaluator: "CommandEvaluator", name: str, value: str | None, 
 
 
 def _touch_paths(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
-    """Record the files that a value names: a program may well read or write there.
+    """Record the files that a value names: a program may read or write them.
 
-    In a text, only what leads upwards is taken for a path.
+    In a value of several words, only words that lead upwards count as paths.
     """
     whole = len(value.split()) <= 1
     for piece in _PARTS.split(value) if whole else value.split():
@@ -169,15 +169,15 @@ def _touch_paths(evaluator: "CommandEvaluator", name: str, value: str, cwd: str 
 
 
 def _is_file(evaluator: "CommandEvaluator", text: str, cwd: str | None) -> bool:
-    """Return whether a text has the form of a relative file name, or names an existing file in `cwd`."""
+    """Return whether a text looks like a relative file name, or names an existing file in `cwd`."""
     if cwd is None or "\0" in text:
         return False
     resolved = evaluator.trace.files.resolve(f"{cwd}/{text}") if not _RELATIVE.fullmatch(text) else None
     return resolved is None or (resolved.exists and not resolved.is_directory)
 
 
-def _note_plainness(evaluator: "CommandEvaluator", name: str, value: str | None) -> None:
-    """Record a value that would be more than one word, or more than a word, in a command that is made of it."""
+def _record_unsafe_value(evaluator: "CommandEvaluator", name: str, value: str | None) -> None:
+    """Record a variable whose value could become several words, or a command, if a command is built from it."""
     if value is not None and (_UNPLAIN.search(value) or " " in value) and not is_plain_setting(name, value):
         evaluator.unsafe_variables.add(name)
     else:

@@ -1,7 +1,7 @@
-"""What a word comes to: braces, tildes, parameters, substitutions, splitting and globs, in bash's order.
+"""Expands words: braces, tildes, parameters, substitutions, splitting and globs, in the order of bash.
 
-Keeps this invariant: a field that is called `exact` is exactly what bash would pass on in this world. Anything else is
-said to be a pattern, below a directory, or unknown. Commands inside words are followed by `run.py`, which is handed in.
+A field of kind `exact` is exactly what bash would pass to the program in this state. Anything else is a pattern, a path
+below a directory, or unknown. Commands in words are evaluated by `run.py`, through a callback.
 """
 
 import re
@@ -32,18 +32,18 @@ _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")
 _SPLITS_OR_GLOBS: Final = re.compile(r"[*?\[ \t\n]")
 _NUMBERS: Final = frozenset("? # $".split())
-# Numbers as long as nobody gives them another meaning.
+# These are numbers unless the script assigns to them.
 _SOFT_NUMBERS: Final = frozenset("RANDOM SECONDS LINENO EPOCHSECONDS UID EUID PPID BASHPID SRANDOM".split())
-# Names that bash changes by itself.
+# Variables that bash itself changes.
 _MOVING: Final = frozenset("_ GROUPS REPLY BASH_COMMAND PIPESTATUS FUNCNAME BASH_SOURCE BASH_LINENO DIRSTACK".split())
-# An expansion that touches a name makes another name of it.
+# An expansion next to a name forms another name.
 _JOINS_NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\x00|\x00[A-Za-z_\[]")
 _SETS: Final = re.compile(
     r"([A-Za-z_]\w*)(?:\[\w*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)", re.ASCII
 )
-# Arithmetic that holds nothing but numbers, names, operators and plain subscripts. In other text there may be commands.
+# Arithmetic with only numbers, names, operators and plain subscripts. Other text may contain commands.
 _ARITHMETIC: Final = re.compile(r"(?:[A-Za-z0-9_\s+*/%<>=!&|^~()?:;,#\x00-]|\[[A-Za-z0-9_\x00]+\])*\Z")
-# Arithmetic that cannot end in an error: no division, no power, no number with a base.
+# Arithmetic that cannot fail: no division, no power, no number with a base.
 _TERM: Final = r"\s*(?:(?:\+\+|--)?[A-Za-z_]\w*(?:\+\+|--)?|[-+!~]?(?:0|[1-9][0-9]*)|\x00)\s*"
 _CERTAIN: Final = re.compile(
     rf"{_TERM}(?:(?:\+(?!\+)|-(?!-)|\*(?!\*)|<<?|>>?|<=|>=|==|!=|&&?|\|\|?|,|[-+*]?=){_TERM})*\Z", re.ASCII
@@ -61,7 +61,7 @@ _NAMES: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def calculation(word: Word) -> str:
-    """Return the text of an arithmetic expression as bash evaluates it, with a NUL for each expansion in it."""
+    """Return the text of an arithmetic expression as bash evaluates it, with NUL for each expansion in it."""
     return "".join(part.value if isinstance(part, Text) else "\0" for part in word.parts)
 
 
@@ -78,7 +78,7 @@ def arithmetic_settings(text: str) -> frozenset[str]:
 class Expander:
     """Expands words in one state.
 
-    Commands inside them are given to `evaluate`, doubts to `doubt`, wildcards for which names are listed to `list_names`.
+    Callbacks: `evaluate` for commands in words, `doubt` for doubts, `list_names` for wildcards that the shell expands.
     """
 
     def __init__(
@@ -97,23 +97,23 @@ class Expander:
         self._doubt = doubt
         self._list_names = list_names
         self._assigns = assigns
-        # An expansion may end in an error, and with it the line that the word stands in.
+        # An expansion may fail, which ends the current line.
         self.may_fail = False
 
     def _set(self, name: str, value: Value) -> None:
-        """Give a variable a value, as some expansions do."""
+        """Set a variable, as some expansions do."""
         self.may_fail = self.may_fail or self.state.is_fixed(name)
         if not self._assigns or is_steering(name):
             self._doubt(name, "an expansion that changes a variable")
         self.state = self.state.with_variable(name, value)
 
     def forget(self) -> None:
-        """Give up what is known about variables."""
+        """Forget the values of all variables."""
         variables: dict[str, Value] = {name: Unknown("any", "", f"${name}") for name in self.state.variables}
         self.state = self.state._replace(variables=variables)
 
     def fields(self, words: Sequence[Word]) -> list[Field]:
-        """Return the fields of all words."""
+        """Expand words to fields."""
         fields: list[Field] = []
         for word in words:
             if (
@@ -123,20 +123,20 @@ class Expander:
             ):
                 fields.append(Field(part.value, "exact", word.source, part.quoted))
             else:
-                fields.extend(self._expanded(word))
+                fields.extend(self._expand_word(word))
             if len(fields) > MAX_ALTERNATIVES * 8:
                 self._doubt(word.source[:40], "it expands to too many words")
                 break
         return fields
 
-    def _expanded(self, word: Word) -> Iterator[Field]:
+    def _expand_word(self, word: Word) -> Iterator[Field]:
         alternatives = self._alternatives(word.parts)
         if len(alternatives) > MAX_ALTERNATIVES:
             yield Field("", "unknown", word.source)
             alternatives = alternatives[:1]
         for parts in alternatives:
             groups = list(self._split(parts))
-            # What braces make is no assignment any more, in which a tilde would count.
+            # A word made by braces is not an assignment, in which the tilde would be expanded.
             tilde = len(alternatives) > 1 and "=" in word.source and "~" in word.source
             if tilde or _may_not_split(parts) or _is_unknown(parts):
                 yield Field("", "unknown", word.source, splits=True)
@@ -148,24 +148,24 @@ class Expander:
                     yield field
 
     def _alternatives(self, parts: Sequence[Part]) -> list[list[Part]]:
-        """Return the parts of each word that braces make of one, by a reader that may not expand them."""
+        """Return the parts of each word that braces make of one word, if the shell expands braces."""
         alternatives = list(brace_alternatives(parts))
         if self.state.braces or alternatives == [list(parts)]:
             return alternatives
         return [unknown_word(parts) if self.state.braces is None else list(parts)]
 
-    def declared(self, word: Word) -> list[Field]:
-        """Return the fields of an assignment that is an argument of a declaration: its value is not split."""
+    def expand_declaration(self, word: Word) -> list[Field]:
+        """Expand an assignment that is an argument of a declaration: its value is not split."""
         alternatives = self._alternatives(word.parts)
         return [self.single(Word(parts, word.source)) for parts in alternatives]
 
     def single(self, word: Word) -> Field:
-        """Return the one field of a word where bash neither splits nor globs: assignments, texts, case words."""
+        """Expand a word where bash neither splits nor globs: assignments, here-documents, case words."""
         parts = [_as_quoted(part) for part in word.parts]
         return field_of([piece for group in self._split(parts, joins=True) for piece in group], word.source)
 
     def _pattern(self, word: Word) -> str | None:
-        """Return a word as a pattern, or None where it is not known or not read alike everywhere."""
+        """Return a word as a glob, or None if it is not known or shells read it differently."""
         if not all(isinstance(part, Text) for part in word.parts):
             return None
         pieces = [piece for group in self._split(word.parts) for piece in group]
@@ -176,7 +176,7 @@ class Expander:
         return field.text if field.kind == "pattern" else _GLOB.sub(lambda mark: f"[{mark[0]}]", field.text)
 
     def value(self, word: Word) -> Value:
-        """Return what an assignment of the word stores."""
+        """Return the value that an assignment of the word stores."""
         if len(word.parts) == 1 and isinstance(part := word.parts[0], Parameter | Substitution):
             value = self._part_value(part)
             if isinstance(value, Unknown):
@@ -188,8 +188,8 @@ class Expander:
         if field.kind == "below":
             return as_value(field)
         if field.kind == "exact" and len(field.text) <= _MAX_VALUE:
-            # A tilde after a colon is expanded in assignments too, and one that is left at the start stands for
-            # a directory that is not known.
+            # In assignments a tilde after a colon is expanded too. A tilde that is left at the start stands for an
+            # unknown directory.
             tilde = ":~" in field.text or (field.text.startswith("~") and _starts_with_tilde(word))
             return Unknown("any", "", word.source) if tilde else field.text
         return Unknown("any", "", word.source)
@@ -197,24 +197,24 @@ class Expander:
     # Splitting
 
     def _split(self, parts: Sequence[Part], *, joins: bool = False) -> Iterator[list[Piece]]:
-        """Yield the pieces of each field that the parts come to; where bash `joins` lists, they come to one."""
+        """Yield the pieces of each field of a word; with `joins`, lists are joined to one field."""
         pieces: list[Piece] = []
         started = False
         for index, part in enumerate(parts):
             if isinstance(part, Text):
                 started = True
                 if index == 0 and not part.quoted and "~" in part.value:
-                    # Not every shell looks for a tilde in what only looks like an assignment.
+                    # Not every shell expands a tilde in a word that only looks like an assignment.
                     home = self._home if not self.state.posix or part.value.startswith("~") else None
                     pieces.extend(_tilde_pieces(part.value, home, alone=len(parts) == 1))
                 elif not part.quoted and ":~" in part.value and _looks_like_assignment(parts):
-                    pieces.append(Piece("", active=False, mystery=Unknown("any", "", part.value)))
+                    pieces.append(Piece("", active=False, unknown_value=Unknown("any", "", part.value)))
                 else:
                     pieces.append(Piece(part.value, not part.quoted))
                 continue
             value = self._part_value(part)
             quoted = getattr(part, "quoted", True)
-            groups = [self._joined(value)] if joins and isinstance(value, tuple) and _is_list(part) else None
+            groups = [self._join_elements(value)] if joins and isinstance(value, tuple) and _is_list(part) else None
             for position, group in enumerate(groups or self._groups(part, value, quoted=quoted)):
                 if position and started:
                     yield pieces
@@ -225,8 +225,8 @@ class Expander:
         if started:
             yield pieces
 
-    def _joined(self, elements: Sequence[Value]) -> list[Piece]:
-        """Return the pieces of all parameters, or of an array, where bash puts a blank between them."""
+    def _join_elements(self, elements: Sequence[Value]) -> list[Piece]:
+        """Return the pieces of all parameters, or of an array, joined with blanks."""
         if "IFS" in self.state.variables:
             return [piece_of(Unknown("any", "", "IFS"), active=False)]
         pieces: list[Piece] = []
@@ -236,18 +236,18 @@ class Expander:
         return pieces
 
     def _groups(self, part: Part, value: Value, *, quoted: bool) -> Iterator[list[Piece]]:
-        """Yield the pieces that a value adds; every group after the first starts a new field."""
+        """Yield the pieces that a value adds; each group after the first starts a new field."""
         if isinstance(value, tuple):
             if quoted and not _is_list(part):
                 yield [piece_of(Unknown("any", "", "$*"), active=False)]
                 return
             for element in value:
-                # One that is empty still parts the words beside it.
+                # An empty element still separates the words next to it.
                 empty = element == "" and not quoted
                 yield from ([],) if empty else self._groups(Text("", quoted=True), element, quoted=quoted)
             return
         if isinstance(value, Unknown) or quoted:
-            # All parameters, or all elements of an array, are several words or none, also in double quotes.
+            # `$@` and arrays are any number of words, also in double quotes.
             yield [piece_of(value, active=not quoted or _is_list(part))]
             return
         if "IFS" in self.state.variables:
@@ -267,7 +267,7 @@ class Expander:
         if isinstance(part, Parameter):
             return self._parameter(part)
         if isinstance(part, Substitution):
-            return _printed(self._evaluate(part.script, self.state), self.state.cwd)
+            return _output_value(self._evaluate(part.script, self.state), self.state.cwd)
         if isinstance(part, ProcessSubstitution):
             self._evaluate(part.script, self.state._replace(stdin=CONCURRENT))
             return Unknown("below", "/dev/fd", "")
@@ -277,15 +277,15 @@ class Expander:
         return part.value
 
     def _calculate(self, word: Word) -> None:
-        """Check an arithmetic expression and set what it sets."""
+        """Check an arithmetic expression and apply its assignments."""
         self.check_arithmetic(word)
         for name in arithmetic_settings(calculation(word)):
             self._set(name, NUMBER)
 
     def check_arithmetic(self, word: Word) -> None:
-        """Record a doubt about an arithmetic expression unless each of its variables holds a number.
+        """Record a doubt about an arithmetic expression, unless each of its variables is a number.
 
-        bash evaluates the text of a variable there, commands in it included.
+        bash evaluates the text of a variable there, including commands.
         """
         for part in word.parts:
             if isinstance(part, Text):
@@ -301,15 +301,15 @@ class Expander:
             self._doubt(word.source, "arithmetic on a name that is put together")
         elif not _ARITHMETIC.match(text):
             self._doubt(word.source, "arithmetic that may hold commands")
-        # A name that the script does not set may be in the environment, with any text.
+        # A variable that the script does not set may be in the environment, with any value.
         known = all(_is_certain(self.state.variables.get(name, _ANYTHING)) for name in names)
         fixed = any(self.state.is_fixed(name) for name in names)
         self.may_fail = self.may_fail or not known or fixed or not _CERTAIN.match(text)
 
     def _parameter(self, part: Parameter) -> Value:
-        value = self._named(part.name)
+        value = self._variable_value(part.name)
         operator = part.operator
-        # What an operator can make of a value without an error is known only for the most usual ones.
+        # Only the most common operators are known not to fail.
         self.may_fail = self.may_fail or operator not in _NEVER_FAIL
         if operator.startswith("!") and operator[1:3] not in _ALL_KEYS:
             self._check_indirect(part.name, value)
@@ -326,7 +326,7 @@ class Expander:
             operand = self._operand_field(part, part.operand)
             if operator == "@" and operand.text not in _HARMLESS_FORMS:
                 self._doubt(part.name, "an expansion that can run what the value holds")
-            return self._operated(part, value, operator, operand)
+            return self._apply_operator(part, value, operator, operand)
         if operator == "#":
             return NUMBER
         if not part.operator and isinstance(value, tuple) and part.name not in ("@", "*"):
@@ -335,12 +335,12 @@ class Expander:
         return value if not operator else Unknown("any", "", f"${part.name}")
 
     def _is_absent(self, name: str) -> bool:
-        """Return whether a positional parameter is not set: as a value it is empty, and so is one that is."""
+        """Return whether a positional parameter is unset; its value is empty, as that of a set one can be."""
         known = self.state.arguments
         return name.isdigit() and known is not None and int(name[:4]) > len(known)
 
     def _operand_field(self, part: Parameter, word: Word) -> Field:
-        """Return the field of an operand. Where it is quoted in parts, it may come to other words than its text."""
+        """Return the field of an operand. If it is partly quoted, it may expand to several words."""
         field = self.single(word)
         if any(_is_list(each) for each in word.parts):
             return Field("", "unknown", word.source, splits=True)
@@ -350,7 +350,7 @@ class Expander:
         return field
 
     def _check_indirect(self, name: str, value: Value) -> None:
-        """Record a doubt about `${!name}` unless the value is the name of a variable: subscripts in it are evaluated."""
+        """Record a doubt about `${!name}` unless the value is a plain variable name: bash evaluates subscripts."""
         if not isinstance(value, str) or not _NAMES.fullmatch(value):
             self._doubt(name, "the name of a variable that is not known before it runs")
 
@@ -363,7 +363,7 @@ class Expander:
             self._doubt(subscript, "arithmetic on a value that may hold commands")
         return Unknown("any", "", f"${name}[{subscript}]")
 
-    def _named(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
+    def _variable_value(self, name: str) -> Value:  # noqa: PLR0911 - one line for each kind of name
         state = self.state
         if name in _NUMBERS or (name in _SOFT_NUMBERS and name not in state.variables and not state.posix):
             return NUMBER
@@ -383,10 +383,10 @@ class Expander:
             return self._home
         return state.variables.get(name, Unknown("any", "", f"${name}"))
 
-    def _operated(  # noqa: PLR0911 - one for each operator
+    def _apply_operator(  # noqa: PLR0911 - one for each operator
         self, part: Parameter, value: Value, operator: str, operand: Field
     ) -> Value:
-        """Return the value of `${name<operator>operand}` where that can be computed."""
+        """Return the value of `${name<operator>operand}`, if it can be computed."""
         unknown = Unknown("any", "", f"${part.name}")
         if not isinstance(value, str):
             if isinstance(value, Unknown) and operator in (":?", "?"):
@@ -404,15 +404,15 @@ class Expander:
         if operator in ("+", ":+"):
             taken = bool(value) or operator == "+"
             return "" if not taken else operand.text if operand.kind == "exact" else unknown
-        # What one character is, in a text that is not ASCII, depends on the locale.
+        # In text that is not ASCII, the length of a character depends on the locale.
         if operator in _TRIMS and len(value) <= _MAX_TRIMMED and value.isascii() and part.operand is not None:
             pattern = self._pattern(part.operand)
-            return unknown if pattern is None else _trimmed(value, operator, pattern)
+            return unknown if pattern is None else _trim(value, operator, pattern)
         return unknown
 
 
-def _printed(output: Output, cwd: str | None) -> Value:
-    """Return what a substitution gives: the text without its last line ends, or what is known about it."""
+def _output_value(output: Output, cwd: str | None) -> Value:
+    """Return the value of a substitution: the output without trailing newlines, or what is known about it."""
     if output.text is not None:
         return output.text.rstrip("\n")
     if output.number:
@@ -425,7 +425,7 @@ def _printed(output: Output, cwd: str | None) -> Value:
 
 
 def _is_list(part: Part) -> bool:
-    """Return whether a part stands for all parameters or elements, each a word of its own also in double quotes."""
+    """Return whether a part is `$@` or an array, which are several words also in double quotes."""
     if not isinstance(part, Parameter):
         return False
     inner = part.operand.parts if part.operand is not None else ()
@@ -433,12 +433,12 @@ def _is_list(part: Part) -> bool:
 
 
 def _is_unknown(parts: Sequence[Part]) -> bool:
-    """Return whether braces make of a word what nobody knows; the expansions in it are evaluated all the same."""
+    """Return whether the braces of a word cannot be expanded here."""
     return parts[:1] == unknown_word(())
 
 
 def _may_not_split(parts: Sequence[Part]) -> bool:
-    """Return whether bash may not split what is expanded beside a bare dollar sign, or beside a job that is not there."""
+    """Return whether bash may leave an expansion unsplit, next to a bare dollar sign or an unset `$!`."""
     alone = any(isinstance(part, Text) and part.value == "$" for part in parts)
     jobs = [part for part in parts if isinstance(part, Parameter) and part.name == "!"]
     others = [part for part in parts if isinstance(part, Parameter | Substitution) and not part.quoted]
@@ -456,7 +456,7 @@ def _starts_with_tilde(word: Word) -> bool:
 
 
 def _is_certain(value: Value) -> bool:
-    """Return whether a value is a number that arithmetic reads without an error: one without leading zeros."""
+    """Return whether a value is a number that arithmetic reads without an error: no leading zeros."""
     return value == NUMBER or (isinstance(value, str) and _DECIMAL.match(value) is not None)
 
 
@@ -466,14 +466,14 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, Unknown) and value.kind == "number"
 
 
-# Operators that ask whether a parameter is set; with a colon before them, whether it is set and not empty.
+# Operators that test whether a parameter is set; after a colon, whether it is set and not empty.
 _IF_UNSET: Final = frozenset(("-", "+", "=", "?"))
 _ANYTHING: Final = Unknown("any", "", "")
 _TRIMS: Final = frozenset(("#", "##", "%", "%%"))
 
 
-def _trimmed(value: str, operator: str, pattern: str) -> str:
-    """Return the value without the shortest or longest beginning or end that matches."""
+def _trim(value: str, operator: str, pattern: str) -> str:
+    """Return the value without the shortest or longest matching prefix or suffix."""
     ends = range(len(value) + 1)
     if operator in ("#", "##"):
         for end in ends if operator == "#" else reversed(ends):
@@ -488,7 +488,7 @@ def _trimmed(value: str, operator: str, pattern: str) -> str:
 
 def _as_quoted(part: Part) -> Part:
     if isinstance(part, Text):
-        # A leading tilde still counts in an assignment.
+        # A leading tilde is still expanded in an assignment.
         return part if part.value.startswith("~") and not part.quoted else part._replace(quoted=True)
     return part._replace(quoted=True) if isinstance(part, Parameter | Substitution) else part
 
@@ -501,9 +501,9 @@ _TILDE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=(?:.*?:)??
 
 
 def _tilde_pieces(text: str, home: str | None, *, alone: bool) -> list[Piece]:
-    """Return unquoted text at the start of a word, with a tilde at its start or in what looks like an assignment.
+    """Return the pieces of unquoted text, with a tilde at its start or in what looks like an assignment expanded.
 
-    A tilde stands for a directory only if nothing but this text comes before the next slash or colon.
+    A tilde is expanded only if this text alone precedes the next slash or colon.
     """
     tilde = _TILDE.match(text)
     rest = text[tilde.end() :] if tilde is not None else ""
@@ -511,6 +511,6 @@ def _tilde_pieces(text: str, home: str | None, *, alone: bool) -> list[Piece]:
         return [Piece(text, active=True)]
     before = tilde[1] or ""
     if tilde[2] != "~" or rest.startswith(":") or ":~" in rest or (before and home is None):
-        return [Piece(before, active=True), Piece("", active=False, mystery=Unknown("any", "", text))]
-    # Where the home is not known, the tilde stays for whoever reads the path.
+        return [Piece(before, active=True), Piece("", active=False, unknown_value=Unknown("any", "", text))]
+    # If the home is not known, the tilde stays in the path, which then is a doubt.
     return [Piece(f"{before}{home if home is not None else '~'}{rest}", active=True)]

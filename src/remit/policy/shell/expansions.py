@@ -1,6 +1,6 @@
-"""Reading expansions: parameters, substitutions, arithmetic and `$'…'`.
+"""Parses expansions: parameters, substitutions, arithmetic and `$'…'`.
 
-An expansion is read to its end by bash's own rules, or the script is refused. What it comes to is for `expand.py`.
+An expansion is parsed to its end by the rules of bash, or the script is refused. `expand.py` evaluates expansions.
 """
 
 import re
@@ -19,7 +19,7 @@ _SUBSCRIPT: Final = re.compile(r"\[(@|\*|[A-Za-z0-9_]+)\]")
 _OPERATOR: Final = re.compile(r":[-=+?]|[-=+?]|##|#|%%|%|//|/[#%]?|\^\^|\^|,,|,|@|:")
 _IN_OPERAND: Final = re.compile(r"[^\\'\"`$}]+")
 _PROCESS: Final = re.compile(r"[<>]\(")
-# Operators whose operand is a pattern begin with one of these.
+# The operators that take a pattern begin with one of these.
 _TAKE_PATTERNS: Final = frozenset("#%/^,")
 _ESCAPED_IN_OPERAND: Final = frozenset('$`"\\}')
 _PAREN: Final = re.compile(r"[()'\"`#\\\n]")
@@ -37,11 +37,11 @@ _LAST_CHARACTER: Final = 0x10FFFF
 
 
 class Expansions(Cursor):
-    """Reads everything that starts with a dollar sign or a backtick."""
+    """Parses everything that starts with a dollar sign or a backtick."""
 
     @abstractmethod
     def read_quoted(self, mark: str, parts: list[Part], *, doubled: bool) -> None:
-        """Read the quote, escape or expansion that starts with `mark`; `doubled` inside double quotes."""
+        """Parse the quote, escape or expansion that starts with `mark`; `doubled` inside double quotes."""
 
     @abstractmethod
     def double_quoted(self) -> list[Part]:
@@ -49,18 +49,18 @@ class Expansions(Cursor):
 
     @abstractmethod
     def within(self, text: str) -> "Expansions":
-        """Return a reader of a piece of the text."""
+        """Return a reader for a part of the text."""
 
     @abstractmethod
     def as_text(self) -> Word:
-        """Return all of the text with its expansions, quotes standing for themselves, as in a here-document."""
+        """Parse the whole text with its expansions and with quotes as ordinary characters, as in a here-document."""
 
     @abstractmethod
     def check_finished(self) -> None:
-        """Refuse a script that ends early."""
+        """Refuse a script with text left over."""
 
     def nested(self, end: str) -> Script:
-        """Return the script from here to `end`, which is consumed."""
+        """Parse the script from here to `end`, which is consumed."""
         if self.pending:
             raise self.fail("a here-document starts within another construct")
         self.count_command()
@@ -77,7 +77,7 @@ class Expansions(Cursor):
         return script
 
     def backticks(self, *, quoted: bool) -> Substitution:
-        """Return the substitution here; inside it a backslash only protects a few characters."""
+        """Parse backticks, in which a backslash escapes only a few characters."""
         inner, at = [], self.at + 1
         while (mark := self.text[at : at + 1]) != "`":
             if not mark:
@@ -90,7 +90,7 @@ class Expansions(Cursor):
             at += 1
         source = "".join(inner)
         if quoted and '"' in source and "{" in source:
-            # bash looks for braces first, and takes such a quote for the end of the one before it.
+            # bash looks for braces first, and takes such a quote for the closing one.
             raise self.fail("quotes and braces inside quoted backticks")
         self.count_command()
         self.check_one_line(source)
@@ -102,7 +102,7 @@ class Expansions(Cursor):
         return Substitution(script, quoted)
 
     def dollar(self, parts: list[Part], *, quoted: bool) -> None:
-        """Read what starts with a dollar sign; where nothing does, it stands for itself."""
+        """Parse what starts with a dollar sign; alone it is an ordinary character."""
         after = self.text[self.at + 1 : self.at + 2]
         if self.text.startswith("$((", self.at) and (inner := self.arithmetic(3)) is not None:
             parts.append(Arithmetic(inner))
@@ -130,10 +130,9 @@ class Expansions(Cursor):
             self.check_not_continued()
 
     def _arithmetic_end(self, start: int) -> int | None:
-        """Return where the arithmetic that starts at `start` closes, or None where it is not arithmetic.
+        """Return where the arithmetic that starts at `start` ends, or None if it is not arithmetic.
 
-        Quotes and comments would need a second grammar: with them it is refused, unless nothing closes it as
-        arithmetic.
+        Quotes and comments in it would need a second grammar, so they are refused, unless no `))` follows.
         """
         depth, at = 0, start
         for mark in _PAREN.finditer(self.text, start):
@@ -151,7 +150,7 @@ class Expansions(Cursor):
         raise self.fail("a bracket is not closed")
 
     def arithmetic(self, opening: int) -> Word | None:
-        """Move past `((…))` and return what is inside, or stay and return None where it does not close as one."""
+        """Consume `((…))` and return its content, or return None and stay if it is not arithmetic."""
         end = self._arithmetic_end(self.at + opening)
         if end is None:
             return None
@@ -168,7 +167,7 @@ class Expansions(Cursor):
         self.check_one_line(close[0])
         pieces = [self._ansi_piece(piece) for piece in _ANSI.finditer(close[1])]
         self.at = close.end()
-        # A NUL ends the string in bash; nobody needs one.
+        # A NUL ends the string in bash. Rare, so it is refused.
         text = "".join(pieces)
         if "\0" in text:
             raise self.fail("a NUL character")
@@ -184,12 +183,12 @@ class Expansions(Cursor):
             return _ANSI_LETTERS.get(letter, "\\" + letter)
         code = int(octal, 8) & 0xFF if octal else int(hexa or short or long, 16)
         byte = (octal or hexa) and code > _LAST_BYTE
-        if byte or code > _LAST_CHARACTER or 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - halves of characters
+        if byte or code > _LAST_CHARACTER or 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - surrogates
             raise self.fail("bytes that are not characters")
         return chr(code)
 
     def _braced(self, *, quoted: bool) -> Parameter:
-        """Return `${…}`; forms whose value cannot be followed keep their operator, so that it is not followed."""
+        """Parse `${…}`. Forms that cannot be evaluated keep their operator, so their value is unknown."""
         self.at += 2
         indirect = self.peek() == "!" and self.peek(2) != "!}"
         length = self.peek() == "#" and self.peek(2) != "#}"
@@ -215,7 +214,7 @@ class Expansions(Cursor):
         return operator[0], self._operand(quoted=quoted, pattern=operator[0][0] in _TAKE_PATTERNS)
 
     def _operand(self, *, quoted: bool, pattern: bool) -> Word:
-        """Return the word up to the closing brace, which is consumed.
+        """Parse the word up to the closing brace, which is consumed.
 
         Double quotes around the expansion do not quote the text of a pattern.
         """
@@ -230,12 +229,12 @@ class Expansions(Cursor):
                 if _PROCESS.search(plain[0]):
                     raise self.fail("a process substitution inside an expansion")
                 if "{" in plain[0] and not quoted:
-                    # Where such a brace stands, bash may find others than those that are meant.
+                    # bash may pair such a brace with another one than intended.
                     raise self.fail("a brace inside an expansion")
                 parts.append(Text(plain[0], quoted=quoted and not pattern))
                 self.at = plain.end()
             elif quoted and mark in "'\"":
-                # Inside double quotes bash reads these in more than one way.
+                # Inside double quotes, bash reads these in different ways.
                 raise self.fail("quotes inside an expansion")
             elif quoted and mark == "\\":
                 following = self.peek(2)[1:]

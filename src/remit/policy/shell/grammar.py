@@ -1,7 +1,7 @@
-"""Reading a script: lists, pipes and simple commands.
+"""Parses a script: lists, pipelines and simple commands.
 
-`parse_script` returns the whole script or raises `ShellUnparsed`; there is no partial answer. The grammar is bash's.
-Words are read by `words.py`, compound commands by `compounds.py`.
+`parse_script` returns the whole script or raises `ShellUnparsed`; there are no partial results. The grammar is that of
+bash. `words.py` parses words, `compounds.py` compound commands.
 """
 
 import re
@@ -16,10 +16,10 @@ from remit.policy.shell.words import Reader
 
 __all__ = ["parse_script"]
 
-# Words that end the list before them.
+# Words that end the preceding list.
 _CLOSERS: Final = frozenset("then elif else fi do done esac }".split())
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[A-Za-z0-9_@*]*\])?(\+?)=")
-# Where an assignment may stand, bash reads a name and a bracket up to the closing one, blanks included.
+# Where an assignment is possible, bash reads a name with a subscript up to the closing bracket, including blanks.
 _SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _ELEMENT: Final = re.compile(r"\[(?![0-9]*\]=)")
 _TIME_OPTION: Final = re.compile(r"-p(?=\s)")
@@ -28,9 +28,9 @@ _BRACKETS: Final = re.compile(r"[ \t]*\([ \t]*\)")
 
 
 def parse_script(text: str, *, posix: bool = False) -> Script:
-    """Return the commands that bash would read in `text`.
+    """Parse `text` as bash would.
 
-    Other shells read some forms differently: with `posix` those are refused.
+    With `posix`, syntax that other shells read differently is refused.
     """
     if len(text) > MAX_LENGTH:
         raise ShellUnparsed(f"it is longer than {MAX_LENGTH} characters", "")
@@ -49,7 +49,7 @@ def _read_script(cursor: Cursor, end: str) -> Script:
 
 
 def _script(reader: Reader, end: str) -> Script:
-    """Return the lists up to `end` (or a word that closes a compound command), which is left for the caller."""
+    """Parse the lists up to `end` or a word that closes a compound command, which is not consumed."""
     items: list[AndOr] = []
     while True:
         skip_lines(reader)
@@ -76,7 +76,7 @@ def _joint(reader: Reader) -> Literal["&&", "||"] | None:
 
 
 def _separator(reader: Reader, end: str) -> bool:
-    """Move past what ends a list; return whether the list runs in the background."""
+    """Consume the separator after a list; return whether the list runs in the background."""
     reader.skip_blanks()
     if reader.newline() or reader.peek(2) in (";;", ";&"):
         return False
@@ -151,7 +151,7 @@ def _simple(reader: Reader) -> Command:
 
 
 def _is_definition(reader: Reader) -> bool:
-    """Move past the brackets of `name ()` and return whether they were there."""
+    """Consume the brackets of `name ()` and return whether they were there."""
     brackets = _BRACKETS.match(reader.text, reader.at)
     if brackets:
         reader.at = brackets.end()

@@ -18,7 +18,7 @@ from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.recorder import is_packaged
-from remit.policy.shell.roles import CODE_ROLES, play, run_text
+from remit.policy.shell.roles import CODE_ROLES, apply_role, run_text
 from remit.policy.shell.state import Field, Output, ShellState
 from remit.policy.trace import VERBS
 
@@ -144,7 +144,7 @@ class Invocation:
             if role == "refused":
                 self.trace.doubt(name, f"{program.name} {program.refused_options[name]}", unbounded=True)
             elif role and value is not None:
-                play(self, role, value)
+                apply_role(self, role, value)
 
     def _rest(self, program: Program, arguments: Arguments) -> None:
         module = next((value for _, role, value in arguments.options if role == "module"), None)
@@ -203,7 +203,7 @@ class Invocation:
         coded = packaged = False
         for role, field in given:
             if not coded or role not in ("data", "revision"):
-                play(self, role, field)
+                apply_role(self, role, field)
             if coded or (program.runs and role in ("data", "revision")):
                 self.evaluator.arguments_of_code((field,), self.cwd)
             if packaged:
@@ -241,7 +241,7 @@ class Invocation:
         if count <= fixed and not arguments.has(program.into_by):
             for effect in program.without_operands:
                 role, _, path = effect.partition(" ")
-                play(self, role, Field(path, "exact", program.name))
+                apply_role(self, role, Field(path, "exact", program.name))
 
     def _input(self, program: Program, arguments: Arguments, given: Sequence[str]) -> None:
         """Judge standard input, where it is a language of the program and no word has given code in its place."""
@@ -263,12 +263,12 @@ class Invocation:
             called = first if first.text.startswith(_PATH_MARKS) else first._replace(text=name)
             self.evaluator.command([called, *words[1:]], self.state._replace(cwd=self.cwd), prefix=program.name)
         else:
-            play(self, form or "package", first)
+            apply_role(self, form or "package", first)
             self.evaluator.arguments_of_code(words[1:], self.cwd)
             self._check_local(program, form, first)
             if not form:
                 self._foreign(words[1:])
-        self.evaluator.note_code()
+        self.evaluator.record_code()
 
     def _check_local(self, program: Program, form: str, field: Field) -> None:
         """Record a doubt about a tool that is not kept in the project where it is not downloaded either: PATH finds some program."""
@@ -354,7 +354,7 @@ class Invocation:
         for effect in (*program.touches, *also):
             role, _, path = effect.partition(" ")
             if self._role(role) not in VERBS:
-                play(self, role, Field(path, "exact", program.name))
+                apply_role(self, role, Field(path, "exact", program.name))
                 continue
             resolved = self.trace.touch(self._role(role), self._home(path), self.cwd, program.name)
             if resolved is not None and effect in also and role == "write":
@@ -381,7 +381,7 @@ class Invocation:
         for field in arguments.operands:
             name = field.text.partition("?")[0].rpartition("/")[2]
             if field.kind == "exact" and name:
-                self.evaluator.changes.write(f"{folder}/{name}", anew=True)
+                self.evaluator.changes.write(f"{folder}/{name}", from_scratch=True)
             else:
                 self.evaluator.changes.filled.add(folder)
 
@@ -406,7 +406,7 @@ class Invocation:
         own = self._is_own(module)
         sub = self._table_of_module(program, field, own=own)
         if self._is_shadowed(module):
-            self.evaluator.note_code()
+            self.evaluator.record_code()
         for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
             # A file of that name that the script has written is what runs.
             self.evaluator.changes.run(join(self.cwd or "/", name), field.source)

@@ -84,7 +84,7 @@ def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool)
     if (lands and trace.files.reads_disk) or trace.files.resolve(path).is_directory:
         # A link below the target would lead what is written elsewhere.
         trace.follow_links(path, source.source, role="write")
-    invocation.evaluator.changes.alias(path, _stands_for(invocation, source))
+    invocation.evaluator.changes.alias(path, _alias_target(invocation, source))
 
 
 def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
@@ -95,7 +95,7 @@ def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
         invocation.trace.touch_beneath("write", landing, source.source)
 
 
-def _stands_for(invocation: "Invocation", source: Field) -> str | None:
+def _alias_target(invocation: "Invocation", source: Field) -> str | None:
     """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
     path = join(invocation.cwd or "/", source.text)
     resolved = invocation.trace.files.resolve(path)

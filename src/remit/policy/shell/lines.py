@@ -1,4 +1,4 @@
-"""Reading what stands between commands: line ends, reserved words and redirections."""
+"""Parses what is between commands: line ends, reserved words and redirections."""
 
 import re
 from typing import Final
@@ -15,14 +15,14 @@ _RESERVED: Final = frozenset(
 _REDIRECT: Final = re.compile(
     r"(?P<descriptor>(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
 )
-# Other shells read `&>` as the end of a command that runs in the background: what follows would be another command.
+# Other shells read `&>` as `&` and `>`: the command runs in the background, and another one follows.
 _AFTER_BOTH: Final = re.compile(r"[\n;)&]|\|\||\Z")
 _EMPTY_LINES: Final = re.compile(r"[ \t\n]+")
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
 
 def skip_lines(reader: Reader) -> None:
-    """Move past blanks, comments and the ends of lines."""
+    """Consume blanks, comments and line ends."""
     while True:
         if not reader.pending and (empty := _EMPTY_LINES.match(reader.text, reader.at)):
             reader.at = empty.end()
@@ -32,26 +32,26 @@ def skip_lines(reader: Reader) -> None:
 
 
 def reserved_ahead(reader: Reader) -> str:
-    """Return the reserved word that comes next, or nothing. A quote or an expansion makes it an ordinary word."""
+    """Return the next reserved word, or "". With a quote or an expansion it is an ordinary word."""
     ahead = _WORD_AHEAD.match(reader.text, reader.at)
     return ahead[0] if ahead and ahead[0] in _RESERVED else ""
 
 
 def accept_word(reader: Reader, word: str) -> bool:
-    """Move past a reserved word if it comes next, and return whether it did."""
+    """Consume a reserved word if it comes next, and return whether it did."""
     reader.skip_blanks()
     return reserved_ahead(reader) == word and reader.accept(word)
 
 
 def expect_word(reader: Reader, word: str) -> None:
-    """Move past a reserved word that must come now."""
+    """Consume a reserved word, or refuse the script if another one comes next."""
     skip_lines(reader)
     if not accept_word(reader, word):
         raise reader.fail(f"{quote(word)} is missing")
 
 
 def read_redirects(reader: Reader) -> tuple[Redirect, ...]:
-    """Return the redirections that follow a compound command."""
+    """Parse the redirections after a compound command."""
     redirects: list[Redirect] = []
     while True:
         reader.skip_blanks()
@@ -62,13 +62,13 @@ def read_redirects(reader: Reader) -> tuple[Redirect, ...]:
 
 
 def read_redirect(reader: Reader) -> Redirect | None:
-    """Return the redirection that starts here, or None where none does."""
+    """Parse the redirection that starts here; return None if none does."""
     found = _REDIRECT.match(reader.text, reader.at)
     if found is None:
         return None
     operator, descriptor = found["operator"], found["descriptor"] or ""
     if len(descriptor) > 1:
-        # Other shells take only one digit for a descriptor, and the rest for a word.
+        # Other shells take only one digit as descriptor, and the rest as a word.
         reader.check_bash()
     if operator in "<>" and reader.text.startswith("(", found.end()):
         # A process substitution is a word.
@@ -78,7 +78,7 @@ def read_redirect(reader: Reader) -> Redirect | None:
     if operator in ("<<", "<<-"):
         return reader.heredoc(operator)._replace(descriptor=descriptor)
     if operator in ("<&", ">&") and reader.accept("-"):
-        # A word that follows at once is a word of the command.
+        # Text directly after the dash is a word of the command.
         return Redirect(operator, Word((Text("-", quoted=True),), "-"), descriptor)
     reader.skip_blanks()
     word = reader.word()

@@ -13,7 +13,7 @@ from remit.policy.shell.state import Field, Unknown
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
-__all__ = ["container_path", "database", "image", "inside", "mount", "note_installed", "process_name", "resource"]
+__all__ = ["container_path", "database", "image", "inside", "mount", "process_name", "record_installed", "resource"]
 
 _NAME: Final = re.compile(r"[\w$+@:.-]+(?:/[\w$+@:.-]+)*")
 _ADDRESS: Final = re.compile(
@@ -70,7 +70,7 @@ def database(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "which database it names, and on which host, cannot be told")
 
 
-def note_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
+def record_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
     """Record a package that is installed or removed; those of the project's own environment are files of the project."""
     place = invocation.trace.spawned.environment() if manager == "pip" else None
     if place:
@@ -102,7 +102,7 @@ def inside(invocation: "Invocation", _form: str, field: Field) -> None:
     """Record a word of a command that runs in a container: it may name any program there."""
     for word in field.text.split() if field.kind == "exact" else ():
         invocation.trace.spawned.runs(word)
-    invocation.evaluator.note_code()
+    invocation.evaluator.record_code()
 
 
 def container_path(invocation: "Invocation", _form: str, field: Field) -> None:

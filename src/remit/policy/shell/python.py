@@ -304,5 +304,5 @@ def judge_python(invocation: "Invocation", text: str, source: str) -> None:
         invocation.trace.doubt(walk.cause, "Python that is not known to be harmless", unbounded=True)
     elif walk.modules or walk.members:
         # A file of the project can stand in for a module.
-        invocation.evaluator.note_code()
+        invocation.evaluator.record_code()
         invocation.evaluator.changes.build(invocation.cwd, "python")

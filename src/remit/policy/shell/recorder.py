@@ -96,7 +96,7 @@ class EffectRecorder:
             if self.changes.aliases and resolved.path != without_dots(join(cwd or "/", text)):
                 # The link may lead through a name that the script has created.
                 self.trace.doubt(field.source, "it goes through a link while the same command makes others")
-            self._note_file(role, resolved.path, field.source)
+            self._record_file(role, resolved.path, field.source)
         return resolved
 
     def _listed(self, role: str, field: Field, cwd: str | None) -> None:
@@ -106,7 +106,7 @@ class EffectRecorder:
             self._read.add(field.text)
         else:
             self.trace.touch_listed(role, field.text, field.source, field.picks)
-            self._note_folder(role, field.text)
+            self._record_folder(role, field.text)
             if role != "read":
                 # Programs also list the directory that they start at.
                 self.changes.reshape((Effect("delete", field.text, field.source),))
@@ -118,7 +118,7 @@ class EffectRecorder:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         self.trace.touch_pattern(role, pattern, cwd, field.source)
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-        self._note_folder(role, self.trace.files.resolve(join(cwd or "/", fixed)).path)
+        self._record_folder(role, self.trace.files.resolve(join(cwd or "/", fixed)).path)
 
     def _check_pattern(self, field: Field) -> None:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
@@ -145,7 +145,7 @@ class EffectRecorder:
             self._listed("read", field, state.cwd)
             self._read = outer
 
-    def _note_folder(self, role: str, folder: str) -> None:
+    def _record_folder(self, role: str, folder: str) -> None:
         if role != "write":
             self._read.add(folder)
         if role in ("write", "edit", "move") and not self._keeping:
@@ -155,14 +155,14 @@ class EffectRecorder:
         if role == "move":
             self.changes.removed.append(f"{folder}/")
 
-    def _note_file(self, role: str, path: str, source: str) -> None:
+    def _record_file(self, role: str, path: str, source: str) -> None:
         if role != "write":
             self._read.add(path)
         if role in ("write", "edit"):
             self._wrote.add(path)
             self.trace.files.make(path)
             if not self._keeping:
-                self.changes.write(path, anew=role == "write")
+                self.changes.write(path, from_scratch=role == "write")
         if role in ("delete", "move"):
             self.changes.removed.append(path)
         for name, target in self.changes.aliases.items():
@@ -175,7 +175,7 @@ class EffectRecorder:
                 self.trace.touch(role, target + path[len(name) :], None, source)
 
     def reads_own(self) -> bool:
-        """Return whether the program being judged reads what the script has written, or the output of another program."""
+        """Return whether the program being judged reads files that the script has written, or output of another one."""
         return "/dev/fd" in self._read or any(self.changes.is_tainted(path) for path in self._read)
 
     def is_plain(self, output: Output) -> bool:
@@ -221,7 +221,7 @@ class EffectRecorder:
         """Record that a program gets superuser privileges."""
         self.trace.add(Effect("escalate", "superuser", name))
 
-    def note_code(self, *, starts: bool = True) -> None:
+    def record_code(self, *, starts: bool = True) -> None:
         """Record that project code runs, which static policy cannot restrict; not `starts` if it only runs later."""
         self.trace.runs_code = True
         self.changes.unsettled |= starts
@@ -229,7 +229,7 @@ class EffectRecorder:
 
     def project_code(self, program: Program, cwd: str | None) -> None:
         """Record that a program runs the code in the working directory."""
-        self.note_code()
+        self.record_code()
         self.trace.touch("edit", ".", cwd, program.name)
         self.changes.steer(program.control, program.name)
         self.changes.build(cwd, program.name)

@@ -29,8 +29,8 @@ from remit.policy.shell.machine import (
     image,
     inside,
     mount,
-    note_installed,
     process_name,
+    record_installed,
     resource,
 )
 from remit.policy.shell.state import Field, Output, as_arguments
@@ -40,9 +40,9 @@ from remit.policy.trace import VERBS
 if TYPE_CHECKING:
     from remit.policy.shell.invoke import Invocation
 
-__all__ = ["CODE_ROLES", "ROLES", "Player", "note_package", "play", "run_text"]
+__all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]
 
-Player: TypeAlias = 'Callable[["Invocation", str, Field], None]'
+RoleHandler: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512
 # Programs that go from one directory that they are given to the next.
@@ -73,7 +73,7 @@ _MORE_WORDS: Final = "it may be a file of further words: write ./ before a name 
 _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
-def play(invocation: "Invocation", role: str, field: Field) -> None:
+def apply_role(invocation: "Invocation", role: str, field: Field) -> None:
     """Record what one word comes to in its role."""
     name, _, form = role.partition(":")
     player = ROLES.get(name)
@@ -121,10 +121,10 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     elif field.kind == "exact" and (_SCHEME.match(field.text) or field.text[:1] in ("{", "[")):
         invocation.trace.doubt(field.source, "code that is in no file", unbounded=True)
     elif field.kind in ("below", "pattern") and not stream:
-        _note_download(invocation, field)
+        _record_download(invocation, field)
         invocation.trace.doubt(field.source, "which file it runs is not known before it runs", unbounded=True)
     elif field.kind != "exact" or stream:
-        _note_download(invocation, field)
+        _record_download(invocation, field)
         invocation.trace.doubt(field.source, "the code it runs is not known before it runs", unbounded=True)
     else:
         invocation.trace.spawned.runs(field.text)
@@ -132,10 +132,10 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
         if resolved is not None:
             invocation.trace.spawned.runs(resolved.path)
             invocation.evaluator.changes.run(resolved.path, field.source)
-    invocation.evaluator.note_code()
+    invocation.evaluator.record_code()
 
 
-def _note_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
+def _record_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
     """Record a word that names code to run, where that was downloaded; `starts` where no other doubt follows."""
     program = invocation.evaluator.changes.downloads.program_for_word(field, invocation.cwd)
     if field.text.startswith("/dev/fd") or (field.kind == "unknown" and not program):
@@ -147,7 +147,7 @@ def _note_download(invocation: "Invocation", field: Field, *, starts: bool = Fal
 def run_text(invocation: "Invocation", language: str, field: Field) -> None:
     """Record what a text in a language would do."""
     if field.kind != "exact":
-        _note_download(invocation, field)
+        _record_download(invocation, field)
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
     elif language == "shell":
         arguments = None if invocation.positional is None else as_arguments(invocation.positional)
@@ -203,7 +203,7 @@ def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
     if field.kind == "unknown" and not equals:
         invocation.trace.doubt(field.source, "it may name a file")
     elif equals and name in wanted:
-        play(invocation, wanted[name], field._replace(text=value))
+        apply_role(invocation, wanted[name], field._replace(text=value))
 
 
 def _name(invocation: "Invocation", form: str, field: Field) -> None:
@@ -348,7 +348,7 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
 def _compiled(invocation: "Invocation", form: str, field: Field) -> None:
     """Record a file of source that a compiler reads: it can include files and run code, as the project's code can."""
     _source(invocation, form, field)
-    invocation.evaluator.note_code()
+    invocation.evaluator.record_code()
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:
@@ -360,18 +360,18 @@ def _test(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.evaluator.changes.run(resolved.path, field.source)
 
 
-def note_package(invocation: "Invocation", form: str, field: Field) -> None:
+def record_package(invocation: "Invocation", form: str, field: Field) -> None:
     """Record a package: a name is plain, a path is code of the project, a URL is contacted.
 
     With a form, the packages of that manager are those of the machine.
     """
     text = field.text.partition("@file:")[2] or field.text
-    _note_download(invocation, field._replace(text=text.removeprefix("file:").partition("[")[0]), starts=True)
+    _record_download(invocation, field._replace(text=text.removeprefix("file:").partition("[")[0]), starts=True)
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "the package is not known before it runs", unbounded=True)
     elif text.startswith((".", "/", "~", "file:")):
         invocation.file("read", field._replace(text=text.removeprefix("file:").partition("[")[0]))
-        invocation.evaluator.note_code()
+        invocation.evaluator.record_code()
     elif "://" in text:
         invocation.trace.contact(
             text.partition("@ ")[2].removeprefix("git+") or text.removeprefix("git+"), field.source
@@ -379,7 +379,7 @@ def note_package(invocation: "Invocation", form: str, field: Field) -> None:
     elif (package := _PACKAGE.fullmatch(text)) is None:
         invocation.trace.doubt(field.source, "it names a package in a way that is not known here", unbounded=True)
     elif form != "package":
-        note_installed(invocation, form, package["name"], field.source)
+        record_installed(invocation, form, package["name"], field.source)
 
 
 def _go_package(invocation: "Invocation", form: str, field: Field) -> None:
@@ -493,7 +493,7 @@ def _place(invocation: "Invocation", field: Field, *, local: bool, bundles: bool
         trace.doubt(field.source, "the host of this remote is in the repository, not in the command")
 
 
-ROLES: Final[dict[str, Player]] = {
+ROLES: Final[dict[str, RoleHandler]] = {
     **dict.fromkeys(VERBS, _file),
     **dict.fromkeys(("shell", *LANGUAGES), run_text),
     "argument": _argument,
@@ -525,7 +525,7 @@ ROLES: Final[dict[str, Player]] = {
     "mount": mount,
     "name": _name,
     "opaque": _opaque,
-    "package": note_package,
+    "package": record_package,
     "packed": _packed,
     "paths": _paths,
     "pathspec": pathspec,

@@ -109,7 +109,7 @@ class SpawnedPrograms:
 
     def start(self, name: str, rest: Sequence[Field], cwd: str | None, files: LimitedFiles) -> None:
         """Record a program and make it the current one."""
-        named = name if "/" not in name else _located(name, cwd, files)
+        named = name if "/" not in name else _locate(name, cwd, files)
         self._current = _Started(named, rest, self._carriers, self._current)
         self._started.append(self._current)
 
@@ -173,7 +173,7 @@ class SpawnedPrograms:
         )
 
 
-def _located(text: str, cwd: str | None, files: LimitedFiles) -> str:
+def _locate(text: str, cwd: str | None, files: LimitedFiles) -> str:
     """Return the name of a program that PATH finds, the absolute path of any other, or "" if it is not known."""
     folder, _, base = text.rpartition("/")
     if f"{folder}/" in SYSTEM_FOLDERS:

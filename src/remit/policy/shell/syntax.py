@@ -1,7 +1,7 @@
-"""The parts of a shell command line, as values.
+"""The syntax tree of a shell script.
 
-Words keep their quoting until they are expanded, because quoting decides what may split, match or start an option.
-Nothing here reads text (`words.py`, `grammar.py`) or gives it a meaning (`run.py`).
+Words keep their quoting until they are expanded, because quoting decides what is split, matched or taken for an option.
+`words.py` and `grammar.py` parse text into these types, `run.py` evaluates them.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Text(NamedTuple):
-    """Characters that stand for themselves; unquoted ones may still split into braces, globs and a tilde."""
+    """Literal text. Braces, globs and a tilde in it are active unless it is quoted."""
 
     value: str
     quoted: bool
@@ -47,7 +47,7 @@ class Parameter(NamedTuple):
     operator: str
     operand: "Word | None"
     quoted: bool
-    # Written without braces, so that characters that come to stand behind it would belong to the name.
+    # Written without braces, so that characters after it could become part of the name.
     bare: bool = False
 
 
@@ -65,7 +65,7 @@ class ProcessSubstitution(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """The text of an arithmetic expression, with the expansions inside it as a word."""
+    """An arithmetic expression, as a word with the expansions in it."""
 
     word: "Word"
 
@@ -74,7 +74,7 @@ Part: TypeAlias = Text | Parameter | Substitution | ProcessSubstitution | Arithm
 
 
 class Word(NamedTuple):
-    """One word as written. The parts of a here-document are filled in when the reader comes to its text."""
+    """One word as written. The parts of a here-document are filled in when the parser reaches its text."""
 
     parts: Sequence[Part]
     source: str
@@ -85,9 +85,9 @@ class Assignment(NamedTuple):
 
     name: str
     value: Word | tuple[Word, ...]
-    # False for `+=` and for one element of an array: the rest of the old value stays.
+    # False for `+=` and for one element of an array, which keep the rest of the old value.
     replaces: bool
-    # The index of the element, which is evaluated.
+    # The index of the element, which the shell evaluates.
     subscript: str = ""
 
 
@@ -96,7 +96,7 @@ class Redirect(NamedTuple):
 
     operator: str
     word: Word
-    # The descriptor before the operator: a number, or the name of a variable that gets one (`{name}>file`).
+    # The descriptor before the operator: a number, or a variable that receives one (`{name}>file`).
     descriptor: str = ""
 
 
@@ -109,7 +109,7 @@ class Simple(NamedTuple):
 
 
 class Subshell(NamedTuple):
-    """`( … )`, or `{ … }` when it is not isolated."""
+    """`( … )`, or `{ … }` if it is not isolated."""
 
     body: "Script"
     redirects: tuple[Redirect, ...]
@@ -125,7 +125,7 @@ class If(NamedTuple):
 
 
 class While(NamedTuple):
-    """`while` or `until`: both run their parts any number of times."""
+    """`while` or `until`: both parts may run any number of times."""
 
     condition: "Script"
     body: "Script"
@@ -133,7 +133,7 @@ class While(NamedTuple):
 
 
 class For(NamedTuple):
-    """`for name in words`; no words stands for the positional parameters."""
+    """`for name in words`; None as words means the positional parameters."""
 
     name: str
     words: tuple[Word, ...] | None
@@ -142,7 +142,7 @@ class For(NamedTuple):
 
 
 class Case(NamedTuple):
-    """`case word in pattern) … ;; esac`; every arm may run."""
+    """`case word in pattern) … ;; esac`; any arm may run."""
 
     word: Word
     arms: tuple[tuple[tuple[Word, ...], "Script"], ...]
@@ -150,7 +150,7 @@ class Case(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A definition; its body runs where it is called."""
+    """A function definition; the body runs when it is called."""
 
     name: str
     body: "Command"
@@ -192,5 +192,5 @@ class Script(NamedTuple):
     """Lists in the order they run."""
 
     items: tuple[AndOr, ...]
-    # Of the script of a whole text: the scripts of all substitutions in it, each after those that it holds.
+    # For the script of a whole text: the scripts of all substitutions in it, inner ones first.
     substitutions: "tuple[Script, ...]" = ()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.roles import play
+from remit.policy.shell.roles import apply_role
 from remit.policy.shell.state import Field
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Tar:
             if role == "refused":
                 self.trace.doubt(name, f"tar {_TAR.refused_options[name]}", unbounded=True)
             elif value is not None and role == "name":
-                play(self.invocation, role, value)
+                apply_role(self.invocation, role, value)
             elif value is not None:
                 self._option(name, value)
         for base in self.bases[1:] if len(self.bases) > 1 and _leads(self.fields) else self.bases:

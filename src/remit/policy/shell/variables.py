@@ -1,7 +1,7 @@
 """Builtins that change variables, parameters and settings.
 
-Each takes the run, the world and the words after its name, and returns the worlds after it. A variable whose name is
-not known could be any, so it is a doubt.
+Each function takes the evaluator, the state and the words after the name, and returns the outcome. A variable whose
+name is not known could be any variable, so it is a doubt.
 """
 
 import re
@@ -15,7 +15,7 @@ from remit.policy.shell.state import NUMBER, Field, Outcome, Output, ShellState,
 if TYPE_CHECKING:
     from remit.policy.shell.commands import CommandEvaluator
 
-__all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "after"]
+__all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "outcome_of"]
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 SHELL_SETTINGS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
@@ -24,24 +24,24 @@ _SET_LETTERS: Final = frozenset("abefhnuvxCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
 _FLAGS: Final = re.compile(r"[-+][A-Za-z]+\Z")
 _KNOWN_FLAGS: Final = "xrapfF"
-# With these a declaration prints; not every shell sets variables then.
+# With these options a declaration prints; not every shell then sets variables.
 _PRINTS: Final = frozenset("pfF")
-# Without a value for it, programs are not found.
+# Without it, programs are not found.
 _SEARCHED: Final = "PATH"
-# `cd` sets them, and fails where it cannot.
+# `cd` sets them, and fails if they are readonly.
 _SET_BY_CD: Final = frozenset(("PWD", "OLDPWD"))
 _LOCAL: Final = frozenset(("local", "declare", "typeset"))
 _NOT_FOUND: Final = "without PATH, programs are not found, and print nothing"
 _NOTHING: Final = Output()
 
 
-def after(*states: ShellState, output: Output = _NOTHING) -> Outcome:
+def outcome_of(*states: ShellState, output: Output = _NOTHING) -> Outcome:
     """Return the outcome of a command that may succeed or fail in these states."""
     return Outcome(states, states, output)
 
 
-def _declaring(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]":
-    """Return `export`, `declare`, `local`, `readonly` or `typeset`."""
+def _make_declaration(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]":
+    """Return the builtin `export`, `declare`, `local`, `readonly` or `typeset`."""
 
     def declare(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
         flags = "".join(field.text[1:] for field in fields if field.kind == "exact" and _FLAGS.match(field.text))
@@ -55,12 +55,12 @@ def _declaring(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequenc
                 builtin, "with this option it prints what is declared, and may set nothing", unbounded=True
             )
         for field in names:
-            state = _declared(evaluator, state, field)
+            state = _declare_variable(evaluator, state, field)
             name = field.text.partition("=")[0].removesuffix("+")
-            _exported(evaluator, state, name, field.source, exports=builtin == "export" or "x" in flags)
+            _record_export(evaluator, state, name, field.source, exports=builtin == "export" or "x" in flags)
             lost = builtin == "local" and not state.in_function
             if lost or (builtin != "export" and "=" not in field.text):
-                # Outside a function, and without a value, it does not do what it looks like.
+                # `local` outside of a function fails, and without a value the variable may stay unset.
                 state = state.with_variable(name, Unknown("any", "", f"${name}"))
             if name == _SEARCHED and builtin in _LOCAL and "=" not in field.text:
                 evaluator.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
@@ -70,19 +70,19 @@ def _declaring(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequenc
                 state = state._replace(variables={**state.variables, f"{name}!": "1"})
             if builtin in _LOCAL and state.in_function:
                 state = state._replace(local=state.local | {name})
-        return after(state)
+        return outcome_of(state)
 
     return declare
 
 
-def _exported(evaluator: "CommandEvaluator", state: ShellState, name: str, source: str, *, exports: bool) -> None:
-    """Record the files that a variable names for every program, where a declaration hands it on."""
+def _record_export(evaluator: "CommandEvaluator", state: ShellState, name: str, source: str, *, exports: bool) -> None:
+    """Record the files that a variable names, if a declaration exports it."""
     value = state.variables.get(name)
     if exports and isinstance(value, str):
         judge_export(evaluator, name, value, state.cwd, source)
 
 
-def _declared(evaluator: "CommandEvaluator", state: ShellState, field: Field) -> ShellState:
+def _declare_variable(evaluator: "CommandEvaluator", state: ShellState, field: Field) -> ShellState:
     assigned = _ASSIGNED.match(field.text)
     if assigned:
         known = field.kind == "exact" and not assigned[2] and "~" not in assigned[3][:1] and ":~" not in assigned[3]
@@ -111,7 +111,7 @@ def _unset(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fi
             if field.text == _SEARCHED:
                 evaluator.trace.doubt(field.source, _NOT_FOUND, unbounded=True)
             state = state.with_variable(field.text, Unknown("any", "", f"${field.text}"))
-    return after(state._replace(functions=functions))
+    return outcome_of(state._replace(functions=functions))
 
 
 def _read(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -121,7 +121,7 @@ def _read(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
         value = Unknown("below", given.below[0], "read", given.cwd, linked=not given.regular, bare=given.bare)
     names: list[str] = []
     if _reads_pieces(fields):
-        # What is left of the line is for whoever reads next.
+        # The next reader gets the rest of the input.
         value, state = Unknown("any", "", "read"), state._replace(stdin=Output() if given is not None else None)
     ahead = list(fields)
     while ahead:
@@ -142,11 +142,11 @@ def _read(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
             names.append(field.text)
     for name in names:
         state = state.with_variable(name, value if len(names) == 1 else Unknown("any", "", "read"))
-    return after(state)
+    return outcome_of(state)
 
 
 def _reads_pieces(fields: Sequence[Field]) -> bool:
-    """Return whether `read` may take less or more than a line: some characters, up to another mark, or for a time."""
+    """Return whether `read` may take less or more than a line (`-n`, `-d`, `-t`)."""
     for at, field in enumerate(fields):
         letters = set(field.text[1:]) if field.text.startswith("-") else set()
         following = fields[at + 1 : at + 2]
@@ -162,7 +162,7 @@ def _set(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fiel
         field = ahead.pop(0)
         text = field.text
         if field.kind == "exact" and text == "--":
-            return after(state._replace(arguments=as_arguments(ahead)))
+            return outcome_of(state._replace(arguments=as_arguments(ahead)))
         if field.kind != "exact" or text[:1] not in ("-", "+") or not set(text[1:]) <= _SET_LETTERS | {"o"}:
             evaluator.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
             continue
@@ -174,15 +174,15 @@ def _set(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fiel
                 state = state._replace(strict=text.startswith("-"))
         if "e" in text:
             state = state._replace(strict=text.startswith("-"))
-    return after(state)
+    return outcome_of(state)
 
 
 def _shift(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     count = int(fields[0].text) if fields and re.fullmatch(r"[0-9]{1,3}", fields[0].text) else 1
     known = state.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
     shifted = state._replace(arguments=state.arguments[count:] if known and state.arguments is not None else None)
-    # More than there are shifts nothing.
-    return after(shifted, state)
+    # A shift by more than the number of parameters does nothing.
+    return outcome_of(shifted, state)
 
 
 def _let(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -199,25 +199,25 @@ def _let(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fiel
         for name in arithmetic_settings(field.text):
             judge_calculation(evaluator, name, state.cwd)
             state = state.with_variable(name, NUMBER)
-    return after(state)
+    return outcome_of(state)
 
 
 def _printf(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text == "--":
-        return after(state, output=Output(_printed(fields[1:])))
+        return outcome_of(state, output=Output(_printed(fields[1:])))
     first = fields[0] if fields else Field("", "exact", "printf")
     if first.kind == "exact" and first.text == "-v" and len(fields) > 1:
         name = fields[1]
         if name.kind != "exact" or not NAME.match(name.text) or is_steering(name.text):
             evaluator.trace.doubt(name.source, "a variable whose name is not known before it runs", unbounded=True)
-        return after(state.with_variable(name.text, Unknown("any", "", "printf")))
+        return outcome_of(state.with_variable(name.text, Unknown("any", "", "printf")))
     if (first.kind == "unknown" and not first.text) or first.text.startswith("-"):
         evaluator.trace.doubt(first.source, "it may be an option of printf", unbounded=True, starts=False)
-    return after(state, output=Output(_printed(fields)))
+    return outcome_of(state, output=Output(_printed(fields)))
 
 
 def _printed(fields: Sequence[Field]) -> str | None:
-    """Return what printf prints, for the few formats that people use."""
+    """Return the output of printf for the most common formats."""
     if not fields or any(field.kind != "exact" for field in fields):
         return None
     form, rest = fields[0].text, [field.text for field in fields[1:]]
@@ -241,7 +241,7 @@ def _mapfile(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[
             evaluator.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
     if is_steering(name):
         evaluator.trace.doubt(name, "it changes what programs run, load or contact", unbounded=True)
-    return after(state.with_variable(name, Unknown("any", "", "mapfile")))
+    return outcome_of(state.with_variable(name, Unknown("any", "", "mapfile")))
 
 
 def _getopts(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
@@ -251,11 +251,11 @@ def _getopts(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[
         named = field is fields[0] or (NAME.match(field.text) and not is_steering(field.text))
         if field.kind != "exact" or not named:
             evaluator.trace.doubt(field.source, "this use of a builtin is not known here", unbounded=True)
-    return after(state)
+    return outcome_of(state)
 
 
 VARIABLE_BUILTINS: Final = {
-    **{name: _declaring(name) for name in ("export", "declare", "local", "readonly", "typeset")},
+    **{name: _make_declaration(name) for name in ("export", "declare", "local", "readonly", "typeset")},
     **dict.fromkeys(("mapfile", "readarray"), _mapfile),
     "getopts": _getopts,
     "let": _let,

@@ -1,7 +1,7 @@
-"""Reading words: quotes, escapes and here-documents, exactly as bash reads them.
+"""Parses words: quotes, escapes and here-documents, exactly as bash does.
 
-Keeps this invariant: what is not understood is refused (`ShellUnparsed`), never skipped. Expansions inside words are
-read by `expansions.py`, commands by `grammar.py`.
+Text that is not understood is refused (`ShellUnparsed`), never skipped. `expansions.py` parses expansions in words,
+`grammar.py` commands.
 """
 
 import re
@@ -16,7 +16,7 @@ from remit.policy.shell.syntax import Part, ProcessSubstitution, Redirect, Text,
 __all__ = ["Reader"]
 
 _PLAIN: Final = re.compile(r"[^\s\\'\"`$;&|<>()]+")
-# White space that bash does not split words at (a carriage return, say) belongs to the word.
+# White space that bash does not split at, such as a carriage return, belongs to the word.
 _ODD_SPACE: Final = re.compile(r"[^\S \t\n]+")
 _IN_DOUBLE: Final = re.compile(r'[^\\"`$\n]+')
 _IN_TEXT: Final = re.compile(r"[^\\`$]+")
@@ -24,10 +24,10 @@ _ENDS_WORD: Final = frozenset(" \t\n;&|<>()")
 
 
 class Reader(Expansions):
-    """Reads words and here-documents."""
+    """Parses words and here-documents."""
 
     def word(self) -> Word | None:
-        """Return the word that starts here, or None where none does."""
+        """Parse the word that starts here; return None if none does."""
         start = self.at
         parts: list[Part] = []
         self.count_word()
@@ -52,7 +52,7 @@ class Reader(Expansions):
         return Word(tuple(parts), self.text[start : self.at]) if self.at > start else None
 
     def read_quoted(self, mark: str, parts: list[Part], *, doubled: bool) -> None:
-        """Read the quote, escape or expansion that starts with `mark`; `doubled` inside double quotes."""
+        """Parse the quote, escape or expansion that starts with `mark`; `doubled` inside double quotes."""
         if mark == "$":
             self.dollar(parts, quoted=doubled)
         elif mark == "`":
@@ -98,7 +98,7 @@ class Reader(Expansions):
         return parts or [Text("", quoted=True)]
 
     def _in_double(self, parts: list[Part], escapable: str) -> None:
-        """Read one mark where quotes stand for themselves; a backslash protects only what is `escapable`."""
+        """Parse one mark where quotes are ordinary characters; a backslash escapes only `escapable` characters."""
         mark = self.text[self.at]
         if mark == "\\":
             following = self.text[self.at + 1 : self.at + 2]
@@ -114,12 +114,12 @@ class Reader(Expansions):
             self.at += 1
 
     def within(self, text: str) -> "Reader":
-        """Return a reader of a piece of the text: what is in it counts here."""
+        """Return a reader for a part of the text that shares the counters."""
         self.check_one_line(text)
         return Reader(text, self.read_script, posix=self.posix, outer=self)
 
     def as_text(self) -> Word:
-        """Return all of the text with its expansions, quotes standing for themselves, as in a here-document."""
+        """Parse the whole text with its expansions and with quotes as ordinary characters, as in a here-document."""
         parts: list[Part] = []
         while self.at < len(self.text):
             if plain := _IN_TEXT.match(self.text, self.at):
@@ -132,7 +132,7 @@ class Reader(Expansions):
         return Word(tuple(parts), self.text)
 
     def heredoc(self, operator: str) -> Redirect:
-        """Return the redirection whose text comes after the end of this line; its parts arrive with that line."""
+        """Parse the operator of a here-document; its parts are filled in after the end of this line."""
         self.skip_blanks()
         delimiter = self.word()
         texts = [part for part in delimiter.parts if isinstance(part, Text)] if delimiter else []
@@ -144,7 +144,7 @@ class Reader(Expansions):
         return Redirect("<<", Word(parts, delimiter.source))
 
     def newline(self) -> bool:
-        """Move past the end of a line and the here-documents that start there; return whether there was one."""
+        """Consume the end of a line and the here-documents after it; return whether there was one."""
         if not self.accept("\n"):
             return False
         coming, self.pending = self.pending, []
@@ -166,7 +166,7 @@ class Reader(Expansions):
             if self.substituted and line.startswith(end):
                 # bash ends the text here if a bracket follows, and reads the rest of the line as commands.
                 raise self.fail("a line in a substitution that begins like the end of a here-document")
-            # bash joins continued lines before it looks for the end mark; nobody needs one.
+            # bash joins continued lines before it looks for the delimiter. Rare, so it is refused.
             if not literal and line.endswith("\\"):
                 raise self.fail("a continued line in a here-document")
             lines.append(line + "\n")
@@ -174,7 +174,7 @@ class Reader(Expansions):
         return [Text(text, quoted=True)] if literal else self.within(text).as_text().parts
 
     def check_finished(self) -> None:
-        """Refuse a script that ends early: with a here-document to come, or with something left over."""
+        """Refuse a script with a pending here-document, or with text left over."""
         if self.pending:
             raise self.fail("a here-document is not closed")
         if self.at < len(self.text):
