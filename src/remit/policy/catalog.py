@@ -1,6 +1,6 @@
-"""The catalog of known tools: what each does, and the role of each of its arguments.
+"""The catalog of known tools: what each tool does, and the role of each argument.
 
-The knowledge is in the tables under `catalog/`; this reads them once, under every name that clients give to a tool.
+The tables are in `catalog/`. They are read once, and indexed by every name that clients use for a tool.
 """
 
 import tomllib
@@ -32,13 +32,13 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, d
     side_effect_class: SideEffectClass
     # The role of each argument, by its place: `file_path`, `edits[].path`, `options.output`.
     args: dict[str, str] = {}
-    # Without an argument that names what it works on, nobody knows what that is.
+    # A call must have an argument that names what the tool works on.
     required: bool = False
-    # The argument that a receipt names as the target.
+    # The argument that a receipt records as the target.
     target: str = ""
-    # The argument that holds an HTTP method.
+    # The argument with the HTTP method.
     method: str = ""
-    # Of its names, those of tools that keep one shell for many calls.
+    # The names of this tool in clients that use one shell for many calls.
     keeps_shell: tuple[str, ...] = ()
 
     @cached_property
@@ -49,7 +49,7 @@ class KnownTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, d
 
 @lru_cache(maxsize=1)
 def known_tools() -> Mapping[str, KnownTool]:
-    """Return all tools by name, with the names that MCP clients make of server and tool."""
+    """Return all tools by name, including the names that MCP clients form from server and tool."""
     tools: dict[str, KnownTool] = {}
     for file in package_files("remit.policy").joinpath("catalog").iterdir():
         if not file.name.endswith(".toml"):

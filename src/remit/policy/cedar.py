@@ -1,7 +1,7 @@
 """Cedar policies as an engine: principal = agent, action = action class, resource = target, context = the whole call.
 
-Policies are parsed and checked against the schema once, when the engine is built. Cedar skips a policy that errs while
-it is evaluated, which can turn a forbidding policy into nothing: any error is a denial here.
+Policies are parsed and validated against the schema when the engine is built. Cedar skips a policy that fails during
+evaluation, which could disable a `forbid`; here any error is a denial.
 """
 
 import json
@@ -24,17 +24,17 @@ _REMEDY: Final = Remedy((), "Ask whoever keeps the Cedar policies; no passport h
 
 @lru_cache(maxsize=1)
 def cedar_schema() -> str:
-    """Return the schema that policies are checked against."""
+    """Return the schema that policies are validated against."""
     return package_files("remit.policy").joinpath("remit.cedarschema").read_text(encoding="utf-8")
 
 
 class CedarEngine:
-    """Judges by Cedar policies: what none of them permits is denied."""
+    """Judges by Cedar policies: a call that none of them permits is denied."""
 
     name = _NAME
 
     def __init__(self, policies: str) -> None:
-        """Parse and check the policies; raise `PolicyInvalid` where they are not usable."""
+        """Parse and validate the policies; raise `PolicyInvalid` if they are not usable."""
         if not policies.strip():
             raise PolicyInvalid("there is no Cedar policy, which would deny everything")
         schema = cedarpy.Schema.from_str(cedar_schema())
@@ -50,7 +50,7 @@ class CedarEngine:
         self._names = _policy_names(policies)
 
     def judge(self, case: Case) -> Finding:
-        """Return Cedar's answer; an error in any policy is a failure of the engine."""
+        """Return Cedar's answer; an error in any policy is `engine_failed`."""
         result = cedarpy.is_authorized(_request(case), self._policies, self._entities)
         if result.diagnostics.errors:
             return Finding(_NAME, "engine_failed", "a Cedar policy failed on this call, which denies", _REMEDY)
@@ -62,7 +62,7 @@ class CedarEngine:
 
 
 def _policy_names(policies: str) -> Mapping[str, str]:
-    """Return the `@id` of each policy that has one, by the name that Cedar uses for it."""
+    """Return the `@id` annotations of policies, by the name that Cedar uses for each."""
     parsed: dict[str, Any] = json.loads(cedarpy.policies_to_json_str(policies))
     static: dict[str, Any] = parsed.get("staticPolicies", {})
     return {

@@ -1,7 +1,7 @@
-"""Tools that no catalog knows: what their names and the looks of their arguments say.
+"""Projects the arguments of tools that are not in the catalog, by their names and form.
 
-An argument is a resource when it is named like one or reads like one. In doubt it is: a passport that lets an unknown
-tool run still bounds what it may touch.
+An argument that is named like a resource, or looks like one, is taken for one. That is strict on purpose: a passport
+that allows an unknown tool still limits what it may touch.
 """
 
 import re
@@ -27,7 +27,7 @@ __all__ = [
     "quoted_resources",
 ]
 
-# Given a command line and the directory that it starts in, notes what it would do.
+# Records the effects of a command line, given the directory that it starts in.
 _Run: TypeAlias = Callable[[str, str | None], None]
 
 _MAX_NAME: Final = 256
@@ -36,7 +36,7 @@ _DIRECTORY_NAMES: Final = frozenset("dir dirs directory directories folder folde
 _PATH_NAMES: Final = _DIRECTORY_NAMES | frozenset(
     "path paths file files filename filenames filepath filepaths outfile infile".split()
 )
-# Names that often hold a path, and often something else: then only a single line is one.
+# Names that often hold a path and often something else: only a single line is taken for a path.
 _LOOSE_NAMES: Final = frozenset(
     "source sources src destination destinations dest dst output location root image images document documents "
     "attachment attachments".split()
@@ -46,7 +46,7 @@ _HOST_NAMES: Final = frozenset("host hostname".split())
 # Names that every tool uses for text.
 _DATA_NAMES: Final = frozenset("content contents old_string new_string prompt regex".split())
 _NEVER_RUN: Final = _DATA_NAMES - {"content", "contents"}
-# Names under which tools take a command, and what such a name is without its marks and capitals.
+# Names of arguments that hold a command, and such names in lower case without separators.
 _COMMAND_NAMES: Final = frozenset("command cmd commands argv bash shell shell_command bash_command commandLine".split())
 _COMMAND_WORDS: Final = frozenset("command cmd commands argv commandline shellcommand bashcommand".split())
 _CODE_NAMES: Final = frozenset("code script".split())
@@ -54,13 +54,13 @@ _SHELL_TOOLS: Final = frozenset(
     "bash shell sh exec execute run command cmd terminal console powershell process subprocess ssh eval repl "
     "interpreter python pyodide node javascript js ruby perl code sandbox".split()
 )
-# Names of tools that run any text they are given, and of those that run texts which read like a command.
+# Names of tools that run any text, and of those that run text that looks like a command.
 _SHELLS: Final = frozenset(
     "bash shell sh zsh exec ssh terminal console cmd command powershell pwsh subprocess eval tmux pty".split()
 )
 _RUNNERS: Final = frozenset("run runs runner execute".split())
 _LOOKS: Final = frozenset("get list read show view describe status info search find".split())
-# Names of arguments that hold text for people, and of those that hold one word which is no command.
+# Names of arguments that hold prose, and of those that hold one word that is not a command.
 _PROSE: Final = frozenset(
     "description explanation justification reason summary title label purpose goal comment note notes".split()
 )
@@ -80,7 +80,7 @@ _SQL: Final = re.compile(
     r"|explain|show|describe|desc|use|declare|lock|rename|optimize|kill|shutdown|import|export|install|refresh|cluster)\b",
     re.IGNORECASE | re.DOTALL,
 )
-# What can hardly be anything else.
+# Text that is almost certainly SQL.
 _PLAIN_SQL: Final = re.compile(
     r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select\b.*\bfrom|insert\s+into|update\b.*\bset|delete\s+from|merge\s+into|replace\s+into"
     r"|(?:drop|create|alter|truncate)\s+(?:or\s+replace\s+|temp\w*\s+|unlogged\s+|unique\s+)*(?:table|database|schema|view|index"
@@ -90,18 +90,18 @@ _PLAIN_SQL: Final = re.compile(
 )
 _COMMAND_MARKS: Final = re.compile(r"[\s;|&<>$`]")
 _JOINTS: Final = re.compile(r"[;|`\n]|&&|\$\(")
-# Names of tools that have one shell for many calls.
+# Names of tools that use one shell for many calls.
 _KEPT_SHELLS: Final = frozenset("terminal console session sessions tmux screen pty tty repl iterm".split())
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:https?|wss?|ftp|file):", re.IGNORECASE)
 _READS_LIKE: Final = re.compile(r"/|~(?:[\w.-]*/|\Z)|\.{1,2}[/\\]|[A-Za-z]:[/\\]|\\\\|\.\.\Z|\$(?:HOME|\{\w+\})/")
 _UPWARD: Final = re.compile(r"(?:\A|[/\\])\.\.(?:[/\\]|\Z)|(?:%2e|\.){2}(?:%2f|%5c)", re.IGNORECASE)
-# A name with a dot or a slash in it, as files have.
+# A name with a dot or a slash, like a file name.
 _FILE_LIKE: Final = re.compile(r"(?=[^/.]{0,200}[/.])[\w@.+-][\w@.+/ -]{0,255}\Z")
 _QUOTED: Final = re.compile(r"\"([^\"\n]{1,4096})\"|'([^'\n]{1,4096})'")
 # Some assistants write their arguments as tags.
 _TAGGED: Final = re.compile(r"<(?:path|file_path|file)>([^<>\n]{1,4096})</")
 
-# The first word of a tool's name that is here says what it does; the gravest of all of them, how grave it is.
+# The first of these words in a tool's name gives the action class, the most severe one the side effect.
 _CHANGES: Final = (
     "write create update edit append save put patch insert rename move copy replace modify make touch export"
 )
@@ -129,14 +129,14 @@ _UNKNOWN: Final[tuple[ActionClass, str, SideEffectClass]] = ("write", "tool", "s
 
 @lru_cache(maxsize=1024)
 def guess_action(tool_name: str) -> tuple[ActionClass, str, SideEffectClass]:
-    """Return what the name of a tool says that it does; a name that says nothing changes state."""
+    """Guess the action class, family and side effect of a tool by its name; a name that says nothing changes state."""
     own = tool_name[:_MAX_NAME].rpartition("__")[2]
     found = [_VERBS[part] for part in (part.lower() for part in _PARTS.findall(own)) if part in _VERBS]
     if not found:
         return _UNKNOWN
     first = _first_word(tool_name)
     if first not in _VERBS or _VERBS[first][2] != "none":
-        # Only a name that starts with a reading word says that nothing changes.
+        # Only a name that starts with a reading verb means that nothing is changed.
         found.append(_VERBS.get(first, _UNKNOWN))
     action_class, family, _ = found[0]
     gravest = max((side for _, _, side in found), key=SIDE_EFFECT_ORDER.index)
@@ -149,7 +149,7 @@ def _words(name: str) -> frozenset[str]:
 
 
 def keeps_shell(tool_name: str) -> bool:
-    """Return whether a tool is named like one that keeps a shell for many calls."""
+    """Return whether the name of a tool suggests that it uses one shell for many calls."""
     return bool(_words(tool_name) & _KEPT_SHELLS)
 
 
@@ -160,12 +160,12 @@ def is_command_name(name: str) -> bool:
 
 
 def is_directory_name(name: str) -> bool:
-    """Return whether an argument is named like a directory, which other arguments may be relative to."""
+    """Return whether an argument is named like a directory that other arguments may be relative to."""
     return bool(_words(name) & _DIRECTORY_NAMES)
 
 
 def quoted_resources(text: str) -> Iterator[str]:
-    """Yield what stands in quotes, or in tags that name files, in a text that looks like data but cannot be read."""
+    """Yield texts in quotes, or in tags that name files, from text that looks like JSON or XML but is not valid."""
     if text.startswith("<"):
         yield from _TAGGED.findall(text)
     else:
@@ -174,7 +174,7 @@ def quoted_resources(text: str) -> Iterator[str]:
 
 
 def may_run_beside(argument: Argument) -> bool:
-    """Return whether an argument that the catalog of a shell tool does not mark could be a command."""
+    """Return whether an argument of a shell tool that the catalog does not list could be a command."""
     text = str(argument.value).strip()
     is_text = not argument.name or bool(_words(argument.name) & _PROSE)
     return not is_text and not _is_resource(argument) and _COMMAND_MARKS.search(text) is not None
@@ -183,12 +183,12 @@ def may_run_beside(argument: Argument) -> bool:
 def judge_unmarked(
     trace: Trace, tool_name: str, argument: Argument, *, base: str | None, run: _Run, known: bool = False
 ) -> None:
-    """Record the resource that an argument names, if it is one; `run` notes what a command line would do.
+    """Record the resource that an argument names, if it does; `run` records the effects of a command line.
 
-    Of a tool that is `known` it is known what it runs: its name alone makes no text a command.
+    For a `known` tool the catalog lists what it runs, so its name alone does not make a text a command.
     """
     text, place = str(argument.value), argument.place
-    # Browsers and servers drop these inside a URL.
+    # Browsers and servers ignore these characters in a URL.
     stripped = re.sub(r"[\x00-\x09\x0b-\x1f]", "", text.strip())
     if not stripped:
         return
@@ -212,7 +212,7 @@ def judge_unmarked(
 def _judge_text(
     trace: Trace, tool_name: str, argument: Argument, base: str | None, run: _Run, *, may_run: bool
 ) -> bool:
-    """Return whether an argument is text that is run, queried or applied, after noting what that would do."""
+    """Record the effects of an argument that is run, queried or applied as a patch; return whether it is one."""
     text, words, tool = str(argument.value), _words(argument.name), _words(tool_name)
     if _is_command(tool_name, argument):
         run(text, base)
@@ -234,7 +234,7 @@ def _judge_text(
 
 
 def _is_command(tool_name: str, argument: Argument) -> bool:
-    """Return whether an argument holds a shell command, judged by its name and its text."""
+    """Return whether an argument holds a shell command, judged by its name and text."""
     text = str(argument.value).strip()
     if argument.name in _DATA_NAMES:
         return False
@@ -244,7 +244,7 @@ def _is_command(tool_name: str, argument: Argument) -> bool:
 
 
 def _is_query(tool: frozenset[str], words: frozenset[str], text: str) -> bool:
-    """Return whether an argument is a query in SQL: by its name, or because the tool or the name says query."""
+    """Return whether an argument is SQL: by its name, or by its text if the tool or the name suggests a query."""
     if "sql" in words:
         return True
     if tool & _QUERY_TOOLS and not words & (_PROSE | _PATH_NAMES):
@@ -253,7 +253,7 @@ def _is_query(tool: frozenset[str], words: frozenset[str], text: str) -> bool:
 
 
 def _may_run(tool_name: str, argument: Argument) -> bool:
-    """Return whether a tool that is named like a shell may run an argument, whatever the argument is called."""
+    """Return whether a tool that is named like a shell may run an argument of any name."""
     text, words, tool = str(argument.value).strip(), _words(argument.name), _words(tool_name)
     if not argument.name or words & _PROSE or _first_word(tool_name) in _LOOKS:
         return False
@@ -270,7 +270,7 @@ def _is_resource(argument: Argument) -> bool:
 
 
 def _first_word(tool_name: str) -> str:
-    """Return the first word of a tool's own name, without that of its server."""
+    """Return the first word of a tool's name, without the name of its MCP server."""
     own = tool_name[:_MAX_NAME].rpartition("__")[2]
     return next(iter(_PARTS.findall(own)), "").lower()
 
@@ -286,7 +286,7 @@ def _judge_path(trace: Trace, role: str, text: str, base: str | None, place: str
 
 
 def _is_there(trace: Trace, text: str, base: str | None) -> bool:
-    """Return whether a word that is named like nothing is a file all the same."""
+    """Return whether a text with an unspecific name is an existing file."""
     if base is None or not trace.files.reads_disk or not _FILE_LIKE.match(text):
         return False
     return trace.files.resolve(join(base, text)).exists

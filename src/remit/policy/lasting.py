@@ -1,8 +1,8 @@
-"""What a script leaves behind in the shell that runs it, for tools that keep one shell for many calls.
+"""Finds what a script changes in the shell that runs it, for tools that use one shell for many calls.
 
-A call is judged without regard to those before it. So in a kept shell nothing may be left behind that gives later
-words another meaning: a function, an alias, a trap, a setting, a variable that the shell or a program heeds, or another
-working directory. What runs in a subshell, in a pipe or in the background leaves nothing behind.
+Each call is judged without regard to earlier calls. So a script in a persistent shell must not leave anything behind
+that changes the meaning of later commands: a function, an alias, a trap, a setting, a variable that the shell or
+programs use, or another working directory. What runs in a subshell, a pipeline or the background leaves nothing behind.
 """
 
 import re
@@ -33,7 +33,7 @@ from remit.policy.shell.syntax import (
 
 __all__ = ["ENTERS_AT_ONCE", "lasting_changes", "leaves_at_once"]
 
-# Variables that are known to a judge without being set, beside those that steer programs.
+# Variables whose values the evaluator relies on, besides those that steer programs.
 _TRUSTED: Final = frozenset(
     "PWD OLDPWD DIRSTACK OPTIND OPTARG RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME UID EUID PPID BASHPID"
     " REPLY COLUMNS LINES".split()
@@ -42,22 +42,22 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=")
 _EXPANDED: Final = re.compile(r"[*?\[{~]")
 _CHANGES_NUMBER: Final = re.compile(r"=|\+\+|--")
-# Builtins that run the one which follows, or the program.
+# Builtins that run the following builtin or program.
 _PREFIXES: Final = frozenset(("command", "builtin"))
 _HARMLESS_SETTINGS: Final = frozenset(("errexit", "pipefail", "xtrace", "verbose"))
 _HARMLESS_LETTERS: Final = frozenset("exv")
 _HARMLESS_DECLARATIONS: Final = frozenset("xpg")
-# How a script begins that enters a directory by its absolute path.
+# The start of a script that enters a directory by its absolute path.
 ENTERS_AT_ONCE: Final = re.compile(r"\s*cd\s+(?:--\s+)?[\"']?/")
 
 _Check = Callable[[Sequence[str | None]], bool]
 
 
 def lasting_changes(text: str, base: str | None, files: Files, *, posix: bool) -> dict[str, str]:
-    """Return what a script leaves behind, each as the word that does it and what it is.
+    """Return what a script leaves behind: words with a description of the change.
 
-    `base` is the directory that the shell is taken to be in at the start of every call. A script that cannot be read
-    is for others to refuse.
+    `base` is the working directory of the shell at the start of every call. A script that cannot be parsed is refused
+    elsewhere.
     """
     try:
         script = parse_script(text, posix=posix)
@@ -67,7 +67,7 @@ def lasting_changes(text: str, base: str | None, files: Files, *, posix: bool) -
 
 
 def leaves_at_once(text: str, *, posix: bool) -> bool:
-    """Return whether a script does nothing before it has entered a directory by its absolute path: `cd /x && …`."""
+    """Return whether a script first enters a directory by its absolute path: `cd /x && …`."""
     if not ENTERS_AT_ONCE.match(text):
         return False
     try:
@@ -84,7 +84,7 @@ def leaves_at_once(text: str, *, posix: bool) -> bool:
 
 
 class _Changes:
-    """A walk through the part of a script that runs in the shell itself."""
+    """Walks the part of a script that runs in the shell itself."""
 
     def __init__(self, base: str | None, files: Files) -> None:
         self._base = base
@@ -150,7 +150,7 @@ class _Changes:
             yield name, "another working directory"
 
     def _is_base(self, given: Sequence[str | None]) -> bool:
-        """Return whether `cd` goes to where the shell is at the start of every call."""
+        """Return whether `cd` goes to the directory that the shell is in at the start of every call."""
         targets = [word for word in given if word not in ("--", "-L", "-P")]
         if self._base is None or len(targets) != 1 or not targets[0] or refuse_text(targets[0]):
             return False
@@ -169,7 +169,7 @@ class _Changes:
 
 
 def _parts(value: object) -> Iterator[Script | Word]:
-    """Yield the scripts and words that a compound command is made of."""
+    """Yield the scripts and words of a compound command."""
     if isinstance(value, Script | Word):
         yield value
     elif isinstance(value, tuple):
@@ -184,7 +184,7 @@ def _descriptors(redirects: Sequence[Redirect]) -> Iterator[tuple[str, str]]:
 
 
 def _literal(word: Word) -> str | None:
-    """Return the text of a word that is written out; of an assignment, as much as tells the name; or None."""
+    """Return the text of a literal word, or None; of an assignment, at least the name."""
     text = ""
     for part in word.parts:
         if not isinstance(part, Text) or (not part.quoted and part.value != "[" and _EXPANDED.search(part.value)):
@@ -204,7 +204,7 @@ def _variable(name: str) -> Iterator[tuple[str, str]]:
 
 def _assignment_changes(assignment: Assignment) -> Iterator[tuple[str, str]]:
     if not isinstance(assignment.value, Word) or assignment.subscript:
-        # A later assignment to the name leaves the other elements as they are.
+        # A later assignment to the name keeps the other elements.
         yield assignment.name, f"the array {assignment.name}"
     yield from _variable(assignment.name)
 
@@ -239,17 +239,17 @@ def _builtin(name: str, given: Sequence[str | None]) -> Iterator[tuple[str, str]
         yield name, what
 
 
-def _always(given: Sequence[str | None]) -> bool:  # noqa: ARG001 - whatever the words are
+def _always(given: Sequence[str | None]) -> bool:  # noqa: ARG001 - independent of the words
     return True
 
 
 def _with_words(given: Sequence[str | None]) -> bool:
-    """Return whether there is more than options that only print."""
+    """Return whether there are more words than options that only print."""
     return any(word not in ("-p", "-l", "-r", "-a", "-n") for word in given)
 
 
 def _sets(given: Sequence[str | None]) -> bool:
-    """Return whether `set` changes more than when a script ends and what it prints."""
+    """Return whether `set` changes more than error handling and tracing."""
     words = list(given)
     while words:
         word = words.pop(0)
@@ -264,7 +264,7 @@ def _sets(given: Sequence[str | None]) -> bool:
 
 
 def _declares(given: Sequence[str | None]) -> bool:
-    """Return whether a declaration gives a variable a property, or concerns one that is trusted."""
+    """Return whether a declaration sets an attribute of a variable, or concerns a trusted variable."""
     for word in given:
         if word is None or (word[:1] in ("-", "+") and set(word[1:]) - _HARMLESS_DECLARATIONS):
             return True
@@ -275,7 +275,7 @@ def _declares(given: Sequence[str | None]) -> bool:
 
 
 def _fills(given: Sequence[str | None]) -> bool:
-    """Return whether a builtin gives a value to a variable that is trusted, or to an array."""
+    """Return whether a builtin sets a trusted variable, or an array."""
     return any(word is None or word == "-a" or _is_trusted(word) for word in given)
 
 

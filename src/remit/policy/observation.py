@@ -1,8 +1,8 @@
-"""What is wrong with an observed event whatever the passport says: asked before the passport's own rules.
+"""The `observation` engine: denies observed events that are dangerous under any passport.
 
-An event is reported after the fact, by a browser extension, a desktop observer or an adapter of the command line. What
-is dangerous is told by the effects of a command and not by its text; the tables are in `dangers.toml`. A session that
-has come to its end, and a command that cannot be read, are left to `native.py`, which names those reasons.
+Events are reported after the fact by a browser extension, a desktop observer or a command-line adapter. What is
+dangerous is decided by the effects of a command and not by its text; the tables are in `dangers.toml`. This engine runs
+before `native.py`, which handles ended sessions and commands that cannot be parsed.
 """
 
 import re
@@ -41,16 +41,16 @@ _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 class ObservationEngine:
-    """Objects to events that no passport excuses, and leaves all others to the passport."""
+    """Denies events that no passport permits, and permits all others."""
 
     name = _NAME
 
     def __init__(self, home: str | None = None) -> None:
-        """Know the home of the user, wherever it lies; other homes are known by where they usually do."""
+        """Take the home of the user; other homes are recognized by their usual paths."""
         self._home = home.rstrip("/") if home else None
 
     def judge(self, case: Case) -> Finding:
-        """Return the first objection, or that there is none."""
+        """Return a denial for the first danger, or a permit."""
         standing, arguments = case.standing, case.call.arguments
         if standing.refusal or standing.budget.tool_calls <= 0 or standing.budget.duration_s <= 0:
             return _NOTHING
@@ -111,21 +111,21 @@ def _compile_patterns(before: str, patterns: Sequence[str], after: str) -> re.Pa
 
 
 def _dangers(action: Action, home: str | None) -> Iterator[str]:
-    """Yield what is dangerous in the effects of an action, in words."""
+    """Yield a text for each danger among the effects of an action."""
     yield from _programs(action)
     for effect in action.effects:
         if why := _danger_of(effect, action, home):
             yield f"it {describe(effect._replace(resource=redacted(effect.resource)[:_SHOWN]))}, {why}"
     yield from _downloads(action)
     for doubt in action.doubts:
-        # Where the home directory is not known, what lies in it still is.
+        # Even if the home directory is not known, the paths below it are.
         path, found = _HOME.subn("/home/somebody", doubt.word, count=1)
         if found and _is_store(path.strip("\"'")):
             yield f"it touches {quote_word(doubt.word)}, which is a credential store"
 
 
 def _danger_of(effect: Effect, action: Action, home: str | None) -> str:
-    """Return why one effect is dangerous, or nothing."""
+    """Return why one effect is dangerous, or ""."""
     if effect.verb not in _CHANGES:
         return _secret_access_of(effect)
     path, tables = effect.resource, _tables()
@@ -140,21 +140,21 @@ def _danger_of(effect: Effect, action: Action, home: str | None) -> str:
 
 
 def _secret_access_of(effect: Effect) -> str:
-    """Return why an effect that changes nothing is secret access, or nothing."""
+    """Return why an effect that changes nothing accesses a secret, or ""."""
     if effect.verb == "export":
         return "which opens a credential store"
     return "which is a credential store" if effect.verb == "read" and _is_store(effect.resource) else ""
 
 
 def _holds(path: str, home: str | None) -> bool:
-    """Return whether a path is the home of the user, or holds it."""
+    """Return whether a path is the home of the user, or contains it."""
     return bool(home) and f"{home}/".startswith(f"{path}/")
 
 
 def _is_changed(effect: Effect, action: Action) -> bool:
-    """Return whether a directory is changed itself: a word names it to be read and written.
+    """Return whether a directory itself is changed: a word names it, and it is read and written.
 
-    A file that is put there only writes, and a program that works there is not given it as a word.
+    A file that is placed in it only writes, and a program that works in it is not given it as a word.
     """
     named = effect.source.partition(" ")[0] not in {each.resource for each in action.effects if each.verb == "run"}
     return named and effect._replace(verb="read") in action.effects
@@ -166,7 +166,7 @@ def _is_store(path: str) -> bool:
 
 
 def _names(action: Action) -> list[str]:
-    """Return the programs that an action runs, those that no table knows included."""
+    """Return the programs that an action runs, including those without a table."""
     known = [effect.resource for effect in action.effects if effect.verb == "run"]
     return known + [doubt.word for doubt in action.doubts if doubt.reason.startswith(_UNKNOWN_PROGRAM)]
 
@@ -182,7 +182,7 @@ def _programs(action: Action) -> Iterator[str]:
 
 
 def _downloads(action: Action) -> Iterator[str]:
-    """Yield that something is run which was downloaded just before."""
+    """Yield a text if something is run that was downloaded by the same command."""
     for doubt in action.doubts:
         if doubt.reason.startswith(RUNS_DOWNLOAD):
             yield f"it runs what it has just downloaded with {doubt.reason.removeprefix(RUNS_DOWNLOAD)}"
@@ -192,14 +192,14 @@ def _downloads(action: Action) -> Iterator[str]:
 
 
 def _runs_unread(doubt: Doubt) -> bool:
-    """Return whether a doubt is about code that nobody has read: a pipe, a substitution, a file that is new."""
+    """Return whether a doubt is about unread code: from a pipe, a substitution or a new file."""
     if doubt.reason == "the program to run is not known before it runs":
         return _SUBSTITUTED.search(doubt.word) is not None
     return _tables().running.fullmatch(doubt.reason) is not None
 
 
 def _names_secret(target: JSON) -> bool:
-    """Return whether a target names a secret: in words, as a file that holds one, or as a credential store."""
+    """Return whether a target names a secret: by its words, as a file with a secret, or as a credential store."""
     tables = _tables()
     text = normalize("NFKC", _ENCODED.sub(lambda code: chr(int(code[1], 16)), str(target)))
     words = " ".join(piece.lower() for piece in _PIECES.findall(text))

@@ -1,11 +1,10 @@
-"""The files that a patch names, as the parsers of coding assistants, git and patch read it.
+"""Finds the files that a patch names, as coding assistants, git and patch read it.
 
-The form of Codex, which opencode and Copilot use too, has headers such as `*** Add File: name`. Its parsers differ:
-some want a blank after the colon and some do not, some accept white space before the stars, and a header counts
-wherever it stands, also after `@@`. Lines of content start with `+`, `-` or a blank. A unified diff has `--- name` and
-`+++ name`.
+The format of Codex, also used by opencode and Copilot, has headers such as `*** Add File: name`. Its parsers differ:
+some require a blank after the colon, some accept white space before the stars, and a header counts anywhere, also after
+`@@`. Lines of content start with `+`, `-` or a blank. A unified diff has `--- name` and `+++ name`.
 
-Every line that one of these parsers takes for a header names its file, as each of them reads the name. A line that
+Every line that one of these parsers reads as a header counts, with the name as each of them reads it. A line that
 starts like a header, in a form that none of them is known to read, makes the patch doubtful.
 """
 
@@ -15,7 +14,7 @@ from typing import Final
 
 __all__ = ["patched_files"]
 
-# What parsers take for white space at the ends of a line, and what is not seen there.
+# White space at the ends of a line for some parser, and invisible characters.
 _BLANKS: Final = "".join(map(chr, range(33))) + (
     "\x7f\x85\xa0\xad\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u200c\u200d\u200e"
     "\u200f\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
@@ -25,9 +24,9 @@ _STARS: Final = "***"
 _HEADER: Final = re.compile(r"\*\*\* (?:(?:Add|Update|Delete) File|Move to):")
 _FRAME: Final = ("*** Begin Patch", "*** End Patch", "*** End of File")
 _ENVIRONMENT: Final = "*** Environment ID: "
-# Some models write a patch as the here-document that they would have given to a shell.
+# Some models write a patch as the here-document that they would give to a shell.
 _HEREDOC: Final = re.compile(r"(?:cat\s+)?<<-?\s*(['\"]?)\w+\1\Z")
-# How a line of a unified diff starts that may name a file.
+# The first characters of lines in a unified diff that may name a file.
 _MARKS: Final = frozenset("*-+rcdIOB=@")
 _SIDES: Final = ("--- ", "+++ ")
 _MOVES: Final = ("rename from ", "rename to ", "copy from ", "copy to ")
@@ -39,12 +38,12 @@ _HUNK: Final = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 def patched_files(text: str, *, codex_only: bool = False) -> tuple[list[str], bool]:
     """Return the files that a patch names, and whether it may name others.
 
-    With `codex_only`, a patch that starts with `*** Begin Patch` is read in the form of Codex alone, as tools do that
-    know no other: what looks like a unified diff there is content.
+    With `codex_only`, a patch that starts with `*** Begin Patch` is read in the format of Codex only, for tools that
+    know no other: what looks like a unified diff in it is content.
     """
     names: list[str] = []
     doubtful = False
-    # Readers differ on what ends a line: what any of them would take for one is looked at.
+    # Parsers differ on line ends, so every way to split the text is checked.
     text = text.replace("\r\n", "\n")
     readings = [text.split("\n")]
     if _OTHER_ENDS.search(text):
@@ -58,7 +57,7 @@ def patched_files(text: str, *, codex_only: bool = False) -> tuple[list[str], bo
 
 
 def _is_framed(lines: Sequence[str]) -> bool:
-    """Return whether a patch starts with the first line of Codex's form, alone or in a here-document."""
+    """Return whether a patch starts with the first line of the Codex format, alone or in a here-document."""
     given = [line.strip(_BLANKS) for line in lines if line.strip(_BLANKS)][:2]
     if given and _HEREDOC.match(given[0]):
         del given[0]
@@ -66,7 +65,7 @@ def _is_framed(lines: Sequence[str]) -> bool:
 
 
 def _read_headers(lines: Sequence[str], names: list[str]) -> bool:
-    """Add the files that headers in the form of Codex name; return whether there are others that may be headers."""
+    """Add the files of Codex headers; return whether there are other lines that may be headers."""
     doubtful = False
     for raw in lines:
         line = raw.strip(_BLANKS)
@@ -74,11 +73,11 @@ def _read_headers(lines: Sequence[str], names: list[str]) -> bool:
             continue
         header = _HEADER.match(line)
         if header is None:
-            # Behind a blank it is content, and no parser is known to look for other headers there.
+            # After a blank it is content, and no parser is known to look for other headers there.
             doubtful |= not _is_frame(line) and not raw.startswith(" ")
             continue
         name = line[header.end() :].strip(_BLANKS)
-        # As parsers have it that cut off no more than the blank behind the colon, or nothing at the end.
+        # The name as read by parsers that remove only the blank after the colon, or nothing at the end.
         whole = raw.partition(":")[2].removeprefix(" ")
         names.extend((name, whole) if name else ())
         doubtful |= not name or '"' in name or name.endswith(_STARS)
@@ -90,9 +89,9 @@ def _is_frame(line: str) -> bool:
 
 
 def _read_diff(lines: Sequence[str], names: list[str]) -> bool:
-    """Add the files that a unified diff names; return whether it names any in a way that is not known."""
+    """Add the files of a unified diff; return whether it names any in an unknown way."""
     doubtful = False
-    # Lines of the old and the new file that the hunk still has.
+    # The remaining lines of the hunk in the old and the new file.
     old = new = 0
     for at, raw in enumerate(lines):
         line = raw.strip(_BLANKS)
@@ -105,7 +104,7 @@ def _read_diff(lines: Sequence[str], names: list[str]) -> bool:
             old, new = (int(hunk[1] or 1), int(hunk[2] or 1)) if hunk else (0, 0)
         if line[:1] in _MARKS:
             names.extend(_named_files(line))
-            # Some readers do not count lines, and take what looks like the start of a diff for one.
+            # Some parsers do not count lines, and take anything that looks like the start of a diff for one.
             doubtful |= (not inside or _starts_diff(lines[at : at + 3])) and _is_odd(line)
     return doubtful
 
@@ -121,7 +120,7 @@ def _named_files(line: str) -> Iterator[str]:
             name = line.removeprefix(mark).partition("\t")[0].strip()
             if name != "/dev/null":
                 yield name
-                # Without the first part, as programs that apply patches do.
+                # Without the first component, as programs that apply patches do.
                 yield name.partition("/")[2] if mark in _SIDES and not name.startswith("/") and "/" in name else name
     if line.startswith(_GIT):
         for name in line.removeprefix(_GIT).split(" "):
@@ -132,6 +131,6 @@ def _is_odd(line: str) -> bool:
     if line.startswith((_GIT, *_SIDES, *_MOVES)):
         return '"' in line
     if line.startswith(_STARS):
-        # The old name of a context diff, unless it is in the form of Codex.
+        # The old name of a context diff, unless it is in the Codex format.
         return not _HEADER.match(line) and not _is_frame(line)
     return line.startswith(_OTHER_NAMES)

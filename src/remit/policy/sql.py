@@ -1,7 +1,7 @@
-"""What a database query would change, and whether it can leave the database, judged by its words.
+"""Judges database queries by their words: whether they change the database, and whether they can leave it.
 
-Functions are taken from a list: a database has many that read files, run programs or contact hosts. A form of quoting
-or comment that not every database reads alike is a doubt, because something could hide in it.
+Functions must be on a list, because databases have many that read files, run programs or contact hosts. Quotes or
+comments that databases read differently are a doubt, because something could hide in them.
 """
 
 import re
@@ -18,18 +18,18 @@ _NAME: Final = re.compile(r'"[^"]*"|`[^`]*`')
 _ODD: Final = re.compile(r"/\*|--|#|\\|\$\w*\$")
 _WORDS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CALLED: Final = re.compile(r"(?<![A-Za-z0-9_.])([A-Za-z_][A-Za-z0-9_.]*+|\x00)\s*+\(")
-# A text in the place of a table, which some databases take for a file.
+# A string in the place of a table, which some databases read as a file.
 _PLACED: Final = re.compile(
     r"\b(?:from|into|to|join|attach|database|infile|outfile|dumpfile|table|describe|summarize|pivot|unpivot|load|use)\s*'"
     r"|\bfrom\b(?:(?!\bwhere\b)[^'()])*,\s*'",
     re.IGNORECASE,
 )
-# A copy of the whole database under a name that may be computed, and settings that say where files lie.
+# A copy of the whole database under a computed name, and settings for the location of files.
 _COPIES: Final = re.compile(r"\bvacuum\b[^;]*\binto\b", re.IGNORECASE)
 _LOCATES: Final = re.compile(
     r"(?:\A|;)\s*(?:set|pragma)\b[^;]*?\b(?!search_path\b)\w*(?:directory|path|file)\b", re.IGNORECASE
 )
-# Commands of sqlite3 that only show something or change how it is shown.
+# Commands of sqlite3 that only show something or change the output format.
 _SHOWN: Final = re.compile(
     r"^[ \t]*\.(?:tables|schema|fullschema|indexes|indices|databases|dbinfo|headers?|mode|width|nullvalue|separator"
     r"|timer|timeout|stats|show|changes|echo|bail|eqp|explain|print|help|version|quit|exit)(?:[ \t][\w%*|,. -]*)?$",
@@ -42,18 +42,18 @@ _CHANGING: Final = frozenset(
 )
 # Statements about databases and users of the whole server.
 _OF_SERVER: Final = frozenset("database databases user role grant revoke use schema shutdown kill flush reset".split())
-# A table of another database, as some servers name it.
+# A table of another database, in the syntax of some servers.
 _QUALIFIED: Final = re.compile(
     r"\b(?:from|join|into|update|table|view|truncate|exists|on|to|index|trigger|references)\s+"
     r"(?!(?:information|performance)_schema\s*\.)(?:[A-Za-z_]\w*|\x00)\s*\.",
     re.IGNORECASE,
 )
-# Statements by which a database reads or writes files, loads code or runs programs.
+# Statements with which a database reads or writes files, loads code or runs programs.
 _LEAVING: Final = frozenset(
     "attach copy outfile dumpfile infile openrowset bulk import export execute immediate prepare do system global "
     "subscription extension server tablespace backup restore function procedure language install".split()
 )
-# Words before a bracket that are no functions, and functions that only compute.
+# Keywords before a bracket, and functions that only compute.
 _HARMLESS: Final = frozenset(
     "in and or not on as by over filter exists any all some values using into table references index key "
     "unique check primary foreign when then else case where having from join select union except "
@@ -73,7 +73,7 @@ _HARMLESS: Final = frozenset(
 
 
 def judge_sql(trace: "Trace", text: str, source: str) -> None:
-    """Record whether a query changes the database, and doubt one that can leave it."""
+    """Record whether a query changes the database, and a doubt if it can leave the database."""
     odd = (
         "\\" in text
         or text.count('"') % 2
@@ -103,12 +103,12 @@ def judge_sql(trace: "Trace", text: str, source: str) -> None:
 
 
 def without_shown(text: str) -> str:
-    """Return a query for sqlite3 without the commands of the client that only show something."""
+    """Return a query for sqlite3 without client commands that only show something."""
     return _SHOWN.sub("", text)
 
 
 def leaves_database(text: str) -> bool:
-    """Return whether a query may use or change another database of the same server than the one it is given to."""
+    """Return whether a query may use or change another database on the same server."""
     bare = _NAME.sub("\0", _STRING.sub("''", text))
     words = {word.lower() for word in _WORDS.findall(bare)}
     return not words.isdisjoint(_OF_SERVER) or _QUALIFIED.search(bare) is not None

@@ -1,7 +1,7 @@
-"""Files that steer programs: writing one makes a later command run code, although that command looks harmless.
+"""Finds files that steer programs: writing one makes a later, harmless-looking command run code.
 
-`git status` runs what `.git/config` says. So writing such a file is a change of state, and the gravest of them need an
-entry of the resource scope that names the file itself, not only a folder above it. The table is `steering.toml`.
+`git status` runs what `.git/config` says. So writing such a file changes state, and for the most dangerous ones the
+resource scope must name the file itself, not only a parent folder. The table is `steering.toml`.
 """
 
 import re
@@ -20,24 +20,24 @@ __all__ = ["Steering", "mark_steering", "steering_at"]
 
 _HOMES: Final = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|/var/root|/private/var/root)\Z")
 _IN_GIT: Final = re.compile(r".*/\.git/", re.DOTALL | re.IGNORECASE)
-# In a folder that git takes for a repository without a work tree, these do what they do in `.git`.
+# In a bare repository, these files have the same function as in `.git`.
 _IN_REPOSITORY: Final = re.compile(
     r"(.*)/(?:config|config\.worktree|commondir|hooks(?:/.*)?|info/attributes|(?:objects|refs)/.*|packed-refs|index)\Z",
     re.DOTALL | re.IGNORECASE,
 )
 # The file that makes a folder a git repository.
 _HEAD: Final = "/head"
-# The tables of these programs have an effect on `.git` as a whole for what they do there by themselves.
+# The tables of these programs record their own work on `.git` as one effect.
 _OWN_WORK: Final = re.compile(r"(?:git|gh|git-lfs|pre-commit)(?: [a-z-]+)*\Z")
 _WILDCARD: Final = re.compile(r"[*?\[]")
-# Whatever lies beneath a folder: what is unpacked or copied there, and what `find . -type f` lists.
+# Everything below a folder: what is unpacked or copied there, and what `find . -type f` lists.
 _ALL: Final = ("**", "**/*")
 
 
 class Steering(NamedTuple):
-    """A file that steers programs: `root` is the file, or the folder of the table that it lies in.
+    """A file that steers programs: `root` is the file, or the folder of the table that contains it.
 
-    With `by_name`, the scope has to name it.
+    With `by_name`, the scope must name it.
     """
 
     by_name: bool
@@ -59,7 +59,7 @@ def _tables() -> tuple[tuple[_Table, "re.Pattern[str]"], ...]:
 
 def _pattern(ends: Iterable[str]) -> "re.Pattern[str]":
     files = "|".join(_end(end) for end in ends if not end.endswith("/"))
-    # A folder of which there is none never matches.
+    # A pattern that never matches.
     folders = "|".join(_end(end.removesuffix("/")) for end in ends if end.endswith("/")) or r"(?!)"
     text = f"(?P<above>.*?)/(?:(?P<file>{files})|(?P<folder>{folders})(?:/.*)?)\\Z"
     return re.compile(text, re.DOTALL | re.IGNORECASE)
@@ -70,12 +70,12 @@ def _end(end: str) -> str:
 
 
 def _name(name: str) -> str:
-    """Return the pattern of one name, in which a star does not stand for a slash."""
+    """Return the pattern for one component, in which a star does not match a slash."""
     return "[^/]*".join(re.escape(part) for part in name.split("*"))
 
 
 def steering_at(path: str, files: Files, made: frozenset[str] = frozenset()) -> Steering | None:
-    """Return what a file at an absolute path steers, or None where it steers nothing that is known.
+    """Return the `Steering` of a file at an absolute path, or None if it is not known to steer anything.
 
     `made` are folders that become repositories.
     """
@@ -103,7 +103,7 @@ def _by_table(path: str, home: str | None) -> Steering | None:
 
 
 def mark_steering(effects: Iterable[Effect], files: Files) -> tuple[tuple[Effect, ...], bool]:
-    """Return the effects, with those marked that the scope has to name, and whether any of them writes what steers."""
+    """Mark the effects that the scope must name; also return whether any effect writes a file that steers programs."""
     given = tuple(effects)
     for effect in given:
         if effect.verb == "write":
@@ -134,7 +134,7 @@ def _written_steering(effect: Effect, files: Files, made: frozenset[str]) -> Ste
 
 
 def _picked_steering(effect: Effect, files: Files) -> Steering | None:
-    """Return what is written in a repository below a folder, where files are picked by a name, or all of them are."""
+    """Return the `Steering` of files written in a repository below a folder, if they are picked by name or all are."""
     git = f"{effect.resource}/.git"
     deep, slash, name = effect.picks.rpartition("/")
     if effect.picks in _ALL:

@@ -1,7 +1,7 @@
-"""One normaliser for URLs, used for the check and for the record.
+"""URL normalization, for checks and for receipts.
 
-A WHATWG parser reads the URL, the same standard that browsers and fetch libraries follow, so that the host we
-compare is the host they contact. Spellings that other parsers read differently are refused.
+URLs are parsed by the WHATWG standard, like browsers and fetch libraries do, so that the checked host is the contacted
+host. Spellings that other parsers read differently are refused.
 """
 
 import re
@@ -16,12 +16,12 @@ __all__ = ["Url", "is_public_host", "parse_host", "parse_url", "read_url"]
 
 _MAX_URL: Final = 8192
 _HEAD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?=[^/])")
-# Controls, white space, backslashes, and characters that are not seen.
+# Control characters, white space, backslashes and invisible characters.
 _REFUSED: Final = re.compile(r"[\x00-\x20\x7f-\xa0\\\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\s")
 _USER: Final = re.compile(r"[^/?#]*@")
 _DOTS: Final = re.compile(r"(?:\A|[\\/])\.\.(?:[\\/]|\Z)")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
-# Names that lead to this machine or its neighbours, and public names that spell an address to resolve to.
+# Names of this machine or its network, and public names that resolve to an address in the name.
 _LOCAL_NAMES: Final = tuple(
     "localhost localdomain local internal intranet lan home.arpa private corp test invalid nip.io sslip.io xip.io "
     "localtest.me lvh.me vcap.me lacolhost.com yoogle.com ip6-localhost ip6-loopback svc cluster in-addr.arpa ip6.arpa "
@@ -30,7 +30,7 @@ _LOCAL_NAMES: Final = tuple(
 
 
 class Url(NamedTuple):
-    """What a URL comes to; `refusal` says why it cannot be taken."""
+    """A normalized URL; `refusal` says why it is refused."""
 
     scheme: str
     host: str
@@ -46,7 +46,7 @@ def _refuse(text: str, why: str) -> Url:
 
 @lru_cache(maxsize=1024)
 def parse_url(text: str) -> Url:
-    """Return what `text` comes to as a URL."""
+    """Parse and normalize a URL."""
     refusal = _refuse_text(text)
     if refusal:
         return _refuse(text, refusal)
@@ -58,13 +58,13 @@ def parse_url(text: str) -> Url:
     if "%" in path and _DOTS.search(unquote(unquote(path))):
         return _refuse(text, "it goes upwards in encoded form")
     port = int(url.port) if url.port else _DEFAULT_PORTS[scheme]
-    # Without user, query and fragment: they do not choose the resource, and may hold secrets.
+    # Without user, query and fragment: they do not select the resource, and may hold secrets.
     shown = f"{scheme}://{url.host}{path}"
     return Url(scheme, url.hostname, port, path, shown)
 
 
 def _refuse_text(text: str) -> str:
-    """Return why a URL cannot be taken as it is written, or nothing where it can."""
+    """Return why the text of a URL is refused, or ""."""
     if len(text) > _MAX_URL:
         return "it is longer than we read"
     if _REFUSED.search(text):
@@ -78,12 +78,12 @@ def _refuse_text(text: str) -> str:
 
 
 def read_url(text: str) -> Url:
-    """Return a URL as command-line programs read it: without a scheme it is http."""
+    """Parse a URL as command-line programs do: without a scheme it is http."""
     return parse_url(text if "://" in text else f"http://{text}")
 
 
 def parse_host(text: str) -> Url:
-    """Return the address of a bare host, `user@host` or `host:port`, as `host://name:port`; port 0 stands for none."""
+    """Parse a bare host, `user@host` or `host:port` to `host://name:port`; port 0 means none."""
     host = text.rpartition("@")[2]
     url = parse_url(f"http://{host}/") if "/" not in host else _refuse(text, "it is not a host")
     named = re.search(r":([0-9]+)\Z", host)
@@ -92,9 +92,9 @@ def parse_host(text: str) -> Url:
 
 @lru_cache(maxsize=1024)
 def is_public_host(host: str) -> bool:
-    """Return whether a host may be meant by a wildcard: a public name or a public address.
+    """Return whether a wildcard may match a host: a public name or a public address.
 
-    A name can still resolve to a private address; that is for whoever makes the connection to check again.
+    A name can still resolve to a private address; the program that connects must check that.
     """
     try:
         address = ip_address(host.strip("[]"))
@@ -108,7 +108,7 @@ def is_public_host(host: str) -> bool:
 
 
 def _embedded_addresses(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
-    """Return an address with the IPv4 addresses it stands for."""
+    """Return an address with the IPv4 addresses embedded in it."""
     addresses: list[IPv4Address | IPv6Address] = [address]
     if isinstance(address, IPv6Address):
         teredo = address.teredo or ()

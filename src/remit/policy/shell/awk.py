@@ -1,7 +1,7 @@
-"""What an awk program would touch: `system`, pipes, `getline` and printing to a file.
+"""Judges awk programs: `system`, pipes, `getline` and printing to a file.
 
-The program is cut into tokens; text and expressions are told from code only where there is no doubt, so that nothing
-can hide in them.
+The program is split into tokens. Strings and regular expressions are distinguished from code only where that is
+certain, so that no code can hide in them.
 """
 
 import re
@@ -23,18 +23,18 @@ _HIDES: Final = re.compile(r"/[^/\n\"#]*[\"#]")
 _REACHES: Final = re.compile(r"[\"#]|system|getline|print")
 _MAX_TOKENS: Final = 4000
 _STREAMS: Final = frozenset(("/dev/stdout", "/dev/stderr", "/dev/stdin", "-"))
-# Words that reach other files or other code than the program shows.
+# Words that reach files or code that the program does not show.
 _REACHING: Final = frozenset(("@", "ARGV", "ARGC"))
 _STATEMENT_ENDS: Final = frozenset((";", "\n", "}", "{"))
 
 
-# A line end behind one of these does not end the statement.
+# A newline after one of these does not end the statement.
 _GOES_ON: Final = frozenset((",", "&&", "||", "do", "else"))
 _KEYWORDS: Final = frozenset("print printf return case in if while for do else delete exit getline".split())
 
 
 class _Token(NamedTuple):
-    """A piece of the program."""
+    """A token of the program."""
 
     kind: str
     text: str
@@ -44,13 +44,13 @@ _END: Final = _Token("end", "")
 
 
 class _Awk:
-    """Goes through the tokens once."""
+    """Judges the tokens in one pass."""
 
     def __init__(self, invocation: "Invocation", text: str, source: str) -> None:
         self.invocation = invocation
         self.source = source
         self.tokens = _tokens(text)
-        # Inside `print`, at which depth of brackets; None elsewhere.
+        # The depth of brackets inside `print`; None elsewhere.
         self.printing: int | None = None
 
     def judge(self) -> None:
@@ -66,7 +66,7 @@ class _Awk:
                 self._mark(index, token.text)
 
     def at(self, index: int) -> _Token:
-        """Return the token at a place; before and after the program there are none."""
+        """Return the token at an index; outside of the program an empty one."""
         return self.tokens[index] if 0 <= index < len(self.tokens) else _END
 
     def _doubt(self, reason: str) -> None:
@@ -126,7 +126,7 @@ class _Awk:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """Return the tokens; a slash starts an expression only where a division cannot stand."""
+    """Split a program into tokens; a slash starts a regular expression only where a division is impossible."""
     tokens: list[_Token] = []
     at = 0
     while at < len(text) and len(tokens) <= _MAX_TOKENS:
@@ -134,11 +134,11 @@ def _tokens(text: str) -> list[_Token]:
         divides = before.kind in ("name", "number", "string") and before.text not in _KEYWORDS
         divides = divides or before.text in (")", "]", "$")
         if divides and text[at] == "/" and _HIDES.match(text, at):
-            # It could as well be an expression with a quote in it.
+            # It could also be a regular expression with a quote in it.
             return [_Token("mark", "@")]
         regex = None if divides or text[at] != "/" else _REGEX.match(text, at)
         if regex and before.text in ("+", "-") and _REACHES.search(regex[0]):
-            # Not every awk reads an expression here, and then this is code.
+            # Not every awk reads a regular expression here; otherwise this is code.
             return [_Token("mark", "@")]
         found = regex or _TOKEN.match(text, at)
         if found is None:

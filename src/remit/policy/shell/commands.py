@@ -9,12 +9,13 @@ from typing import Final
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
-from remit.policy.shell.carriers import HANDLERS
 from remit.policy.shell.credentials import exports_credentials
 from remit.policy.shell.downloads import ProgramRun, may_download, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
+from remit.policy.shell.find import judge_find
 from remit.policy.shell.invoke import Invocation
+from remit.policy.shell.ln import judge_ln
 from remit.policy.shell.programs import Program, known_program
 from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
 from remit.policy.shell.spawned import SYSTEM_FOLDERS
@@ -34,9 +35,19 @@ from remit.policy.shell.state import (
     restore_stdin,
 )
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
+from remit.policy.shell.tar import judge_tar
+from remit.policy.shell.xargs import judge_xargs
 from remit.policy.trace import Trace
 
-__all__ = ["CommandEvaluator", "can_fail"]
+__all__ = ["HANDLERS", "CommandEvaluator", "can_fail"]
+
+# Programs whose words are a language of their own; a table names the function as its `handler`.
+HANDLERS: Final[dict[str, Callable[[Invocation, Sequence[Field]], None]]] = {
+    "find": judge_find,
+    "ln": judge_ln,
+    "tar": judge_tar,
+    "xargs": judge_xargs,
+}
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())

@@ -1,7 +1,7 @@
-"""Commands that print or export keys, passwords and tokens.
+"""Finds commands that print or export keys, passwords and tokens.
 
-The forms are in `credentials.toml`. They are compared with the words of a command as they stand, whether or not the
-tables of programs know the program: an option whose meaning is not known does not hide what follows it.
+The forms are in `credentials.toml`. They are compared with the words of a command, whether or not the program has a
+table: an unknown option does not hide what follows it.
 """
 
 import re
@@ -29,7 +29,7 @@ class _Exporter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Form(NamedTuple):
-    """One way in which a program exports credentials: operands in order, options to be given, and not to be."""
+    """One way in which a program exports credentials: operands in order, required options and excluded options."""
 
     text: str
     operands: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Form(NamedTuple):
 
 @lru_cache(maxsize=1)
 def credential_forms() -> dict[str, tuple[_Form, ...]]:
-    """Return the forms by the names of programs, which may hold `*`."""
+    """Return the forms by program name, which may contain `*`."""
     text = package_files("remit.policy.shell").joinpath("credentials.toml").read_text(encoding="utf-8")
     tables = convert(tomllib.loads(text), dict[str, _Exporter])
     return {name: tuple(map(_form, row.forms)) for own, row in tables.items() for name in (own, *row.also)}
@@ -68,13 +68,13 @@ def _forms_of(name: str) -> tuple[_Form, ...]:
 
 @lru_cache(maxsize=1024)
 def _first_words(name: str) -> frozenset[str] | None:
-    """Return the words of which each form of a program begins with one, or None where some form does not."""
+    """Return the first words of all forms of a program, or None if a form has no fixed first word."""
     first = [form.operands[0] if form.operands else "*" for form in _forms_of(name)]
     return None if set("".join(first)) & set("*!") else frozenset(word for each in first for word in each.split("|"))
 
 
 def exports_credentials(name: str, fields: Sequence[Field]) -> str:
-    """Return the command that exports credentials, without the words that follow; nothing where it does not."""
+    """Return the command that exports credentials, without further words; "" if it does not."""
     forms = _forms_of(name)
     if not forms:
         return ""
@@ -101,7 +101,7 @@ def _is_given(wanted: str, words: Sequence[str]) -> bool:
 
 
 def _given_word(wanted: str, words: Sequence[str]) -> str | None:
-    """Return the word that gives an option, with one of the values that are wanted."""
+    """Return the word that gives an option with one of the wanted values."""
     option, _, values = wanted.partition("=")
     names = option.split("|")
     for at, word in enumerate(words):
@@ -111,7 +111,7 @@ def _given_word(wanted: str, words: Sequence[str]) -> str | None:
 
 
 def _is_option(word: str, name: str, following: Sequence[str], values: str) -> bool:
-    """Return whether a word is an option, alone, in a cluster or with a value attached, and has one of these values."""
+    """Return whether a word is an option with one of these values: alone, in a cluster or with an attached value."""
     given, equals, attached = word.partition("=")
     if fnmatchcase(given, name):
         value = attached if equals else next(iter(following), "")

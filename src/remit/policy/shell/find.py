@@ -1,4 +1,4 @@
-"""What find would do: where it looks, what it runs on what it finds, and what it prints."""
+"""Judges find: the directories it searches, what it runs on the results, and its output."""
 
 import re
 from collections.abc import Sequence
@@ -27,23 +27,23 @@ _FIND_PLAIN: Final = frozenset(
     "-readable -writable -true -false -not -a -and -o -or ( ) ! , -nouser -nogroup -warn -nowarn "
     "-ignore_readdir_race -noignore_readdir_race".split()
 )
-# With these a test of names does not hold for all that is found.
+# With these operators, a test of names does not hold for all results.
 _FIND_MIXES: Final = frozenset("-o -or , ! -not (".split())
 _FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 _NEWER: Final = re.compile(r"-newer[aBcm][aBcmt]\Z")
 
 
 class _Find:
-    """One find command: where it looks, then what it does with what it finds."""
+    """One find command: first the directories, then the expression."""
 
     def __init__(self, invocation: "Invocation", fields: Sequence[Field]) -> None:
         self.invocation = invocation
         self.trace = invocation.trace
         self.ahead = list(reversed(fields))
         self.roots: list[str] = []
-        # By root: where the names that are found start, if they are relative.
+        # By root: the directory that the results are relative to.
         self.starts: dict[str, str | None] = {}
-        # The last names of the roots, as they are written.
+        # The last components of the roots, as written.
         self.given: list[str] = []
         self.words: set[str] = set()
         self.follows = False
@@ -105,14 +105,14 @@ class _Find:
                 self.trace.doubt(field.source, "this part of find is not known here", unbounded=True)
 
     def _picks(self) -> str:
-        """Return what everything found so far is called."""
+        """Return `Effect.picks` for all results."""
         return f"**/{self.name}" if not self.words & _FIND_MIXES else "**"
 
     def _delete(self) -> None:
         picks = self._picks()
         for root in self.roots:
             self.trace.touch_beneath("delete", root, "-delete", picks)
-            # By its name as given or as it is: a root that does not match stays.
+            # The root itself is deleted only if its name, as given or resolved, matches.
             if any(fnmatchcase(name, picks[3:] or "*") for name in (root.rpartition("/")[2], ".", *self.given)):
                 self.trace.touch("delete", root, None, "-delete")
             self.invocation.evaluator.changes.unsure.add(root)
@@ -162,12 +162,12 @@ def _starts_expression(field: Field) -> bool:
 
 
 def _filled(field: Field, root: str, picks: str, start: str | None) -> Field:
-    """Return a word with `{}` standing for some path below `root`, which may be relative to `start`."""
+    """Return a word with `{}` replaced by a path below `root`, which may be relative to `start`."""
     if "{}" not in field.text:
         return field
     behind = field.text[2:] if field.text.startswith("{}") else "{}"
     whole = behind[:1] in ("", "/") and "{}" not in behind and ".." not in behind and field.kind == "exact"
-    # A name behind the braces is another than the one that was found.
+    # With text after the braces it is another name than the one that was found.
     named = picks if field.text == "{}" else "**"
     if not whole:
         return Field("", "unknown", field.source, splits=True)
@@ -175,5 +175,5 @@ def _filled(field: Field, root: str, picks: str, start: str | None) -> Field:
 
 
 def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Record what the words come to."""
+    """Judge the words of find."""
     _Find(invocation, fields).judge()

@@ -1,6 +1,7 @@
-"""What words mean to git: settings, revisions, and pathspecs, which are globs over the whole repository.
+"""Roles of words of git: settings, revisions, and pathspecs, which are globs over the whole repository.
 
-A pathspec that is not plain counts for everything that it may name, at any depth. What git does is in the tables.
+A pathspec with wildcards counts as everything that it may match, at any depth. What each subcommand does is in the
+tables.
 """
 
 import re
@@ -28,7 +29,7 @@ __all__ = [
     "worktree",
 ]
 
-# Configuration of git that cannot make it run anything.
+# Settings of git that cannot make it run anything.
 _KEYS: Final = re.compile(
     r"(?:user\.(?:name|email|signingkey)|init\.defaultbranch|pull\.(?:rebase|ff)|push\.(?:default|autosetupremote)|fetch\.prune"
     r"|core\.(?:autocrlf|eol|filemode|ignorecase|quotepath|safecrlf|longpaths|abbrev|bare|precomposeunicode|symlinks)"
@@ -39,29 +40,29 @@ _KEYS: Final = re.compile(
     re.IGNORECASE,
 )
 _WRITES: Final = ("--add", "--replace-all", "--unset", "--unset-all")
-# Settings beyond the repository, each with the option that names the file.
+# Options for settings outside of the repository, with the file.
 _ELSEWHERE: Final = {"--global": "~/.gitconfig", "--system": "/etc/gitconfig"}
 _STRATEGIES: Final = ("ort", "recursive", "resolve", "octopus", "ours", "subtree")
 _REF: Final = re.compile(r"(?:refs/.+|(?:[A-Z]+_)*HEAD|AUTO_MERGE|MERGE_AUTOSTASH|BISECT_EXPECTED_REV)\Z", re.DOTALL)
-# It is certainly a commit, and its files lie where those of the work tree do.
+# Certainly a commit whose directories are those of the work tree.
 _AT_HEAD: Final = re.compile(r"(?:HEAD|@)(?:[~^][0-9]*)*\Z")
 _CHANGES: Final = ("write", "edit", "delete")
 _PATHS: Final = ("path", "index")
 _ALL: Final = ("", "**", "**/*")
-# Words of newer versions that only ask for settings.
+# Subcommands of newer versions that only read settings.
 _ASKS: Final = ("get", "list")
 _MAGIC: Final = ":"
 _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 
 
 def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record a setting that is written; one that is only asked for is data."""
+    """Record a setting that is written; reading one has no effect."""
     writes = len(invocation.arguments.operands) > 1 or invocation.arguments.has(_WRITES)
     if field.kind == "exact" and (not writes or field.text in _ASKS):
         return
     if field.kind != "exact" or not _KEYS.match(field.text):
         invocation.trace.doubt(field.source, "this setting can make git run commands", unbounded=True)
-        # Settings that only inform are everyday work; one that can run commands is held against the file.
+        # Harmless settings are everyday work; one that can run commands counts as writing the file.
         invocation.trace.touch("write", ".git/config", invocation.cwd, field.source)
     for option, path in _ELSEWHERE.items():
         if invocation.arguments.has((option,)):
@@ -70,14 +71,14 @@ def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def strategy(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record a way to merge: one that git does not bring is a program, and one with a slash a program of any folder."""
+    """Record a merge strategy: any other than those of git is a program that git runs."""
     if field.kind != "exact" or field.text not in _STRATEGIES:
         reason = f"git runs a program of that name; its own are {', '.join(_STRATEGIES)}"
         invocation.trace.doubt(field.source, reason, unbounded=True)
 
 
 def ref(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record the name of a ref: one that does not lie in `refs/` is the path of a file in `.git`."""
+    """Record the name of a ref: outside of `refs/` it is the path of a file in `.git`."""
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it may name any file in .git")
     elif not _REF.match(field.text) and invocation.cwd is not None:
@@ -86,25 +87,25 @@ def ref(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def repository(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record a folder that becomes a repository, whatever its name: `HEAD` tells that it is one."""
+    """Record a folder that becomes a repository, under any name: writing `HEAD` marks it as one."""
     resolved = invocation.file("write", field)
     if resolved is not None:
         invocation.trace.add(Effect("write", f"{resolved.path}/HEAD", invocation.program.name))
 
 
 def worktree(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record that git changes the work tree as a whole; with a form, that it writes or deletes whatever is there."""
+    """Record that git changes the whole work tree; with a form, any file in it may be written or deleted."""
     invocation.trace.touch("edit", field.text, invocation.cwd, field.source)
     if invocation.cwd is not None:
         top = _top(invocation, invocation.cwd)
-        # Folders come and go with their files.
+        # Directories appear and disappear with their files.
         invocation.evaluator.changes.unsure.add(top)
         if form in VERBS:
             invocation.trace.touch_beneath(form, top, field.source)
 
 
 def revision(invocation: "Invocation", _form: str, field: Field) -> None:
-    """A revision is data; a word that reads like a path, or exists as one, is read."""
+    """Record a revision. It is data, but a word that looks like a path, or exists as one, is read."""
     if field.kind == "unknown":
         invocation.trace.doubt(field.source, "it may be a path")
         return
@@ -115,7 +116,7 @@ def revision(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def tree(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a tree that files are taken from; as the first of several words it may be a path as well."""
+    """Record a tree that files are taken from; the first of several words may also be a path."""
     revision(invocation, form, field)
     before, several = invocation.arguments.before, len(invocation.arguments.operands) > 1
     if form != "first" or (before == 1 if before is not None else several):
@@ -123,9 +124,9 @@ def tree(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def restored(invocation: "Invocation", form: str, field: Field) -> None:
-    """A revision, or a pathspec whose files are overwritten with what they were in one; in two forms certainly that.
+    """Record a revision, or a pathspec whose files are overwritten; in the forms `path` and `index` the latter.
 
-    What is restored can be a link. In the form `index` only git's own entry for the file is changed.
+    A restored file can be a symbolic link. In the form `index` only git's own entry for the file is changed.
     """
     certain = form in _PATHS or invocation.arguments.before == 0
     if not certain:
@@ -137,11 +138,11 @@ def restored(invocation: "Invocation", form: str, field: Field) -> None:
     if _is_wide(field):
         pathspec(invocation, "write", field)
     elif field.kind == "below":
-        # All that another program lists is as good as all of the place.
+        # Everything that another program lists counts as the whole directory.
         picks = field.picks if invocation.tree or field.picks not in _ALL else ""
         _beneath(invocation, "write", field.text, picks)
     elif field.kind == "exact" and (certain or field.text.startswith(".") or invocation.exists(field.text)):
-        # Its content comes out of the repository, not from the script.
+        # The content comes from the repository, not from the script.
         resolved = invocation.trace.touch("write", field.text, invocation.cwd, field.source)
         _spread(invocation, "write", resolved)
         whole = resolved is None or resolved.is_directory or _is_here(invocation, resolved)
@@ -150,14 +151,14 @@ def restored(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def staged(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record a pathspec of the index: what it gets from a tree that is named is written with the next restoring."""
+    """Record a pathspec of the index: content from a given tree is written to files by a later restore."""
     pathspec(invocation, "read", field)
     if invocation.tree:
         restored(invocation, "index", field)
 
 
 def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record the files that a pathspec may name: git reads wildcards itself, and lets them match slashes."""
+    """Record the files that a pathspec may match: git expands wildcards itself, and they match slashes."""
     if not _is_wide(field):
         _spread(invocation, form, invocation.file(form, field))
     elif invocation.cwd is None:
@@ -165,7 +166,7 @@ def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
     elif field.text.startswith(_MAGIC):
         _beneath(invocation, form, _top(invocation, invocation.cwd), "**")
     elif field.kind == "pattern" and invocation.trace.files.expand(invocation.cwd, field.text):
-        # The shell has read it before git does.
+        # The shell has already expanded it.
         invocation.file(form, field)
     else:
         fixed = _WILDCARD.split(field.text, maxsplit=1)[0].rpartition("/")[0]
@@ -180,14 +181,14 @@ def listed(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _beneath(invocation: "Invocation", form: str, folder: str, picks: str) -> None:
-    """Record what git does to files below a folder: never to those in `.git`, so they are its own work."""
+    """Record the effects of git on files below a folder. It never changes `.git` there, so git is the source."""
     invocation.trace.touch_beneath(form, folder, invocation.program.name, picks)
     if form in _CHANGES:
         invocation.evaluator.changes.unsure.add(folder)
 
 
 def _spread(invocation: "Invocation", form: str, resolved: ResolvedPath | None) -> None:
-    """Record that a folder stands for everything in it, unless all of the place goes back to what git last had there."""
+    """Record an effect on everything in a folder, unless it is the whole directory at its last commit."""
     if form not in ("write", "edit") or resolved is None or not resolved.is_directory:
         return
     if invocation.tree or not _is_here(invocation, resolved):
@@ -199,13 +200,13 @@ def _is_here(invocation: "Invocation", resolved: ResolvedPath) -> bool:
 
 
 def _is_wide(field: Field) -> bool:
-    """Return whether a word may name more than one path."""
+    """Return whether a word may match more than one path."""
     magic = field.text.startswith(_MAGIC)
     return field.kind in ("exact", "pattern") and (magic or _WILDCARD.search(field.text) is not None)
 
 
 def _picks(text: str) -> str:
-    """Return what the end of a pathspec says about the names at any depth that it matches."""
+    """Return `Effect.picks` for the last component of a pathspec."""
     _, slash, name = _WILDCARD.split(text)[-1].rstrip("/").rpartition("/")
     if not name:
         return "**"
@@ -213,7 +214,7 @@ def _picks(text: str) -> str:
 
 
 def _top(invocation: "Invocation", cwd: str) -> str:
-    """Return the folder of the repository that a directory lies in, or the directory itself."""
+    """Return the root of the repository that contains a directory, or the directory itself."""
     place = cwd
     while place not in ("", "/"):
         if invocation.trace.files.resolve(f"{place}/.git").exists:

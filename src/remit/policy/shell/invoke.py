@@ -1,7 +1,7 @@
-"""What one program would do with the words it is given, by its table.
+"""Judges one program by its table: what it would do with its words.
 
-The words are sorted into options and operands, each is played in its role (`roles.py`), and the facts of the table are
-added. Commands inside words go back to `run.py`.
+The words are sorted into options and operands, each one is handled by its role (`roles.py`), and the fixed effects of
+the table are added. Commands inside words are evaluated by `run.py`.
 """
 
 import re
@@ -30,42 +30,42 @@ __all__ = ["Invocation"]
 _UNKNOWN_CONTACT: Final = "?"
 _MAX_FORM: Final = 512
 _UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
-# Options by which programs take code as text, and values that are none.
+# Options with code as their value, and values that are not code.
 _INLINE: Final = frozenset(("-c", "-e", "-m", "--code", "--command", "--eval", "--exec", "--execute"))
-# Words behind which a tool takes a command.
+# Words after which a tool takes a command.
 _STARTS: Final = frozenset(("run", "exec", "--", "-c", "-x", "--exec", "--command"))
 _PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,=-]*")
-# Roles that end the words of a program and start those of another, and how a word begins that is a path.
+# Roles of words that start another program, and prefixes of words that are paths.
 _CARRYING: Final = frozenset(("command", "tool", "words"))
 _PATH_MARKS: Final = (".", "/", "~")
-# Usual names of scripts that are names of programs too.
+# Common names of scripts that are also names of programs.
 _SCRIPTS: Final = frozenset(("start", "watch"))
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 
 def _is_tool(path: str) -> bool:
-    """Return whether a file of code is a tool: one that comes with a package, or has the name of a known program."""
+    """Return whether a file of code is a tool: part of an installed package, or named like a known program."""
     return is_packaged(path) or known_program(path.rpartition("/")[2]) is not None
 
 
 class Invocation:
     """One program with its words, in one state."""
 
-    # Whether data leaves with what is contacted.
+    # Whether data is sent to the contacted hosts.
     sends = False
-    # It only looks, whatever it would do without the option that says so.
+    # An option such as `--dry-run` keeps the program from changing anything.
     looks = False
-    # What the old file gets behind its name when it is written anew.
+    # The suffix of the backup of an overwritten file.
     suffix = ""
-    # Behind `--` there are only paths.
+    # Only paths follow `--`.
     dashed = False
-    # Git takes files out of a tree that is named, whose folders need not be those of the work tree.
+    # git takes files from a given tree, whose directories may differ from those of the work tree.
     tree = False
-    # Options have chosen another directory.
+    # An option has chosen another working directory.
     moved = False
     output = Output()
     arguments = Arguments((), (), ())
-    # What a script given as text sees as its parameters.
+    # The positional parameters of a script that is given as text.
     positional: Sequence[Field] | None = ()
 
     def __init__(self, evaluator: "CommandEvaluator", state: ShellState, program: Program) -> None:
@@ -74,13 +74,13 @@ class Invocation:
         self.state = state
         self.program = program
         self.cwd = state.cwd
-        # How many names the script has made before.
+        # How many names the script has created before.
         self.made_before = evaluator.trace.files.count_made()
-        # Kinds of state of the machine that words have named.
+        # The kinds of machine state that words have named.
         self.managed: set[str] = set()
 
     def judge(self, program: Program, fields: Sequence[Field]) -> None:
-        """Record everything that the words and the facts of the table come to."""
+        """Record the effects of the words, and the fixed effects of the table."""
         other = known_program(program.program) if program.program else None
         if program.refusal:
             self.trace.doubt(program.name, program.refusal, unbounded=True)
@@ -91,7 +91,7 @@ class Invocation:
             fields = self._behind(program, fields) if program.behind else fields
             self.arguments = arguments = parse_arguments(program, fields)
             self.program = program
-            # Where `--` stands among them, which one comes first is not certain.
+            # If `--` is among the operands, which one is the first is not known.
             self.dashed = any(field.text == "--" for field in fields)
             self.positional = None if self.dashed else arguments.operands[1:]
             self.looks = self._only_looks(program, arguments, fields)
@@ -106,7 +106,7 @@ class Invocation:
             self._rest(program, arguments)
 
     def _behind(self, program: Program, fields: Sequence[Field]) -> Sequence[Field]:
-        """Judge the words behind `--` by the table of the program that gets them; return those before."""
+        """Judge the words after `--` by the table of the program that gets them; return the words before."""
         at = next((index for index, field in enumerate(fields) if field.text == "--"), len(fields))
         inner = known_program(program.behind)
         if fields[at + 1 :] and inner is not None:
@@ -114,19 +114,19 @@ class Invocation:
         return fields[:at]
 
     def _check_settings(self, program: Program) -> None:
-        """Record a doubt about variables whose text would end up in the commands that the program runs."""
+        """Record a doubt about variables whose text would become part of commands that the program runs."""
         for name in sorted(self.evaluator.unsafe_variables) if program.settings else ():
             self.trace.doubt(name, f"{program.name} takes it as a setting, and it may hold commands", unbounded=True)
 
     @staticmethod
     def _only_looks(program: Program, arguments: Arguments, fields: Sequence[Field]) -> bool:
-        """Return whether an option keeps it from changing anything; some programs take no options behind a file."""
+        """Return whether an option keeps it from changing anything; it must stand before the first operand."""
         if not arguments.has(program.looks_if) or arguments.unknown:
             return False
         return parse_arguments(structs.replace(program, posix=True), fields).has(program.looks_if)
 
     def _check_words(self, program: Program, arguments: Arguments, fields: Sequence[Field]) -> None:
-        """Record a doubt about words whose meaning is not known, and what is missing."""
+        """Record doubts about unknown options and missing ones."""
         for field in arguments.unknown:
             known = f"this option of {program.name} is not known here"
             reason = f"it may be an option of {program.name} that matters" if field.kind == "unknown" else known
@@ -161,7 +161,7 @@ class Invocation:
                 self.output = PRINTS[program.name](self, arguments)
 
     def check_wildcards(self, program: Program, fields: Sequence[Field]) -> None:
-        """Refuse a bare wildcard that would hand a file named like an option to a program whose options matter."""
+        """Record a doubt if a wildcard may pass a file named like an option to a program with dangerous options."""
         if program.is_harmless:
             return
         for field in fields:
@@ -225,16 +225,16 @@ class Invocation:
 
     @staticmethod
     def _divided(given: list[tuple[str, Field]]) -> tuple[list[tuple[str, Field]], list[Field], str]:
-        """Return the words of the program itself, those of a command that it runs, and the role of these."""
+        """Return the words of the program itself, the words of a command that it runs, and the role of that command."""
         for index, (role, field) in enumerate(given):
             assigns = role == "env" and field.kind == "exact" and _ASSIGNMENT.match(field.text)
-            # Behind assignments the first other word starts the command.
+            # After assignments, the first other word starts the command.
             if role.partition(":")[0] in _CARRYING or (role == "env" and not assigns):
                 return given[:index], [field for _, field in given[index:]], role
         return given, [], ""
 
     def _missing(self, program: Program, arguments: Arguments, count: int) -> None:
-        """Record what happens where no operand is given."""
+        """Record the effects of a missing operand."""
         supplied = arguments.has(program.supplied_by)
         wanted = program.operands[1:] if supplied else program.operands
         fixed = 0 if wanted and wanted[-1] == "data*" else sum(1 for role in wanted if not role.endswith("*"))
@@ -244,22 +244,22 @@ class Invocation:
                 apply_role(self, role, Field(path, "exact", program.name))
 
     def _input(self, program: Program, arguments: Arguments, given: Sequence[str]) -> None:
-        """Judge standard input, where it is a language of the program and no word has given code in its place."""
+        """Judge standard input as code, if the program reads code there and no word gives it code."""
         instead = given if not program.no_stdin_if else CODE_ROLES.intersection(given)
         if program.stdin and not instead and not arguments.has(program.no_stdin_if or program.supplied_by):
             self.standard_input(program)
 
     def _tool(self, program: Program, form: str, words: Sequence[Field]) -> None:
-        """Record a tool of the project's packages: by its own table where there is one.
+        """Record a tool of the project's packages, by its own table if it has one.
 
-        With a form, another word can also name a script of the project, and is played in that role.
+        With a `form`, the word may also name a script of the project, and has that role.
         """
         first = words[0]
         self.trace.spawned.runs(first.text)
         name = re.sub(r"(?<=.)@[^/]*\Z", "", first.text).rpartition("/")[2]
         script = form and name in _SCRIPTS and not any(known_program(field.text) for field in words[1:])
         if first.kind == "exact" and known_program(name) is not None and not script:
-            # A path does not stand for the program that a bare name means.
+            # A path is not the program that PATH finds by the same name.
             called = first if first.text.startswith(_PATH_MARKS) else first._replace(text=name)
             self.evaluator.command([called, *words[1:]], self.state._replace(cwd=self.cwd), prefix=program.name)
         else:
@@ -271,14 +271,14 @@ class Invocation:
         self.evaluator.record_code()
 
     def _check_local(self, program: Program, form: str, field: Field) -> None:
-        """Record a doubt about a tool that is not kept in the project where it is not downloaded either: PATH finds some program."""
+        """Record a doubt about a tool that is neither in the project nor downloaded: PATH may find any program."""
         folder = program.unless_local
         beside = field.text.startswith(_PATH_MARKS) or self.exists(f"{folder}/{field.text}")
         if folder and not form and not program.contacts and self.trace.files.reads_disk and not beside:
             self.trace.doubt(field.source, f"it is not in {folder}, so it is a program of the machine", unbounded=True)
 
     def _words(self, form: str, words: Sequence[Field]) -> None:
-        """Judge words as those of another program; one that is none of its commands names a script, as behind `run`."""
+        """Judge words as those of another program; a first word that is no subcommand is a script, as after `run`."""
         inner = known_program(form)
         if inner is None:
             return
@@ -287,10 +287,10 @@ class Invocation:
         invocation.judge(script or inner, words)
 
     def standard_input(self, program: Program) -> None:
-        """Judge what arrives at standard input as the code that the program would run."""
+        """Judge the content of standard input as code that the program runs."""
         given = self.state.stdin
         if given is None:
-            # Nothing is connected: an agent's terminal gives nothing. Unless the script changes that.
+            # Nothing is redirected, and the terminal of an agent gives no input, unless the script changes that.
             self.evaluator.readers.add(program.name)
             return
         if given.downloaded:
@@ -329,7 +329,7 @@ class Invocation:
             self._follow(program, arguments)
 
     def _forms(self, program: Program, arguments: Arguments) -> None:
-        """Record what comes with operands of a certain form."""
+        """Record the effects of operands that match a pattern of the table."""
         if not program.forms:
             return
         text = " ".join(field.text for field in arguments.operands)[:_MAX_FORM]
@@ -368,7 +368,7 @@ class Invocation:
                 self.manage(split[0], split[1], program.name)
 
     def manage(self, kind: MachineKind, name: str | None, source: str) -> None:
-        """Record that state of the machine is used or changed, unless the program only looks."""
+        """Record that state of the machine is used or changed, unless the program changes nothing."""
         self.managed.add(kind)
         if not self.looks:
             self.trace.manage(kind, name, source)
@@ -377,7 +377,7 @@ class Invocation:
         return "read" if self.looks else role
 
     def _download(self, arguments: Arguments, folder: str) -> None:
-        """Record the files that are named like the last part of the URLs."""
+        """Record downloaded files that are named after the last component of their URLs."""
         for field in arguments.operands:
             name = field.text.partition("?")[0].rpartition("/")[2]
             if field.kind == "exact" and name:
@@ -400,7 +400,7 @@ class Invocation:
                 self.trace.follow_links(resolved.path, field.source)
 
     def _module(self, program: Program, field: Field, rest: Sequence[Field]) -> None:
-        """Record `python -m module …`; a module that no table knows is code of the project, unless Python brings it."""
+        """Record `python -m module …`. A module without a table is project code unless the standard library has it."""
         self.trace.spawned.runs(field.text)
         module = field.text.partition(".")[0]
         own = self._is_own(module)
@@ -408,10 +408,10 @@ class Invocation:
         if self._is_shadowed(module):
             self.evaluator.record_code()
         for name in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
-            # A file of that name that the script has written is what runs.
+            # A file of that name that the script has written would run instead.
             self.evaluator.changes.run(join(self.cwd or "/", name), field.source)
         dotted = module != field.text
-        # A module of the project comes before an installed one; which of them a folder without code is, is not certain.
+        # A module of the project comes before an installed one. A folder without code may be either.
         instead = own and (dotted or (sub is not None and sub.refusal and self._is_own(f"{module}/__main__")))
         if sub is not None and not instead:
             self.judge(sub, rest)
@@ -424,13 +424,13 @@ class Invocation:
             self._arguments_of_module(rest, own=own)
 
     def _is_own(self, module: str) -> bool:
-        """Return whether a module is seen to lie in the project, where Python looks for it."""
+        """Return whether a module is found in the project, where Python looks for it."""
         places = [f"{folder}{module}{end}" for folder in ("", "src/") for end in ("", ".py")]
         return self.trace.files.reads_disk and not self.arguments.has(("-P", "-I")) and any(map(self.exists, places))
 
     @staticmethod
     def _table_of_module(program: Program, field: Field, *, own: bool) -> Program | None:
-        """Return the table of a module: its own, or that of the program of the same name if it is not the project's."""
+        """Return the table of a module, or of the program with its name if it is not a module of the project."""
         name = field.text.removesuffix(".__main__")
         python = program if program.sub_modules else known_program("python") or program
         if field.kind != "exact":
@@ -439,7 +439,7 @@ class Invocation:
         return known if known is not None or own else known_program(name.replace("_", "-"))
 
     def _is_shadowed(self, module: str) -> bool:
-        """Return whether a file of the working directory stands in for the module, or for one that Python brings."""
+        """Return whether a file in the working directory shadows the module, or one of the standard library."""
         if self.cwd is None:
             return True
         files = self.trace.files
@@ -452,9 +452,9 @@ class Invocation:
         )
 
     def _arguments_of_module(self, fields: Sequence[Field], *, own: bool) -> None:
-        """Record the words of a module that nobody described: paths and URLs elsewhere, and code in a word.
+        """Record the words of a module without a table: paths and URLs outside of the project, and code.
 
-        Where it is not the project's own, also files that it may change, and a command that it may run.
+        If it is not a module of the project, also record files that it may change, and a command that it may run.
         """
         self.evaluator.arguments_of_code(fields, self.cwd)
         for before, field in zip((None, *fields), fields, strict=False):
@@ -467,7 +467,7 @@ class Invocation:
             self._foreign(fields)
 
     def _foreign(self, fields: Sequence[Field]) -> None:
-        """Record the words of a tool that is not code of the project: files that it may change, and a command."""
+        """Record the words of a tool that is not project code: files that it may change, and a command."""
         self.evaluator.files_of_tool(fields, self.cwd)
         starts = (self._start_of_command(fields, at) for at, field in enumerate(fields, 1) if field.text in _STARTS)
         for start in sorted({start for start in starts if start is not None}):
@@ -478,7 +478,7 @@ class Invocation:
 
     @staticmethod
     def _start_of_command(fields: Sequence[Field], at: int) -> int | None:
-        """Return where a command may start, behind options and their values: at a program, or a word with blanks."""
+        """Return the index where a command may start after options and values: a program or a word with blanks."""
         for index in range(at, len(fields)):
             text, before = fields[index].text, fields[index - 1].text
             if known_program(text.rpartition("/")[2]) is not None or not _PLAIN_VALUE.fullmatch(text):
@@ -488,7 +488,7 @@ class Invocation:
         return None
 
     def file(self, role: str, field: Field) -> ResolvedPath | None:
-        """Record that a file is touched."""
+        """Record the effects of a role on a file."""
         resolved = self.evaluator.file(self._role(role), field, self.cwd)
         if self.suffix and role in ("write", "edit") and (resolved is None or not resolved.is_directory):
             text = backup_name(field.text, self.suffix) if field.kind in ("exact", "pattern") else field.text
@@ -496,5 +496,5 @@ class Invocation:
         return resolved
 
     def exists(self, text: str) -> bool:
-        """Return whether a file of that name is there."""
+        """Return whether a file of that name exists."""
         return self.cwd is not None and "\0" not in text and self.trace.files.resolve(join(self.cwd, text)).exists

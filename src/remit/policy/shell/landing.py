@@ -1,7 +1,7 @@
-"""Where copies and new names land: which files they write, what a folder brings, and what they stand for from then on.
+"""Determines where copied, moved and linked files are placed, and which paths their new names lead to.
 
-A file lands in a directory under its own name. A directory that is named by an option is one whatever is there; with
-other options the target is never one, and what is copied takes its place.
+A file is placed in a directory under its own name. A directory given by an option is always one; with other options the
+target is never one, and the file replaces it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
 def land(invocation: "Invocation", program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
-    """Record the files that land: a link of that name would lead them elsewhere."""
+    """Record the files that are written at the target, including where links of these names lead."""
     *sources, target = [field for _, field in given]
     named = [value for name, _, value in arguments.options if name in program.into_by and value is not None]
     if named:
@@ -44,7 +44,7 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
 
 
 def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: ResolvedPath) -> Iterator[Field]:
-    """Yield the sources, a wildcard as the names that it matches: each of them may be a link, which moves with it."""
+    """Yield the sources, with a wildcard replaced by its matches: each of them may be a link that moves along."""
     files = invocation.trace.files
     for source in sources:
         directory, slash, name = source.text.rpartition("/")
@@ -61,10 +61,10 @@ def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: R
 
 
 def landing_places(invocation: "Invocation", target: ResolvedPath, name: str) -> list[str]:
-    """Return the paths under which a file of this name may land at a target.
+    """Return the paths at which a file of this name may be placed.
 
-    It lands in a directory, or takes the target's place. A directory that the same command makes or removes counts as
-    both.
+    It is placed in the target if that is a directory, or replaces it. For a directory that the same command creates or
+    removes, both are possible.
     """
     if name in _NO_NAMES:
         return [target.path]
@@ -82,13 +82,13 @@ def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool)
             trace.touch("write", backup_name(path, invocation.suffix), None, source.source)
     _unfold(invocation, source, path)
     if (lands and trace.files.reads_disk) or trace.files.resolve(path).is_directory:
-        # A link below the target would lead what is written elsewhere.
+        # A link below the target would redirect the write.
         trace.follow_links(path, source.source, role="write")
     invocation.evaluator.changes.alias(path, _alias_target(invocation, source))
 
 
 def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
-    """Record that a folder brings what it holds; one that is not there yet may be made by the same script."""
+    """Record that a folder is copied with its content; a missing folder may be created by the same script."""
     files = invocation.trace.files
     resolved = files.resolve(join(invocation.cwd or "/", source.text))
     if files.reads_disk and (resolved.is_directory or not resolved.exists):
@@ -96,7 +96,7 @@ def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
 
 
 def _alias_target(invocation: "Invocation", source: Field) -> str | None:
-    """Return what a copy or a new name stands for; a link that is moved may lead elsewhere from its new place."""
+    """Return the path that a copy or new name leads to, or None: a moved link may lead elsewhere."""
     path = join(invocation.cwd or "/", source.text)
     resolved = invocation.trace.files.resolve(path)
     survey = invocation.trace.survey(resolved.path) if resolved.is_directory else None
@@ -109,6 +109,6 @@ def _alias_target(invocation: "Invocation", source: Field) -> str | None:
 
 
 def backup_name(text: str, suffix: str) -> str:
-    """Return the name that the old file gets: with the suffix, or what a suffix with stars makes of it."""
+    """Return the name of a backup: with the suffix, or with the stars of the suffix replaced by the name."""
     folder, slash, name = text.rpartition("/")
     return folder + slash + (suffix.replace("*", name) if "*" in suffix else name + suffix)

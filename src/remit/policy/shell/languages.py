@@ -1,7 +1,7 @@
-"""Little languages inside commands: what a script for sed, awk, jq or a database would touch.
+"""Judges programs in embedded languages: sed, awk, jq, Python, JavaScript and SQL.
 
-Each reader looks for everything that leaves the program: files, commands, modules. It hides nothing it does not
-understand: doubt is noted, and text that is only data passes.
+Each function looks for everything that leaves the program: files, commands, modules. What it does not understand is a
+doubt; text that is only data has no effect.
 """
 
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LANGUAGES", "judge_jq"]
 
-# What node shows of itself, or a member of a file of JSON, as a value or printed.
+# A version of node, or a member of a JSON file, as a value or printed.
 _SHOWN: Final = re.compile(
     r"(?P<call>console\.log\()?\s*(?:process\.(?:version|versions|platform|arch)|require\((?P<quote>['\"])(?P<file>\./[\w./-]+\.json)"
     r"(?P=quote)\))(?:\.[A-Za-z_]\w*|\[['\"][\w@./-]+['\"]\])*\s*(?(call)\))\s*;?\s*"
@@ -27,13 +27,13 @@ _SHOWN: Final = re.compile(
 
 
 def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
-    """Record the modules that a jq program loads; everything else it can do is print."""
+    """Record the modules that a jq program loads; apart from that it can only print."""
     if re.search(r"\b(?:import|include|input_filename|get_search_list|modulemeta)\b", text):
         invocation.trace.doubt(source, "a jq program that loads modules")
 
 
 def _judge_javascript(invocation: "Invocation", text: str, source: str) -> None:
-    """Record one expression that shows a version or something in a file of JSON; any other code is not analysed."""
+    """Accept one expression that shows a version or a member of a JSON file; other code is a doubt."""
     shown = _SHOWN.fullmatch(text)
     if shown is None or ".." in (shown["file"] or ""):
         invocation.trace.doubt(source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)

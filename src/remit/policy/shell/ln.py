@@ -1,4 +1,4 @@
-"""What ln would do: a link stands for its target from then on."""
+"""Judges ln: from then on, a link leads to its target."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ _LN: Final = Program(
 
 
 def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Record what the words come to."""
+    """Judge the words of ln."""
     arguments = parse_arguments(_LN, fields)
     for field in arguments.unknown:
         invocation.trace.doubt(field.source, "this option of ln is not known here", unbounded=True)
@@ -41,7 +41,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             invocation.file("edit", source)
         if source.kind != "exact" or last.kind != "exact" or place is None:
             if not from_here and not source.text.startswith("/"):
-                # A relative link starts at the directory it stands in.
+                # A relative link starts at its own directory.
                 invocation.trace.doubt(last.source, "where this link leads is not known before it runs", unbounded=True)
             continue
         name = source.text.rstrip("/").rpartition("/")[2]
@@ -51,7 +51,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             if suffix:
                 invocation.evaluator.file("write", suffix._replace(text=backup_name(link, suffix.text)), None)
             if symbolic and not source.text.startswith("/"):
-                # A relative link starts at the directory it stands in.
+                # A relative link starts at its own directory.
                 target = join(link.rpartition("/")[0] or "/", source.text)
                 invocation.evaluator.file("edit", source._replace(text=target), None)
             else:
@@ -60,7 +60,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
 
 
 def _check_links(invocation: "Invocation", sources: Sequence[Field]) -> None:
-    """Record a doubt about another name for a symbolic link: a relative one leads elsewhere from another directory."""
+    """Record a doubt about a hard link to a symbolic link, which leads elsewhere from another directory."""
     for source in sources:
         if _may_be_link(invocation, source):
             reason = "it makes another name for a link, which leads elsewhere from there"
@@ -76,7 +76,7 @@ def _may_be_link(invocation: "Invocation", source: Field) -> bool:
 
 
 def _operands(given: Sequence[Field]) -> tuple[Sequence[Field], Field]:
-    """Return what the links lead to, and where they are made: with one word, in the working directory."""
+    """Return the targets and the place of the links; with one word, that is the working directory."""
     if len(given) > 1:
         return given[:-1], given[-1]
     return given or (Field("", "exact", "ln"),), Field(".", "exact", "ln")

@@ -1,7 +1,7 @@
-"""What a word means that names state of the machine: a database, a container, a package, a service.
+"""Roles of words that name state of the machine: a database, a container, a package, a service.
 
-A word that is not certain may name any of its kind. Some words name more than that: an address of a database names a
-host, an image comes from a registry, a mount is a path.
+A word that is not known may name any resource of its kind. Some words name more: the URL of a database names a host, an
+image comes from a registry, a mount is a path.
 """
 
 import re
@@ -37,7 +37,7 @@ _ACTIVATE: Final = "bin/activate"
 
 
 def resource(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record what a word names; the form is its kind, and what is before the name: `container/volume`."""
+    """Record the resource that a word names; the form is its kind and a prefix: `container/volume`."""
     kind, _, prefix = form.partition("/")
     start = f"{prefix}/" if prefix else ""
     known = next(each for each in MACHINE_KINDS if each == kind)
@@ -52,12 +52,12 @@ def resource(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def process_name(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record the processes that a name or a pattern selects."""
+    """Record the processes that a name or pattern selects."""
     invocation.manage("process", field.text if field.kind == "exact" else None, field.source)
 
 
 def database(invocation: "Invocation", _form: str, field: Field) -> None:
-    """Record a database, by its name or by an address that names a host too."""
+    """Record a database, by its name or by a URL that also names a host."""
     address = _ADDRESS.fullmatch(field.text) if field.kind == "exact" else None
     if address is not None and not _OTHER_HOST.search(address["options"] or ""):
         invocation.manage("db", _REDIS if field.text.startswith(_REDIS) else address["name"], field.source)
@@ -71,7 +71,7 @@ def database(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def record_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
-    """Record a package that is installed or removed; those of the project's own environment are files of the project."""
+    """Record an installed or removed package; in a virtual environment of the project it is a file."""
     place = invocation.trace.spawned.environment() if manager == "pip" else None
     if place:
         invocation.trace.touch("write", place, None, source)
@@ -81,7 +81,7 @@ def record_installed(invocation: "Invocation", manager: str, name: str, source: 
 
 def _is_activated(invocation: "Invocation") -> bool:
     """Return whether the script has sourced the activation script of a virtual environment."""
-    # A script that was read into the shell may have set any variable.
+    # A sourced script may have set any variable.
     sourced = isinstance(invocation.state.variables.get("CDPATH"), Unknown)
     return sourced and invocation.trace.spawned.sources(_ACTIVATE)
 
@@ -117,7 +117,7 @@ def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
 
 
 def mount(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record what is mounted in a container: a path of this machine is edited, a name is a volume.
+    """Record a mount of a container: a path of this machine is edited, a name is a volume.
 
     The usual form is `source:target`; the form `keys` is `type=bind,source=…`.
     """
@@ -134,7 +134,7 @@ def mount(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _mount_keys(invocation: "Invocation", field: Field) -> None:
-    """Record a mount with keys; one that is written in another way than it is known is a doubt."""
+    """Record a mount with keys; an unknown key is a doubt."""
     pairs = [pair.partition("=") for pair in field.text.split(",")]
     keys = {key: value for key, _, value in pairs}
     kind, sources = keys.get("type", "volume"), [keys[key] for key in _SOURCES if key in keys]

@@ -1,7 +1,7 @@
-"""What some programs print, where that is known: for `$(…)`, for loops and for what comes through a pipe.
+"""The output of some programs, if it is known: for `$(…)`, loops and pipes.
 
-A list of files below a known directory is as good as the directory itself. Everything that is not here prints something
-that nobody knows.
+A list of files below a known directory is as useful as the directory itself. The output of programs that are not here
+is unknown.
 """
 
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["PRINTS"]
 
 _NOTHING: Final = Output()
-# Digits, letters and separators that cannot make a path or an option of their own.
+# Date formats whose output cannot be a path or an option.
 _DATE: Final = re.compile(
     r"\+(?:%[YmdHMSsjyuVUWaAbBF]|[A-Za-z0-9_])(?:%[0^#]?[YmdHMSsjyNuVUWaAbBZzF]|[A-Za-z0-9_-])*\Z"
 )
@@ -37,7 +37,7 @@ _FILTERING: Final = frozenset(
 
 
 def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
-    """Whole lines of what comes in, fewer or in another order."""
+    """Return whole lines of standard input, possibly fewer or in another order."""
     name = invocation.program.name
     known = all(_WHOLE_LINES[name].fullmatch(option) for option, _, _ in arguments.options)
     if arguments.operands or not known:
@@ -57,7 +57,7 @@ def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:
 
 
 def _below(invocation: "Invocation", arguments: Arguments, start: int, separated: object) -> Output:
-    """Regular files below the directories that the operands name."""
+    """Return regular files below the directories that the operands name."""
     directories: list[str] = []
     for field in arguments.operands[start:]:
         if field.kind != "exact" or invocation.cwd is None:

@@ -1,4 +1,4 @@
-"""What the builtin `kill` would stop: jobs of the same script, or processes of the machine.
+"""Judges the builtin `kill`: it stops jobs of the same script, or processes of the machine.
 
 A script may stop what it has started itself: `kill %1`, `kill $!`, `kill $pid` after `pid=$!`, `kill $(jobs -p)`. Every
 other process is a resource of the machine, `process://4242`; one that is not known before it runs may be any.
@@ -18,7 +18,7 @@ __all__ = ["judge_kill"]
 
 _PARAMETER: Final = re.compile(r'(")?-?\$(?:(?P<name>!|\w+)|\{(?P<braced>!|\w+)\})(?(1)")')
 _JOBS: Final = re.compile(r'(")?\$\(jobs -p\)(?(1)")')
-# Programs that print numbers of processes, with options that make them print nothing else.
+# Programs that print process ids, with options that make them print nothing else.
 _FINDERS: Final = re.compile(
     r"(\")?\$\((?P<program>pgrep|pidof)(?: -[fxnoi]+)?(?: (?:[\w./@:-]+|'[^'\n]*'|\"[^\"$`\\\n]*\"))\)(?(1)\")"
 )
@@ -43,26 +43,26 @@ def judge_kill(evaluator: "CommandEvaluator", state: ShellState, fields: Sequenc
 
 
 def _target(field: Field, state: ShellState, *, last: bool) -> str | None:
-    """Return a word as `Launched.targets` holds it."""
+    """Return a word in the form of `Launched.targets`."""
     if field.kind == "exact":
         return field.text
     if _is_job(field, state):
         return JOB
     finder = _FINDERS.fullmatch(field.source)
     found = finder is not None and finder["program"] not in state.functions
-    # A single word behind all others can be no option that changes what they mean.
+    # A last word cannot be an option that changes the meaning of the others.
     alone = last and field.kind == "unknown" and not field.splits and not field.text
     return NUMBERS if _is_number(field) or found or alone else None
 
 
 def _is_number(field: Field) -> bool:
-    """Return whether a word is a number that is not known, as expansion makes a pattern of it."""
+    """Return whether a word is an unknown number, which expansion turns into a pattern."""
     return field.kind == "pattern" and field.text in ("*", "-*") and "*" not in field.source
 
 
 def _is_job(field: Field, state: ShellState) -> bool:
     if "IFS" in state.variables and not field.source.startswith('"'):
-        return False  # it may be split into numbers of others
+        return False  # it may be split into other process ids
     if _JOBS.fullmatch(field.source):
         return "jobs" not in state.functions
     parameter = _PARAMETER.fullmatch(field.source)

@@ -1,7 +1,7 @@
-"""What is known about programs, and which words of a command line are options and operands.
+"""Tables of known programs, and sorting the words of a command line into options and operands.
 
-The knowledge is in the tables under `programs/`; `Program` is one table, read once. An option that a table does not
-list is not guessed at: `Arguments.unknown` names it, unless the table says that every other option is harmless.
+The tables are in `programs/`; a `Program` is one parsed table. An option that is not in the table is in
+`Arguments.unknown`, unless the table says that all other options are harmless.
 """
 
 import re
@@ -23,106 +23,106 @@ _REFUSED: Final = "refused"
 _ENDS_OPTIONS: Final = frozenset(("javascript", "module", "python", "opaque"))
 
 
-# A value that names a place, which an option without a value should not have.
+# A value that looks like a path or URL, for an option that should have no value.
 _ELSEWHERE: Final = re.compile(r"\A[/~]|\.\.|://")
 
 
 class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table: the roles of words, and facts that hold whatever the words are."""
+    """One table: the roles of words, and effects that do not depend on the words."""
 
     name: str = ""
     also: tuple[str, ...] = ()
-    # Roles of positional words in order; one that ends in `*` repeats.
+    # Roles of operands in order; a role that ends in `*` repeats.
     operands: tuple[str, ...] = ()
-    # Other operands when an option is given; the first that is counts.
+    # Other roles of operands if an option is given; the first given option counts.
     operands_if: dict[str, tuple[str, ...]] = {}
-    # Options that give what the first operand would have given.
+    # Options that replace the first operand.
     supplied_by: tuple[str, ...] = ()
-    # Effects when no word is left for the role that repeats.
+    # Effects if there is no operand for the repeating role.
     without_operands: tuple[str, ...] = ()
-    # Options without a value; `any`: every option that is not listed is harmless.
+    # Options without a value; `any` means that every option that is not listed is harmless.
     flags: frozenset[str] | Literal["any"] = frozenset()
     # The role of an option's value, or of each of its values.
     options: dict[str, str | tuple[str, ...]] = {}
-    # Options that can never be judged, or why the whole program cannot be.
+    # Options that cannot be judged, or the reason why the whole program cannot be.
     deny: dict[str, str] | str = {}
-    # Options with which it follows links below directories; true where it always does.
+    # Options with which it follows symbolic links below directories; true if it always does.
     follows: tuple[str, ...] | bool = False
     side: SideEffectClass = "none"
     style: Literal["short", "long"] = "short"
     # Options end at the first operand.
     posix: bool = False
-    # Hosts it contacts by itself; `?` for one that the command does not name.
+    # Hosts that it contacts by itself; `?` for one that the command does not name.
     contacts: tuple[str, ...] = ()
     contacts_if: dict[str, tuple[str, ...]] = {}
-    # Options that keep it from contacting anything.
+    # Options with which it contacts no host.
     offline_if: tuple[str, ...] = ()
-    # Whether data leaves with what is contacted.
+    # Whether data is sent to the contacted hosts.
     sends: bool = False
     sends_if: tuple[str, ...] = ()
-    # Runs code of the project, steered by files of these names.
+    # It runs project code, which is controlled by files of these names.
     runs: bool = False
     runs_if: tuple[str, ...] = ()
     control: tuple[str, ...] = ()
-    # Effects that come with operands that have a form when joined: `edit PATH`, `manage RESOURCE`, `refuse REASON`.
+    # Effects if the joined operands match a pattern: `edit PATH`, `manage RESOURCE`, `refuse REASON`.
     forms: dict[str, str] = {}
-    # The program that gets the words behind `--`.
+    # The program that gets the words after `--`.
     behind: str = ""
-    # It takes every variable of the environment as a setting, whose text ends up in commands.
+    # It takes every environment variable as a setting, whose text becomes part of commands.
     settings: bool = False
-    # Effects that it always has, and those that come with an option, or without one (`no:-d`).
+    # Effects that it always has, and effects with an option, or without one (`no:-d`).
     touches: tuple[str, ...] = ()
     touches_if: dict[str, tuple[str, ...]] = {}
-    # State of the machine that it uses or changes where no word names some of that kind; always, and with an option.
+    # Machine state that it uses or changes if no word names any of that kind: always, and with an option.
     manages: tuple[str, ...] = ()
     manages_if: dict[str, tuple[str, ...]] = {}
-    # The language in which it reads standard input where it has no operand. With the second one: also beside operands
-    # that are no code, unless one of these options is given.
+    # The language of standard input if there is no operand. With `no_stdin_if`: also if no operand is code, unless one
+    # of these options is given.
     stdin: str = ""
     no_stdin_if: tuple[str, ...] = ()
     privilege: bool = False
-    # Files land in the last operand under their own names, where that is a directory.
+    # Files are placed in the last operand under their own names, if that is a directory.
     into: bool = False
-    # Options that name the directory in which they land, and those with which the last operand is never one.
+    # Options that name the target directory, and options with which the last operand is never a directory.
     into_by: tuple[str, ...] = ()
     not_into: tuple[str, ...] = ()
-    # It touches whatever is in a directory, and not what belongs together as a project.
+    # It touches everything in a directory, not only the files of a project.
     spreads: bool = False
-    # Options with which it only looks; they count before the first operand.
+    # Options with which it changes nothing; they must stand before the first operand.
     looks_if: tuple[str, ...] = ()
-    # Judged by another program's table.
+    # The program whose table is used instead.
     program: str = ""
-    # Options with which the program that it starts has not all variables of the environment.
+    # Options with which the started program does not get the whole environment.
     clears: tuple[str, ...] = ()
-    # It takes the words of a file for each word `@file`, wherever that stands.
+    # It replaces each word `@file` by the words of that file.
     at_files: bool = False
     # Refused unless one of these options is given.
     needs: tuple[str, ...] = ()
-    # A folder of the project that holds the tool, which is then not downloaded; a tool that is neither there nor
-    # downloaded is a program of the machine.
+    # A folder of the project with the tool, which then is not downloaded; a tool that is neither there nor downloaded
+    # is any program on the machine.
     unless_local: str = ""
-    # Judged by code instead of a table.
+    # Judged by a function instead of a table.
     handler: str = ""
-    # The sub command when none is given.
+    # The subcommand if none is given.
     default: str = ""
     sub: dict[str, "Program"] = {}
-    # A first operand that is no sub command is an operand: there are no other sub commands.
+    # A first operand that is not a subcommand is an operand; the list of subcommands is complete.
     open: bool = False
     sub_modules: dict[str, "Program"] = {}
 
     @property
     def refused_options(self) -> dict[str, str]:
-        """Return the options that can never be judged, with the reason."""
+        """Return the options that cannot be judged, with the reason."""
         return self.deny if isinstance(self.deny, dict) else {}
 
     @property
     def refusal(self) -> str:
-        """Return why nothing the program does can be judged, or nothing."""
+        """Return why the program cannot be judged at all, or ""."""
         return self.deny if isinstance(self.deny, str) else ""
 
     @property
     def is_harmless(self) -> bool:
-        """Return whether no option can do anything but change what is printed."""
+        """Return whether no option can do more than change the output."""
         return (
             self.flags == "any"
             and not self.deny
@@ -131,7 +131,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def ignores_option(self, text: str) -> bool:
-        """Return whether an option changes nothing but what is printed."""
+        """Return whether an option only changes the output."""
         if self.flags != "any" or self.handler:
             return False
         matters = (
@@ -148,7 +148,7 @@ class Program(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def _sections() -> Mapping[str, tuple[str, str]]:
-    """Return each program's part of the tables, unparsed: a few are needed at a time, and there are hundreds."""
+    """Return the unparsed section of each program: there are hundreds, and few are needed at a time."""
     sections: dict[str, tuple[str, str]] = {}
     for file in package_files("remit.policy.shell").joinpath("programs").iterdir():
         if file.name.endswith(".toml"):
@@ -162,20 +162,20 @@ def _sections() -> Mapping[str, tuple[str, str]]:
     return sections
 
 
-# The first part of a table's name, and other names in the program's own table.
+# The first part of a table name, and further names in the table itself.
 _HEADER: Final = re.compile(r'^\[("[^"]+"|[A-Za-z0-9_-]+)(?=[.\]])', re.MULTILINE)
 _ALSO: Final = re.compile(r"\](?:[^\n]*\n(?!\[))*?also = \[[^\]]*\]")
 _ALSO_NAME: Final = re.compile(r'"([^"]+)"')
 
 
 def program_names() -> frozenset[str]:
-    """Return the names of all programs that are known."""
+    """Return the names of all known programs."""
     return frozenset(_sections())
 
 
 @lru_cache(maxsize=1024)
 def known_program(name: str) -> Program | None:
-    """Return what is known about a program."""
+    """Return the table of a program, or None."""
     own, text = _sections().get(name, ("", ""))
     if not text:
         return None
@@ -183,23 +183,23 @@ def known_program(name: str) -> Program | None:
 
 
 def _named(program: Program, name: str) -> Program:
-    """Return a program and its sub commands with their full names, and under all of them."""
+    """Return a program and its subcommands with their full names."""
     subs = {word: _named(sub, f"{name} {own}") for own, sub in program.sub.items() for word in (own, *sub.also)}
     modules = {
         word: _named(sub, f"{name} {own}") for own, sub in program.sub_modules.items() for word in (own, *sub.also)
     }
-    # What follows a sub command belongs to it.
+    # The words after a subcommand belong to it, so the options of the program end there.
     return structs.replace(program, name=name, sub=subs, sub_modules=modules, posix=program.posix or bool(subs))
 
 
 class Arguments(NamedTuple):
-    """The words of a command line, sorted: options with their roles and values, and operands."""
+    """The sorted words of a command line: options with their roles and values, and operands."""
 
     options: tuple[tuple[str, str, Field | None], ...]
     operands: tuple[Field, ...]
-    # Words that may be an option nobody knows.
+    # Words that may be an unknown option.
     unknown: tuple[Field, ...]
-    # How many operands stand before `--`; None where there is none.
+    # How many operands stand before `--`; None without `--`.
     before: int | None = None
 
     def has(self, names: Sequence[str]) -> bool:
@@ -208,7 +208,7 @@ class Arguments(NamedTuple):
 
 
 class _Sorter:
-    """Goes through the words once, as getopt does."""
+    """Sorts the words in one pass, as getopt does."""
 
     def __init__(self, program: Program, fields: Sequence[Field]) -> None:
         self.program = program
@@ -242,7 +242,7 @@ class _Sorter:
         if field.text == "-" and "-" in self.program.refused_options:
             return True
         if field.kind == "unknown" and (not field.text or field.splits):
-            # It may be anything, an option included.
+            # It may be anything, including an option.
             if not self.program.is_harmless:
                 self.unknown.append(field)
             return False
@@ -283,7 +283,7 @@ class _Sorter:
             self._shortened(field, name, attached)
 
     def _shortened(self, field: Field, name: str, attached: Field | None) -> None:
-        """Sort the beginning of a long option as that option too: many programs take it for one."""
+        """Treat a prefix of a long option as that option too, as many programs do."""
         flags = () if self.program.flags == "any" else self.program.flags
         meant = [known for known in (*self.program.options, *flags) if name[3:] and known.startswith(name)]
         if len(meant) == 1 and meant[0] in self.program.options:
@@ -292,7 +292,7 @@ class _Sorter:
             self.options.append((meant[0], "", attached))
 
     def _abbreviates(self, name: str) -> bool:
-        """Return whether a long option may be the beginning of one that matters."""
+        """Return whether a long option may be a prefix of one that matters."""
         return any(known.startswith(name) for known in (*self.program.options, *self.program.refused_options))
 
     def _valued(self, field: Field, name: str, attached: Field | None) -> None:
@@ -301,7 +301,7 @@ class _Sorter:
             for each in role:
                 self.options.append((name, each, self.ahead.pop() if self.ahead else None))
         elif role.endswith("??"):
-            # The value may be the next word, which may be an operand as well.
+            # The value may be the next word, which may also be an operand.
             value = attached or (self.ahead[-1] if self.ahead and not self.ahead[-1].text.startswith("-") else None)
             self.options.append((name, role[:-2] if value else "", value))
         elif role.endswith("?"):
@@ -319,7 +319,7 @@ class _Sorter:
         return text[1:].isdigit()
 
     def _cluster(self, field: Field) -> None:
-        """Sort short options written together, the last of which may have its value attached."""
+        """Sort a cluster of short options, the last of which may have its value attached."""
         program, text = self.program, field.text
         if self._number(text) and (program.flags == "any" or "-NUM" in program.flags):
             self.options.append((text, "", None))
@@ -328,12 +328,12 @@ class _Sorter:
             name = "-" + text[at]
             role = program.options.get(name)
             if isinstance(role, str) and role.endswith("!"):
-                # Its value is the next word, whatever letters follow; those would be options too.
+                # Its value is the next word, whatever letters follow; these are options too.
                 self.options.append((name, role[:-1], self.ahead.pop() if self.ahead else None))
                 if text[at + 1 :]:
                     self.unknown.append(field)
                 elif role == "shell!":
-                    # What follows the text are its parameters.
+                    # The words after the code are its parameters.
                     self._rest()
                 return
             if name in program.options or name in program.refused_options:
@@ -350,12 +350,12 @@ class _Sorter:
 
 
 def parse_arguments(program: Program, fields: Sequence[Field]) -> Arguments:
-    """Return the words that follow a program's name, sorted as its table says."""
+    """Sort the words after a program's name according to its table."""
     return _Sorter(program, fields).sort()
 
 
 def roles(program: Program, arguments: Arguments) -> Iterator[tuple[str, Field]]:
-    """Yield each operand with its role: fixed roles from both ends, the repeated one between."""
+    """Yield each operand with its role: fixed roles from both ends, the repeating one between."""
     wanted = list(
         next((given for name, given in program.operands_if.items() if arguments.has((name,))), program.operands)
     )

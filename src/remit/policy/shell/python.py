@@ -1,7 +1,7 @@
-"""What a short Python program would touch, when it only uses things that are known to be harmless.
+"""Judges short Python programs that only use names known to be harmless.
 
-The syntax tree is walked with a list of what is allowed: names, methods and members of modules. Anything else is a
-doubt, because Python has endless ways to reach everything. Files must be opened by a constant name.
+The syntax tree is checked against lists of allowed names, methods and module members. Anything else is a doubt, because
+Python has too many ways to reach everything. Files must be opened by a constant name.
 """
 
 import ast
@@ -65,7 +65,7 @@ _MODULES: Final[dict[str, frozenset[str]]] = {
     ),
     "uuid": frozenset("uuid1 uuid3 uuid4 uuid5 UUID".split()),
 }  # fmt: skip
-# Methods of texts, collections, files, matches and dates. No name that leads to frames, code or modules.
+# Methods of strings, collections, files, matches and dates. None of them leads to frames, code or modules.
 _METHODS: Final = frozenset(
     "add append appendleft astimezone buffer capitalize casefold center clear close copy count date day "
     "days decode difference elements encode end endswith expandtabs extend extendleft find findall "
@@ -103,7 +103,7 @@ _PLAIN_NODES: Final = tuple(
 
 
 class _Walk:
-    """One walk over a tree; `cause` names the first thing that is not on a list."""
+    """One pass over a syntax tree; `cause` is the first thing that is not on a list."""
 
     def __init__(self, invocation: "Invocation", source: str) -> None:
         self.invocation = invocation
@@ -114,7 +114,7 @@ class _Walk:
         self.cause = ""
 
     def learn(self, tree: ast.AST) -> None:
-        """Record imports and names that the program makes itself."""
+        """Record the imports and the names that the program defines."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -139,11 +139,11 @@ class _Walk:
     def _import(self, alias: ast.alias) -> None:
         name, module = (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
         if self.modules.setdefault(name, module) != module or name in self.members:
-            # One name for two modules: which of them is meant depends on when.
+            # One name for two modules: which one it means depends on the order of execution.
             self.cause = name
 
     def visit(self, node: ast.AST) -> None:
-        """Check a node and what is below it."""
+        """Check a node and its children."""
         visitor = _VISITORS.get(type(node))
         if visitor is not None:
             visitor(self, node)
@@ -153,14 +153,14 @@ class _Walk:
             self.children(node)
 
     def children(self, node: ast.AST) -> None:
-        """Check what is below a node."""
+        """Check the children of a node."""
         for child in ast.iter_child_nodes(node):
             if self.cause:
                 return
             self.visit(child)
 
     def name(self, node: ast.Name) -> None:
-        """Check a bare name: a module may only be used through a member on the list."""
+        """Check a bare name: a module may only be used through a listed member."""
         known = node.id in self.local or node.id in _BUILTINS
         if isinstance(node.ctx, ast.Load) and not known and not self._allowed(self.members.get(node.id, "")):
             self.cause = node.id
@@ -170,7 +170,7 @@ class _Walk:
             self.cause = node.id
 
     def attribute(self, node: ast.Attribute) -> None:
-        """Check a member: of a module on the list, or a method that any value may have."""
+        """Check an attribute: a listed member of a module, or a method that any value may have."""
         dotted = self.dotted(node)
         if not isinstance(node.ctx, ast.Load):
             self.cause = node.attr
@@ -183,7 +183,7 @@ class _Walk:
             self.visit(node.value)
 
     def dotted(self, node: ast.expr) -> str:
-        """Return the full name of a member of a module, or nothing where it is not one."""
+        """Return the full name of a module member, or "" if it is not one."""
         names: list[str] = []
         while isinstance(node, ast.Attribute):
             names.append(node.attr)
@@ -205,7 +205,7 @@ class _Walk:
         return bool(outer) and inner in _MODULES.get(outer, ()) and member in _METHODS
 
     def call(self, node: ast.Call) -> None:
-        """Check a call; those that touch files are effects."""
+        """Check a call; calls that touch files are effects."""
         function = node.func
         if isinstance(function, ast.Name) and function.id == "open" and "open" not in self.local:
             self._open(node)
@@ -257,7 +257,7 @@ class _Walk:
                 self.visit(argument)
 
     def imported(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Check what is imported by name; whole modules are checked where they are used."""
+        """Check names that are imported from a module; whole modules are checked where they are used."""
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 dotted = f"{node.module}.{alias.name}"
@@ -279,12 +279,12 @@ _VISITORS: Final[dict[type[ast.AST], Callable[[_Walk, "ast.AST"], None]]] = {
 
 
 def _is_reserved(name: str) -> bool:
-    """Return whether a name means something by itself, so that a program must not give it a meaning of its own."""
+    """Return whether a name has a meaning of its own, so that a program must not redefine it."""
     return hasattr(builtins, name) or name.startswith("__")
 
 
 def judge_python(invocation: "Invocation", text: str, source: str) -> None:
-    """Record the files that a program opens, or doubt it by the first thing that is not on a list."""
+    """Record the files that a program opens, or a doubt for the first thing that is not on a list."""
     if len(text) > _MAX_TEXT:
         invocation.trace.doubt(source, "it is a longer program than we follow", unbounded=True)
         return
@@ -303,6 +303,6 @@ def judge_python(invocation: "Invocation", text: str, source: str) -> None:
     if walk.cause:
         invocation.trace.doubt(walk.cause, "Python that is not known to be harmless", unbounded=True)
     elif walk.modules or walk.members:
-        # A file of the project can stand in for a module.
+        # A file of the project can shadow a module.
         invocation.evaluator.record_code()
         invocation.evaluator.changes.build(invocation.cwd, "python")

@@ -1,6 +1,6 @@
-"""What a word comes to in its role: one player for each role that a table can give.
+"""Handles a word by its role: one function for each role that a table can use.
 
-A role is a name, sometimes with a form behind a colon (`match:…`, `keyed:…`). A role that nobody plays is a doubt: a
+A role is a name, sometimes with a form after a colon (`match:…`, `keyed:…`). A role without a function is a doubt: a
 table must not be able to make a word disappear.
 """
 
@@ -45,13 +45,13 @@ __all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package",
 RoleHandler: TypeAlias = 'Callable[["Invocation", str, Field], None]'
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512
-# Programs that go from one directory that they are given to the next.
+# Programs that resolve each given directory relative to the one before.
 _GO_ON: Final = frozenset(("git", "make", "gmake"))
 _PACKAGE: Final = re.compile(
     r"(?P<name>(?:@[\w.-]+/)?[A-Za-z0-9][\w.+-]*)(?:\[[\w,.-]+\])?(?:[@=<>~!^][\w.,*^~=<>!| -]*)?"
 )
 _SCP_LIKE: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+):(?!//)(.*)\Z", re.DOTALL)
-# Standard input, other descriptors and process substitutions, and code that is given as a URL.
+# Standard input, other descriptors and process substitutions; and code that is given as a URL.
 _INPUT: Final = re.compile(r"/dev/(?:stdin|fd/0)\Z|/proc/(?:self|thread-self)/fd/0\Z")
 _STREAM: Final = re.compile(r"/dev/(?:stdin|tty|fd)(?:/|\Z)|/proc/[^/]+/(?:task/[^/]+/)?fd(?:/|\Z)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?!:)")
@@ -60,7 +60,7 @@ _MAKE_CONTROLS: Final = re.compile(
     r"|TEX|TEXI2DVI|WEAVE|CWEAVE|TANGLE|CTANGLE|LINT|M2C|OUTPUT_OPTION|LDLIBS|LOADLIBES|TARGET_ARCH"
     r"|(?:COMPILE|LINK|PREPROCESS|LEX|YACC|LINT)\..*|.*FLAGS|PATH|VPATH"
 )
-# Properties of MSBuild that hold commands, name programs or import files, and values that are one plain word.
+# MSBuild properties that hold commands, name programs or import files; and values that are one plain word.
 _PROPERTY_CONTROLS: Final = re.compile(
     r"(?:.*(?:Event|Command|Arguments|Exe|Path|Program|Targets|Props|Imports?|Tool|Assembly|Sdk|Host)"
     r"|(?:.*Import|CustomBefore|CustomAfter|Before|After|Directory).*)",
@@ -74,7 +74,7 @@ _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
 def apply_role(invocation: "Invocation", role: str, field: Field) -> None:
-    """Record what one word comes to in its role."""
+    """Record the effects of one word by its role."""
     name, _, form = role.partition(":")
     player = ROLES.get(name)
     if player is None:
@@ -84,7 +84,7 @@ def apply_role(invocation: "Invocation", role: str, field: Field) -> None:
 
 
 def _file(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file. For many programs `@file` is a file of further words; `./@file` is not."""
+    """Record a file. For many programs `@file` is a file with further words; `./@file` is not."""
     if field.text.startswith("@"):
         invocation.trace.doubt(field.source, _MORE_WORDS, unbounded=True)
     invocation.file(form, field)
@@ -95,7 +95,7 @@ def _data(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _directory(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record the directory that a program goes to; most take only the last one, from where they were started."""
+    """Change the working directory of the program; for most programs only the last such option counts."""
     if invocation.moved and invocation.program.name not in _GO_ON:
         invocation.trace.doubt(field.source, "the directory is given more than once")
     invocation.moved = True
@@ -104,7 +104,7 @@ def _directory(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _is_stream(field: Field) -> bool:
-    """Return whether a word names no file but what the script hands over: standard input, a descriptor, `<(…)`."""
+    """Return whether a word names no file but an open stream: standard input, a descriptor, `<(…)`."""
     return field.text == "-" or _STREAM.match(field.text) is not None
 
 
@@ -114,7 +114,7 @@ def _is_input(field: Field) -> bool:
 
 
 def _code(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file of project code that is run; code that comes another way must be text that can be judged."""
+    """Record a file of project code that is run; code from a stream must be text that can be judged."""
     stream = _is_stream(field)
     if _is_input(field):
         invocation.standard_input(invocation.program)
@@ -136,7 +136,7 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _record_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
-    """Record a word that names code to run, where that was downloaded; `starts` where no other doubt follows."""
+    """Record a doubt if a word names downloaded code; `starts` if no other doubt follows."""
     program = invocation.evaluator.changes.downloads.program_for_word(field, invocation.cwd)
     if field.text.startswith("/dev/fd") or (field.kind == "unknown" and not program):
         program = invocation.evaluator.substituted
@@ -145,7 +145,7 @@ def _record_download(invocation: "Invocation", field: Field, *, starts: bool = F
 
 
 def run_text(invocation: "Invocation", language: str, field: Field) -> None:
-    """Record what a text in a language would do."""
+    """Record the effects of a text in a language."""
     if field.kind != "exact":
         _record_download(invocation, field)
         invocation.trace.doubt(field.source, "it is code, and not known before it runs", unbounded=True)
@@ -164,7 +164,7 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
 
 
 def _executed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record shell text to which the program adds the operands."""
+    """Record shell text to which the program appends the operands."""
     operands = invocation.arguments.operands
     known = all(each.kind == "exact" for each in (field, *operands))
     text = " ".join((field.text, *(each.text for each in operands)))
@@ -213,7 +213,7 @@ def _name(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record the start of file names: they lie where it leads."""
+    """Record a prefix of file names: the files are in its directory."""
     if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
         invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
     else:
@@ -221,7 +221,7 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _report(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record `kind:file`, a report and where it goes; without a file it has a name of its own in the directory."""
+    """Record `kind:file`, a report; without a file it has a default name in the directory."""
     kind, _, name = field.text.partition(":")
     if field.kind != "exact" or not re.fullmatch(form, kind):
         invocation.trace.doubt(field.source, "a report that is not known here", unbounded=True)
@@ -230,7 +230,7 @@ def _report(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record what the old file gets behind its name when it is written anew."""
+    """Record the suffix of the backup of an overwritten file."""
     if field.kind != "exact" or not field.text or "/" in field.text:
         reason = f"{invocation.program.name} may put the old file elsewhere"
         invocation.trace.doubt(field.source, reason, unbounded=True)
@@ -239,9 +239,9 @@ def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _packed(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file that is packed or unpacked: what comes out has the name without its ending.
+    """Record a file that is compressed or decompressed: the result has its name without the suffix.
 
-    An ending begins with a dot; for gzip, `-gz`, `-z` and `_z` are endings too.
+    A suffix begins with a dot; for gzip, `-gz`, `-z` and `_z` are suffixes too.
     """
     invocation.file(form, field)
     matches = invocation.trace.files.expand(invocation.cwd or "/", field.text) if field.kind == "pattern" else None
@@ -253,7 +253,7 @@ def _packed(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a directory in which something is unpacked: whatever is there may be written."""
+    """Record a directory in which an archive is unpacked: any file there may be written."""
     trace = invocation.trace
     before, trace.spreads = trace.spreads, not invocation.looks
     if field.text == ".":
@@ -264,7 +264,7 @@ def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _letters(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a word of options without a dash; with one letter of the form it unpacks, and another is not judged.
+    """Record a word of options without a dash: one letter of the form unpacks, another one is not judged.
 
     Any other word is a file.
     """
@@ -280,7 +280,7 @@ def _letters(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _script(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file of code in a little language: the text of one would be judged, but nobody looks into files."""
+    """Record a file of code in an embedded language. Text would be judged, but the content of files is not read."""
     invocation.file("read", field)
     _opaque(invocation, form, field)
 
@@ -297,7 +297,7 @@ def _started(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _argument(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a word that is passed on to code or to a program that has no table.
+    """Record a word that is passed to code, or to a program without a table.
 
     With the form `edit`, the file that the word names may be changed.
     """
@@ -308,7 +308,7 @@ def _argument(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _located(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file, or a module by its address, which is fetched."""
+    """Record a file, or a module by its URL, which is fetched."""
     if _SCHEME.match(field.text):
         invocation.trace.doubt(field.source, "it is fetched from a host that the command does not name")
     else:
@@ -316,14 +316,14 @@ def _located(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _globs(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record files that the program itself looks for by a pattern, with forms that no shell has."""
+    """Record files that the program itself finds by a glob, with syntax that no shell has."""
     if re.search(r"[{}!()|*?\[]", field.text) and re.search(r"\.\.|\A[^\w.]*[/~]", field.text):
         invocation.trace.doubt(field.source, "a pattern that may lead elsewhere")
     invocation.file(form, field)
 
 
 def _configured(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file of settings; a setting in its place can say anything."""
+    """Record a file of settings; a setting in its place could contain anything."""
     if "=" in field.text or field.text[:1] in ("{", "["):
         invocation.trace.doubt(field.source, f"a setting of {invocation.program.name} that is not known here")
     else:
@@ -331,7 +331,7 @@ def _configured(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _source(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file that is read, and often run: `@file` would be a file of further options."""
+    """Record a file that is read and often run; `@file` would be a file with further options."""
     if field.text[:1] in ("@", "{", "["):
         invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
         return
@@ -346,13 +346,13 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _compiled(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file of source that a compiler reads: it can include files and run code, as the project's code can."""
+    """Record a source file that a compiler reads: like project code, it can include files and run code."""
     _source(invocation, form, field)
     invocation.evaluator.record_code()
 
 
 def _test(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a file of tests, with the names of some of them: it is run."""
+    """Record a file of tests, possibly with names of tests: it is run."""
     named = field._replace(text=field.text.partition("::")[0])
     _source(invocation, form, named)
     resolved = invocation.file("read", named)
@@ -361,9 +361,9 @@ def _test(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def record_package(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a package: a name is plain, a path is code of the project, a URL is contacted.
+    """Record a package: a name is data, a path is project code, a URL is contacted.
 
-    With a form, the packages of that manager are those of the machine.
+    With a form, the package is installed on the machine by that package manager.
     """
     text = field.text.partition("@file:")[2] or field.text
     _record_download(invocation, field._replace(text=text.removeprefix("file:").partition("[")[0]), starts=True)
@@ -398,7 +398,7 @@ def _setting(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a target, or a setting: its text ends up in commands, so it must be plain."""
+    """Record a make target or setting: its text becomes part of commands, so it must be plain."""
     name, equals, value = field.text.partition("=")
     name = name.strip().rstrip(":?+!").strip()
     if field.kind == "unknown":
@@ -416,7 +416,7 @@ def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _property(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record properties of MSBuild: some hold commands or import files, the others may name files that are written."""
+    """Record MSBuild properties: some hold commands or import files, others may name files that are written."""
     for text in re.split("[;,]", re.sub(r"\A(?:roperty)?:", "", field.text)):
         name, equals, value = text.partition("=")
         plain = field.kind == "exact" and _PROPERTY_VALUE.fullmatch(value) and (equals or ":" not in name)
@@ -429,14 +429,14 @@ def _property(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _generated(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a directory in which code is generated; settings before it are not known."""
+    """Record a directory in which code is generated; settings before it are a doubt."""
     if field.kind == "exact" and not _PLACE.fullmatch(field.text):
         invocation.trace.doubt(field.source, f"{invocation.program.name} takes it in a way that is not known here")
     invocation.file("write", field)
 
 
 def _match(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a word that is harmless in one form only."""
+    """Record a word that is harmless only if it matches the form."""
     if field.kind != "exact" or len(field.text) > _MAX_MATCHED or not re.fullmatch(form, field.text):
         reason = f"{invocation.program.name} takes it in a way that is not known here"
         invocation.trace.doubt(field.source, reason, unbounded=True)
@@ -467,7 +467,7 @@ def _hostpath(invocation: "Invocation", form: str, field: Field) -> None:
 
 
 def _remote(invocation: "Invocation", form: str, field: Field) -> None:
-    """Record a remote of git: a URL, `host:path`, a local path, or a name that only the repository knows."""
+    """Record a remote of git: a URL, `host:path`, a local path, or a name from the configuration of the repository."""
     if field.kind == "exact" and "::" in field.text:
         invocation.trace.doubt(field.source, "a transport that can run commands", unbounded=True)
     else:
@@ -552,5 +552,5 @@ ROLES: Final[dict[str, RoleHandler]] = {
     "url": _url,
     "worktree": worktree,
 }
-# Roles of words that are code, or name it.
+# Roles of words that are code, or name a file of code.
 CODE_ROLES: Final = frozenset(("code", "executed", "module", "opaque", "script", "shell", *LANGUAGES))

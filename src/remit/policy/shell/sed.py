@@ -1,6 +1,6 @@
-"""What a sed script would touch: files of `r`, `R`, `w` and `W`, and commands of `e`.
+"""Judges sed scripts: files of `r`, `R`, `w` and `W`, and commands of `e`.
 
-The whole script is read, so that a letter in an expression or a text is not taken for a command.
+The whole script is parsed, so that a letter in an expression or a text is not taken for a command.
 """
 
 import re
@@ -19,12 +19,12 @@ _SED_BRACKET: Final = re.compile(r"\[\^?\]?(?:\[[:.=][^\]\n]*[:.=]\]|[^\]\n])*\]
 _SED_PLAIN: Final = frozenset("=dDgGhHnNpPxzF")
 
 
-# A backslash that is not itself protected.
+# A backslash that is not itself escaped.
 _CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 class _Sed:
-    """Goes through a script once. `at` is the place, `text` the script."""
+    """Parses a script in one pass. `at` is the position, `text` the script."""
 
     def __init__(self, invocation: "Invocation", text: str, source: str) -> None:
         self.invocation = invocation
@@ -92,7 +92,7 @@ class _Sed:
         return True
 
     def _delimited(self) -> bool:
-        """Move past one delimiter and the expression up to the next one, which brackets protect."""
+        """Consume one delimiter and the expression up to the next one; brackets protect a delimiter."""
         mark = self.text[self.at : self.at + 1]
         if mark in ("", "\n", "\\"):
             return False
@@ -147,7 +147,7 @@ class _Sed:
             self.at += 1
 
     def _text_lines(self) -> None:
-        """Move past the text of `a`, `i` or `c`, which goes on while lines end in a backslash."""
+        """Consume the text of `a`, `i` or `c`, which continues while lines end in a backslash."""
         while _CONTINUED.search(self._line()) and self.at < len(self.text):
             self.at += 1
 
@@ -165,7 +165,7 @@ class _Sed:
 
 
 def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
-    """Record the files and commands of a sed script; an empty one may be the value of another system's option."""
+    """Record the files and commands of a sed script; an empty one may be the value of `-i` on BSD."""
     if len(text) > _MAX_SCRIPT:
         invocation.trace.doubt(source, "a longer sed script than we follow", unbounded=True)
         return

@@ -1,4 +1,4 @@
-"""What tar would do: which way files go, where `-C` leads, and options that run or write anything."""
+"""Judges tar: the direction of the copy, the directories of `-C`, and options that run or write anything."""
 
 import re
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ _RENAMES: Final = frozenset("-P --absolute-names --transform --xform".split())
 
 
 class _Tar:
-    """One tar command. `bases` are the directories that names may start at, in the order they come up."""
+    """One tar command. `bases` are the directories that names may be relative to, in order."""
 
     def __init__(self, invocation: "Invocation", fields: Sequence[Field]) -> None:
         self.invocation = invocation
@@ -117,7 +117,7 @@ class _Tar:
 
 
 def _leads(fields: Sequence[Field]) -> bool:
-    """Return whether every `-C` comes before the first file that is archived."""
+    """Return whether every `-C` comes before the first archived file."""
     texts = [field.text for field in fields]
     changes = [index for index, text in enumerate(texts) if text == "-C" or text.startswith("--directory")]
     valued = {index + 1 for index, text in enumerate(texts) if _TAKES_NEXT.match(text) or text in _TAR.options}
@@ -143,5 +143,5 @@ def _dashed(fields: Sequence[Field]) -> list[Field]:
 
 
 def judge_tar(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Record what the words come to."""
+    """Judge the words of tar."""
     _Tar(invocation, fields).judge()

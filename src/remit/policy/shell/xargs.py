@@ -1,4 +1,4 @@
-"""What xargs would do: the words it reads are added to a command, which is judged like any other."""
+"""Judges xargs: the words it reads are appended to a command, which is judged like any other."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _APART: Final = frozenset("-n --max-args -L --max-lines -P --max-procs -s --max-
 
 
 def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
-    """Record what the words come to."""
+    """Judge the words of xargs."""
     arguments = parse_arguments(_XARGS, fields)
     for field in arguments.unknown:
         invocation.trace.doubt(field.source, "this option of xargs is not known here", unbounded=True)
@@ -46,7 +46,7 @@ def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
         return
     evaluator.command([*command, *items], state, prefix="xargs")
     if _APART.intersection(given):
-        # Each item may be the only one, and then another word than it looks.
+        # Each item may be the only one, and could then have another meaning.
         for item in items:
             evaluator.command([*command, item], state, prefix="xargs")
 
@@ -75,7 +75,7 @@ def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: b
         return []
     null = "-0" in given or "--null" in given
     delimiter = given.get("-d") or given.get("--delimiter")
-    # Another mark than that of lines cuts names in pieces.
+    # Any other separator than a newline splits file names.
     cuts = delimiter is not None and (delimiter.kind != "exact" or delimiter.text not in ("\n", "\\n"))
     if source.text is not None and delimiter is None:
         if null:

@@ -1,8 +1,8 @@
-"""What zsh reads in another way than bash, in a text that is judged as bash reads it.
+"""Finds what zsh reads differently, in a command that is judged as bash reads it.
 
-Some assistants hand their commands to the user's own shell, which is zsh on macOS. In `a=(x y); cat ${a[1]}` bash reads
-`y`, and zsh `x`. Each form that zsh gives another meaning is told, whatever it would come to, and makes the call a
-doubt. Where zsh only stops earlier, as at a pattern that nothing matches, bash does all that zsh does: nothing is told.
+Some assistants run commands in the user's own shell, which is zsh on macOS. In `a=(x y); cat ${a[1]}` bash reads `y`,
+and zsh `x`. Each form with another meaning in zsh is reported, whatever its value, and makes the call a doubt. Where
+zsh only stops earlier, as at a glob without matches, bash does everything that zsh does: that is not reported.
 """
 
 import re
@@ -33,11 +33,11 @@ from remit.policy.shell.syntax import (
 
 __all__ = ["zsh_differences"]
 
-# A word of the text, and what is different about it.
+# A word of the text, and the difference.
 _Difference: TypeAlias = tuple[str, str]
 _Words: TypeAlias = Sequence[str | None]
 
-# Variables that mean something to zsh alone: arrays tied to others, tables, and what runs or marks commands.
+# Variables with a meaning in zsh only: tied arrays, associative arrays, and those that run or mark commands.
 _SPECIAL: Final = frozenset(
     "path cdpath fpath manpath mailpath module_path argv ARGC status pipestatus histchars HISTCHARS NULLCMD "
     "READNULLCMD TMPPREFIX ZDOTDIR IFS prompt psvar signals functions aliases commands options parameters builtins "
@@ -46,22 +46,22 @@ _SPECIAL: Final = frozenset(
 _HOOKS: Final = re.compile(
     r"TRAP\w+|chpwd|precmd|preexec|periodic|zshexit|zshaddhistory|zsh_directory_name|command_not_found_handler"
 )
-# Words before a command that change how zsh runs it, and others that begin one; an assignment to a parameter.
+# Precommand modifiers of zsh, reserved words of zsh, and an assignment to a positional parameter.
 _MODIFIERS: Final = frozenset("- noglob nocorrect repeat foreach end float integer private always".split())
 _NUMBERED: Final = re.compile(r"\d+\+?=")
-# After a name without braces: a subscript, or a modifier of a path. After `$#` and `$`: an expansion of zsh.
+# After a name without braces: a subscript, or a path modifier. After `$#` and `$`: an expansion of zsh.
 _AFTER_NAME: Final = re.compile(r"\[|:[acehlopPqQrstuxAgfFwWS&]")
 _AFTER_COUNT: Final = re.compile(r"[\w$@*?#!-]")
 _AFTER_DOLLAR: Final = re.compile(r"[=~^+#]")
-# Operators that both read alike; a slice only with numbers.
+# Operators that both shells read alike; a slice only with numbers.
 _DEFAULTS: Final = frozenset(("-", ":-", "=", ":=", "?", ":?", "+", ":+"))
 _PATTERNS: Final = frozenset(("#", "##", "%", "%%", "/", "//"))
 _LISTS: Final = frozenset(("[@]", "[*]", "#[@]", "#[*]"))
 _SLICE: Final = re.compile(r" *-?\d+(?::\d+)?|\d+(?::-?\d+)?")
 _PATTERN_MARKS: Final = re.compile(r"[(|<^~#]")
-# What bash splits, or matches against the names of files.
+# What bash splits, or matches against file names.
 _SPLIT: Final = re.compile(r"[\s*?\[]")
-# In words: the path of a command by `=name`, a directory by `~[name]`, recursion by `**`, a tilde after `=` or `:`.
+# In words: `=name`, the path of a command; `~[name]`, a directory; `**`, recursion; a tilde after `=` or `:`.
 _WORD_START: Final = re.compile(r"=.|~\[")
 _INNER_TILDE: Final = re.compile(r"[=:]~")
 _RANGE: Final = re.compile(r"\d*-\d*")
@@ -78,17 +78,17 @@ _REDIRECTION: Final = "a redirection that zsh reads in another way"
 
 
 def zsh_differences(text: str) -> dict[str, str]:
-    """Return what zsh reads differently, each as a word of the text and what is different about it."""
+    """Return what zsh reads differently: words of the text with the difference."""
     try:
         script = parse_script(text)
     except ShellUnparsed:
-        return {}  # it is doubted as it is
+        return {}  # a script that cannot be parsed is a doubt already
     found = dict(_Differences(script).all())
     return {**found, "&>": _REDIRECTION} if _NUMBER_AND_BOTH.search(text) else found
 
 
 class _Differences:
-    """A walk through all parts of a script, with what it does to variables."""
+    """Walks all parts of a script, knowing which variables it sets."""
 
     def __init__(self, script: Script) -> None:
         self._nodes = tuple(_nodes(script))
@@ -123,7 +123,7 @@ class _Differences:
             yield word.source, "a tilde that zsh reads in another way"
 
     def _is_other(self, part: Parameter, behind: str, *, splits: bool) -> bool:
-        """Return whether an expansion gives something else in zsh."""
+        """Return whether an expansion has another value in zsh."""
         if part.bare and (_AFTER_COUNT if part.name == "#" else _AFTER_NAME).match(behind):
             return part.name not in "?$!-"
         if part.operator in _LISTS:
@@ -152,7 +152,7 @@ class _Differences:
         yield from _called(given)
 
     def _pipeline(self, pipeline: Pipeline) -> Iterator[_Difference]:
-        """Tell what the last command of a pipe leaves behind: it runs in the shell itself. And what `echo` prints."""
+        """Yield what the last command of a pipeline changes in the shell (zsh runs it there) and what `echo` prints."""
         *before, last = pipeline.commands
         if not before:
             return
@@ -205,7 +205,7 @@ class _Differences:
 
 
 def _nodes(value: object) -> Iterator[Any]:
-    """Yield every part of a syntax tree; scripts of substitutions stand where they are written."""
+    """Yield every node of a syntax tree; scripts of substitutions come where they are written."""
     ahead = [value]
     while ahead:
         node = ahead.pop()
@@ -216,7 +216,7 @@ def _nodes(value: object) -> Iterator[Any]:
 
 
 def _plain(word: Word) -> list[str]:
-    """Return the texts of a word that are not quoted."""
+    """Return the unquoted texts of a word."""
     return [part.value for part in word.parts if isinstance(part, Text) and not part.quoted]
 
 
@@ -237,7 +237,7 @@ def _is_array(assignment: Assignment) -> bool:
 
 
 def _is_odd(quoted: "re.Match[str]") -> bool:
-    """Return whether zsh reads a quotation in another way: `$"…"`, and in `$'…'` escapes that only bash knows."""
+    """Return whether zsh reads a quoted text differently: `$"…"`, and escapes in `$'…'` that only bash knows."""
     return quoted[0] == '$"' or (quoted[1] is not None and _ODD_ESCAPE.match(quoted[1]) is not None)
 
 
@@ -251,13 +251,13 @@ def _has_split(word: Word) -> bool:
 
 
 def _has_other_operator(part: Parameter) -> bool:
-    """Return whether the operator of an expansion is another one in zsh."""
+    """Return whether the operator of an expansion has another meaning in zsh."""
     if part.operand is None or not part.operator:
         return part.operator not in ("", "#")
     if part.operator == ":":
         return _SLICE.fullmatch(part.operand.source) is None or part.name in "@*"
     if part.operator in _PATTERNS:
-        # In zsh the value of a variable is no pattern, and brackets group.
+        # In zsh the value of a variable is not a pattern, and parentheses group.
         varies = any(isinstance(inner, Parameter) and not inner.quoted for inner in part.operand.parts)
         return varies or any(map(_PATTERN_MARKS.search, _plain(part.operand)))
     return part.operator not in _DEFAULTS
@@ -289,14 +289,14 @@ def _split_variables(nodes: Sequence[Any]) -> frozenset[str]:
 
 
 def _is_split(word: Word, found: set[str]) -> bool:
-    """Return whether a value may hold what bash splits, given the variables that do."""
+    """Return whether a value may contain what bash splits, given the variables that do."""
     return _has_split(word) or any(
         part.name in found or part.operand is not None for part in word.parts if isinstance(part, Parameter)
     )
 
 
 def _whole_words(node: object) -> Sequence[Word]:
-    """Return the words of a part that no shell splits."""
+    """Return the words of a node that no shell splits."""
     match node:
         case Assignment(_, Word() as word) | Case(word) | Arithmetic(word) | ArithmeticCommand(word):
             return (word,)
@@ -308,7 +308,7 @@ def _whole_words(node: object) -> Sequence[Word]:
 
 
 def _assigned(node: object) -> Sequence[str]:
-    """Return the names that a part of a command gives a value."""
+    """Return the names that a node assigns."""
     match node:
         case For(name) | Assignment(name) | Parameter(name, "=") | Parameter(name, ":="):
             return (name,)
@@ -332,7 +332,7 @@ def _prints_escapes(node: object) -> bool:
 
 
 def _called(given: _Words) -> Iterator[_Difference]:
-    """Tell what is different about a command, by the words that are written out."""
+    """Yield the differences of a command, by its literal words."""
     while len(given) > 1 and given[0] in ("command", "builtin", "exec", "time"):
         given = given[1:]
     name = given[0] if given else None
@@ -359,7 +359,7 @@ def _always(given: _Words) -> bool:  # noqa: ARG001 - whatever the words are
 
 
 def _options_but(*same: str) -> Callable[[_Words], bool]:
-    """Return what tells whether a builtin has other options than these."""
+    """Return a test for other options of a builtin than these."""
     return lambda given: any(word is not None and word[:1] in ("-", "+") and word not in same for word in given)
 
 
@@ -369,7 +369,7 @@ def _cd(given: _Words) -> bool:
 
 
 def _set(given: _Words) -> bool:
-    """Return whether `set` has other options than those of errors and tracing."""
+    """Return whether `set` has other options than those for errors and tracing."""
     options = given[: given.index("--")] if "--" in given else given
     return any(word is None or (word[:1] in ("-", "+") and not re.fullmatch(r"[-+][eux]*o?", word)) for word in options)
 
