@@ -296,7 +296,7 @@ def test_no_passport_lifts_the_guard_and_the_remedy_says_who_can(place: Place) -
         remedy = place.run(text, everything=True).remedy
         assert remedy is not None
         assert remedy.changes == ()
-        assert "outside the assistant" in remedy.sentence
+        assert "outside of the assistant" in remedy.sentence
 
 
 def test_what_is_guarded_is_asked_anew_for_every_call(place: Place) -> None:

@@ -145,7 +145,7 @@ def test_a_directory_below_would_make_later_names_mean_guarded_files() -> None:
 def test_a_tool_that_keeps_its_shell_may_not_redefine_a_command(tool: str) -> None:
     decision = judged(tool, {"command": "git() { cat a; }"})
     assert decision.code == "target_unknown"
-    assert "write `( … )` around it" in decision.reason
+    assert "in `( … )` in one call" in decision.reason
     assert judged(tool, {"command": "( git() { cat a; }; git )"}).permits
 
 

@@ -19,7 +19,7 @@ __all__ = ["CedarEngine", "cedar_schema"]
 
 _NAME: Final = "cedar"
 _MAX_EFFECTS: Final = 256
-_REMEDY: Final = Remedy((), "Ask whoever keeps the Cedar policies; no passport helps here.")
+_REMEDY: Final = Remedy((), "No passport permits this: ask the maintainer of the Cedar policies.")
 
 
 @lru_cache(maxsize=1)
@@ -53,7 +53,7 @@ class CedarEngine:
         """Return Cedar's answer; an error in any policy is `engine_failed`."""
         result = cedarpy.is_authorized(_request(case), self._policies, self._entities)
         if result.diagnostics.errors:
-            return Finding(_NAME, "engine_failed", "a Cedar policy failed on this call, which denies", _REMEDY)
+            return Finding(_NAME, "engine_failed", "a Cedar policy failed on this call, so it is denied", _REMEDY)
         reasons = ", ".join(self._names.get(reason, reason) for reason in result.diagnostics.reasons)
         if result.allowed:
             return Finding(_NAME, "", f"Cedar permits it ({reasons})"[:512])

@@ -26,8 +26,8 @@ _ANYTHING: Final = frozenset(SIDE_EFFECT_ORDER[1:])
 _NO_ENGINE: Final = Finding(
     "none",
     "engine_failed",
-    "no policy engine is configured, which denies",
-    Remedy((), "Ask whoever runs Remit to configure a policy engine; no passport helps here."),
+    "no policy engine is configured, so the call is denied",
+    Remedy((), "No passport permits this: ask the operator of Remit to configure a policy engine."),
 )
 
 
@@ -92,9 +92,9 @@ def judge_all(engines: Sequence[Engine], case: Case, clock: Clock, deadline_s: f
             answer: Any = engine.judge(case)
             code, reason = getattr(answer, "code", None), getattr(answer, "reason", None)
             if not (isinstance(code, str) and isinstance(reason, str) and isinstance(answer, Finding)):
-                finding = engine_failed(name, "gave no answer that can be read")
+                finding = engine_failed(name, "gave an invalid answer")
             else:
-                finding = answer if code in _CODES else engine_failed(name, "gave a code that is not known")
+                finding = answer if code in _CODES else engine_failed(name, "gave an unknown denial code")
         except BaseException as error:  # noqa: BLE001 - any exception in an engine is a denial
             finding = engine_failed(name, f"failed ({type(error).__name__})")
         elapsed = clock() - started
@@ -133,7 +133,7 @@ def _permit_reason(findings: Sequence[Finding], action: Action) -> str:
     if action.runs_code:
         reason += "; static scope only: it runs code of the project, which only a sandbox can bound"
     if action.by_text:
-        reason += "; paths by their text only: links were not looked at"
+        reason += "; paths were compared by their text: symbolic links were not resolved"
     return reason
 
 

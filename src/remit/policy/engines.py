@@ -113,8 +113,8 @@ class Engine(Protocol):
 
 def engine_failed(name: str, problem: str) -> Finding:
     """Return the denial for an engine that failed to answer."""
-    remedy = Remedy((), f"Ask whoever runs Remit to repair the policy engine {name}; no passport helps here.")
-    return Finding(name, "engine_failed", f"the policy engine {name} {problem}, which denies", remedy)
+    remedy = Remedy((), f"No passport permits this: ask the operator of Remit to repair the policy engine {name}.")
+    return Finding(name, "engine_failed", f"the policy engine {name} {problem}, so the call is denied", remedy)
 
 
 class Watched:

@@ -126,10 +126,10 @@ def _is_ambiguous(text: str) -> bool:
 
 _REFUSALS: Final = (
     ("it is longer than a path can be", lambda text: len(text) > _MAX_PATH),
-    ("it holds characters that cannot be seen", lambda text: _HIDDEN.search(text) is not None),
+    ("it holds invisible characters", lambda text: _HIDDEN.search(text) is not None),
     ("it starts or ends with white space", lambda text: text != text.strip()),
     ("it starts at a home directory, which is not known here", lambda text: text.startswith("~")),
-    ("it holds a variable that somebody else would fill in", lambda text: _VARIABLE.search(text) is not None),
+    ("it holds a variable that another program would expand", lambda text: _VARIABLE.search(text) is not None),
     ("it is a URL, not a path", lambda text: _SCHEME.match(text) is not None),
     ("it starts at a drive or a network share", lambda text: _DRIVE.match(text) is not None),
     ("it goes upwards with backslashes", lambda text: "\\" in text and _DOTS.search(text) is not None),
@@ -182,7 +182,7 @@ class UnseenFiles(TextFiles):
     def resolve(self, path: str) -> ResolvedPath:
         """Return a refusal, which makes every path a doubt."""
         return ResolvedPath(
-            without_dots(path), refusal="the file system cannot be seen from here, so a link may lead elsewhere"
+            without_dots(path), refusal="the file system cannot be read from here, so a link may lead elsewhere"
         )
 
 
@@ -236,20 +236,18 @@ class SeenFiles:
                 done, mode, several = here, 0, False
                 continue
             except (OSError, ValueError) as error:
-                return ResolvedPath(path, refusal=f"the file system cannot be asked about it ({type(error).__name__})")
+                return ResolvedPath(path, refusal=f"the file system gave an error for it ({type(error).__name__})")
             mode = found.st_mode
             if stat.S_ISLNK(mode):
                 links += 1
                 if links > _MAX_LINKS:
-                    return ResolvedPath(path, refusal="its links lead in a circle")
+                    return ResolvedPath(path, refusal="its symbolic links form a loop")
                 if done == "/proc" or done.startswith("/proc/"):
                     return ResolvedPath(path, refusal="it leads through a link of /proc, which can point anywhere")
                 try:
                     onward = os.readlink(here)  # noqa: PTH115 - text in, text out
                 except OSError as error:
-                    return ResolvedPath(
-                        path, refusal=f"the file system cannot be asked about it ({type(error).__name__})"
-                    )
+                    return ResolvedPath(path, refusal=f"the file system gave an error for it ({type(error).__name__})")
                 ahead.extend(onward.split("/")[::-1])
                 done = "" if onward.startswith("/") else done
                 mode = stat.S_IFDIR
@@ -339,7 +337,7 @@ class LimitedFiles:
         if resolved is None:
             self._looks -= 1
             if self._looks < 0:
-                return ResolvedPath(path, "the call names too much to look at")
+                return ResolvedPath(path, "the call names more paths than are checked")
             resolved = self._looked[path] = self._files.resolve(path)
         return resolved
 

@@ -28,19 +28,23 @@ _CACHE_S: Final = 0.05
 _CHANGES: Final = {"read": "read", "write": "change", "delete": "delete"}
 # Names of settings in a folder that is guarded as a whole, for globs that match names at any depth.
 _STEERING: Final = ("settings.json", "settings.local.json", "hooks", "hooks.json", "config", "config.toml")
-_HANDS_OFF: Final = Remedy((), "No passport helps here: a person changes these files outside the assistant.")
+_HANDS_OFF: Final = Remedy(
+    (), "No passport permits this: only a person may change these files, outside of the assistant."
+)
 _NAME_OTHERS: Final = Remedy(
     (),
-    "No passport helps here: name files or folders among which none of these lies, or let a person do it outside the "
-    "assistant.",
+    "No passport permits this: name files or folders that contain none of the guarded ones, or have a person do it "
+    "outside of the assistant.",
 )
-_PRIVATE: Final = Remedy((), "No passport helps here: a person looks at Remit's own files outside the assistant.")
+_PRIVATE: Final = Remedy(
+    (), "No passport permits this: only a person may read Remit's own files, outside of the assistant."
+)
 _START_OUTSIDE: Final = Remedy(
-    (), "No passport helps here: a person starts or stops this program outside the assistant."
+    (), "No passport permits this: only a person may start or stop this program, outside of the assistant."
 )
 _STOP_BY_NUMBER: Final = Remedy(
     (),
-    "Stop a process by its number (`kill 12345`), or by a name that no process of Remit has, without other options "
+    "Stop a process by its process id (`kill 12345`), or by a name that no process of Remit has, without other options "
     "(`pkill -f NAME`). No passport permits more.",
 )
 
@@ -129,7 +133,7 @@ class GuardEngine:
                     return _refuse_effect(given, "holds a token of Remit", _PRIVATE)
             elif _reaches(guards, effect, action):
                 remedy = _NAME_OTHERS if given.beneath else _HANDS_OFF
-                return _refuse_effect(given, "puts this agent under Remit, or holds what does", remedy)
+                return _refuse_effect(given, "puts this agent under Remit, or contains files that do", remedy)
         if guards.paths or guards.anywhere:
             return self._judge_programs(action)
         return _PERMITTED
@@ -142,7 +146,9 @@ class GuardEngine:
                 return _refuse_stop(stop)
         agent = find_agent(action.commands or ())
         if agent:
-            reason = f"it would start or stop {agent[:_SHOWN]!r}, which governs agents or is one that nobody governs"
+            reason = (
+                f"it would start or stop {agent[:_SHOWN]!r}, which is Remit or an agent that Remit would not govern"
+            )
             return Finding(_NAME, _CODE, reason, _START_OUTSIDE)
         return _PERMITTED
 

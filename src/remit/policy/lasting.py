@@ -165,7 +165,7 @@ class _Changes:
                 return
         except ShellUnparsed:
             pass
-        yield "eval", "a text that is evaluated"
+        yield "eval", "evaluated text"
 
 
 def _parts(value: object) -> Iterator[Script | Word]:
@@ -285,7 +285,7 @@ def _fills_by_option(given: Sequence[str | None]) -> bool:
 
 _BUILTINS: Final[Mapping[str, tuple[str, _Check]]] = {
     "alias": ("an alias", _with_words),
-    "hash": ("the place of a program", _with_words),
+    "hash": ("the remembered path of a program", _with_words),
     "enable": ("a builtin that is replaced or turned off", _with_words),
     "trap": ("a trap", _with_words),
     "bind": ("a key binding", _always),
@@ -298,16 +298,19 @@ _BUILTINS: Final[Mapping[str, tuple[str, _Check]]] = {
     "shopt": ("a setting of the shell", lambda given: any(word is None or word[:2] in ("-s", "-u") for word in given)),
     "set": ("a setting of the shell", _sets),
     "readonly": ("a variable that cannot be changed", _with_words),
-    "export": ("a variable that programs heed", _declares),
+    "export": ("a variable that programs use", _declares),
     "declare": ("a property of a variable", _declares),
     "typeset": ("a property of a variable", _declares),
     "local": ("a property of a variable", _declares),
-    "unset": ("a variable that is no longer what it was", _fills),
-    "read": ("a variable that is trusted", _fills),
-    "getopts": ("a variable that is trusted", _fills),
-    "let": ("a variable that is trusted", lambda given: any(word is None or _is_changed(word) for word in given)),
-    "printf": ("a variable that is trusted", _fills_by_option),
-    "wait": ("a variable that is trusted", _fills_by_option),
+    "unset": ("an unset variable", _fills),
+    "read": ("a variable that the shell itself uses", _fills),
+    "getopts": ("a variable that the shell itself uses", _fills),
+    "let": (
+        "a variable that the shell itself uses",
+        lambda given: any(word is None or _is_changed(word) for word in given),
+    ),
+    "printf": ("a variable that the shell itself uses", _fills_by_option),
+    "wait": ("a variable that the shell itself uses", _fills_by_option),
     "mapfile": ("an array", _always),
     "readarray": ("an array", _always),
 }

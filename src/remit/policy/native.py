@@ -49,20 +49,20 @@ _SESSION_REASONS: Final = {
     "chain_broken": "the receipt chain of this session is broken",
     "duration_exceeded": "the session has lasted as long as the passport allows",
     "denied_but_run": "an outcome was reported for a call that had been denied",
-    "run_unasked": "an outcome was reported for a call that nobody had asked about",
+    "run_unasked": "an outcome was reported for a call that was never submitted",
     "coverage_gap": "calls were made that no receipt shows",
-    "coverage_unproven": "nothing but the transcript says that calls without a receipt did not run",
-    "enforcement_gap": "what puts calls to Remit is not in force",
+    "coverage_unproven": "only the transcript shows that calls without a receipt did not run",
+    "enforcement_gap": "the settings that send calls to Remit are not in effect",
     "rate_limited": "too many calls came after the end of the session, and were not evaluated",
 }
 _NEW_SESSION: Final = "Start a new session with a new passport."
 _SESSION_ADVICE: Final = {
     "protection_tampered": "Find out what changed the settings, then run `remit protect` for the assistant again.",
-    "denied_but_run": "No passport helps here: find out how the call could run although it was denied.",
-    "run_unasked": "No passport helps here: find out how the call could run without asking.",
-    "coverage_gap": "No passport helps here: find out how the calls could run without a receipt.",
-    "coverage_unproven": "No passport helps here: look at the calls that the report names.",
-    "enforcement_gap": "No passport helps here: put the assistant under protection again.",
+    "denied_but_run": "A new passport does not help: find out how the call could run although it was denied.",
+    "run_unasked": "A new passport does not help: find out how the call could run without being submitted.",
+    "coverage_gap": "A new passport does not help: find out how the calls could run without a receipt.",
+    "coverage_unproven": "A new passport does not help: look at the calls that the report names.",
+    "enforcement_gap": "A new passport does not help: put the assistant under protection again.",
 }
 
 
@@ -141,7 +141,7 @@ def _check_tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
     else:
         entry = tool_entry(tool)
         added = Change("allowed_tools", "add", (entry,)) if entry is not None else None
-        advice = "Call a tool by a name that a passport can hold."
+        advice = "Use a tool name that a passport can express."
         yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
 
 
@@ -189,7 +189,7 @@ def _check_scope(
 
 
 def _refuse_doubt(doubt: Doubt) -> _Refusal:
-    what = "the command cannot be read" if doubt.code == "shell_unparsed" else "what it would touch cannot be told"
+    what = "the command cannot be read" if doubt.code == "shell_unparsed" else "what it would touch is not known"
     at = f" at {quote_word(doubt.word)}" if doubt.word else ""
     return _Refusal(doubt.code, f"{what}{at}: {doubt.reason}", None, _advice(doubt))
 
@@ -214,7 +214,7 @@ def _refuse_outside(outside: Sequence[Effect]) -> _Refusal:
     reason = f"it would {_VERBS[first.verb]} {resource}, which {why} the passport's resource scope{others}"
     entries = _scope_entries(outside)
     if not entries or any(not covers(build_scope(entries, None), effect) for effect in outside):
-        return _Refusal("out_of_scope", reason, None, "No resource scope short of everything allows this.")
+        return _Refusal("out_of_scope", reason, None, "Only the resource scope `**` allows this.")
     return _Refusal("out_of_scope", reason, Change("resource_scope", "add", entries))
 
 

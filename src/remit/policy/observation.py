@@ -27,8 +27,8 @@ _LOOK: Final = Remedy((), "No passport permits this: have a person look at what 
 _HIDDEN: Final = Finding(
     _NAME,
     "provider_side_activity",
-    "the provider acted on its own side, where nobody here sees what was done",
-    Remedy((), "No passport helps here: have the provider's tools called where they can be observed."),
+    "the provider acted on its own servers, where its actions cannot be observed",
+    Remedy((), "No passport permits this: have the provider's tools called where they can be observed."),
 )
 _SHOWN: Final = 300
 _CHANGES: Final = frozenset(("write", "delete"))
@@ -130,12 +130,12 @@ def _danger_of(effect: Effect, action: Action, home: str | None) -> str:
         return _secret_access_of(effect)
     path, tables = effect.resource, _tables()
     if path == "/":
-        return "which is the root of everything"
+        return "which is the root directory"
     if tables.system.fullmatch(path) and not tables.free.fullmatch(path):
         return "which is a device" if path.lower().startswith("/dev/") else "which belongs to the system"
     is_whole = tables.whole.fullmatch(path) is not None or _holds(path, home)
     if is_whole and (effect.verb == "delete" or _is_changed(effect, action)):
-        return "which is a home or holds what many need"
+        return "which is a home directory or a directory that many depend on"
     return ""
 
 

@@ -62,8 +62,8 @@ _WORK_IN_CWD: Final = frozenset(("file", "repository", "notebook", "code"))
 # Arguments that name a running shell.
 _SESSION_NAMES: Final = frozenset(("sessionId", "session_id", "shellId", "shell_id", "terminal_id", "terminalId"))
 _KEPT_SHELL: Final = (
-    "the shell of this tool is kept for later calls, and {what} would change what they mean: "
-    "write `( … )` around it and what needs it, in one call"
+    "later calls use the same shell, and {what} would change what they do: "
+    "put it, with the commands that need it, in `( … )` in one call"
 )
 _ZSH: Final = "commands of this assistant are run by zsh ({what}): write it as bash -c '…', which is judged as bash"
 _MAX_TEXT: Final = 4 * MAX_TARGET
@@ -237,7 +237,7 @@ class _Projection:
         _walk(self.call.arguments, self.roles, arguments, limit=_MAX_ARGUMENTS)
         if len(arguments) > _MAX_ARGUMENTS:
             del arguments[_MAX_ARGUMENTS + 1 :]
-            trace.doubt(arguments[-1].place, "there are more arguments than we look at", unbounded=True)
+            trace.doubt(arguments[-1].place, "there are more arguments than are checked", unbounded=True)
         given = frozenset(map(_ROLE, arguments))
         if "shell" in given:
             arguments[:] = map(_as_command, arguments)
@@ -289,7 +289,7 @@ class _Projection:
         if cwd is not None and not roles.isdisjoint(RUN_ROLES) and start in self.bases and self._runs_in_cwd(arguments):
             self._use_cwd()
         if len(self.bases) > _MAX_BASES:
-            self.trace.doubt("cwd", "it names more directories than we look from", unbounded=True)
+            self.trace.doubt("cwd", "it names more directories than are checked", unbounded=True)
             del self.bases[_MAX_BASES:]
 
     def _runs_in_cwd(self, arguments: list[Argument]) -> bool:
@@ -392,7 +392,7 @@ class _Projection:
             self.commands = self.trace.spawned
             self._project_script(_as_script(value), base, posix=self.posix and isinstance(value, str))
         elif role == _MISSHAPEN:
-            self.trace.doubt(place, "it does not have the form that this tool takes", unbounded=True)
+            self.trace.doubt(place, "it has the wrong type for this tool", unbounded=True)
         elif role and self._takes_options and _may_be_option(value):
             self.trace.doubt(place, "it may be read as an option", unbounded=True)
         elif not isinstance(value, str):
@@ -454,7 +454,7 @@ class _Projection:
                 self._project_unmarked(argument._replace(name="", value=quoted), base)
             return
         if self._depth == _MAX_INNER_DEPTH:
-            self.trace.doubt(argument.place, "it is JSON within JSON, more often than we look")
+            self.trace.doubt(argument.place, "it is JSON nested in JSON more deeply than is checked")
             return
         self._depth += 1
         found: list[Argument] = []
@@ -499,7 +499,7 @@ class _Projection:
 
     def _project_glob(self, place: str, text: str, base: str | None) -> None:
         if len(text) > _MAX_PATTERN or _ODD_GLOB.search(text):
-            self.trace.doubt(place, "a pattern that is read in more than one way")
+            self.trace.doubt(place, "a glob that tools read in different ways")
             return
         for pattern in expand_braces(text):
             if re.search(r"[*?\[]", pattern):

@@ -73,7 +73,7 @@ class Trace:
         if len(self.effects) < _MAX_EFFECTS:
             self.effects[effect] = None
         else:
-            self.doubt(effect.source, "it touches more than we follow")
+            self.doubt(effect.source, "it touches more resources than are checked")
         if effect.verb == "read":
             self.named += 1
         elif effect.verb in ("write", "delete"):
@@ -185,7 +185,7 @@ class Trace:
             for path in found:
                 matches = self.files.expand(path, name)
                 if matches is None and self.files.reads_disk:
-                    self.doubt(source, "it matches more files than we look at")
+                    self.doubt(source, "it matches more files than are checked")
                 listed.extend(f"{path.removesuffix('/')}/{match}" for match in matches or ())
             found = listed
         yield from found

@@ -66,9 +66,9 @@ def parse_url(text: str) -> Url:
 def _refuse_text(text: str) -> str:
     """Return why the text of a URL is refused, or ""."""
     if len(text) > _MAX_URL:
-        return "it is longer than we read"
+        return "it is too long"
     if _REFUSED.search(text):
-        return "it holds white space, a backslash or characters that cannot be seen"
+        return "it holds white space, a backslash or invisible characters"
     head = _HEAD.match(text)
     if not head:
         return "it does not start with a scheme and a host"

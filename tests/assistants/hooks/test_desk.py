@@ -63,7 +63,7 @@ def test_a_denied_call_is_told_why_and_what_would_permit_it(
 def test_assistants_start_a_new_shell_for_each_command_unless_the_call_names_one(scene: Scene) -> None:
     # With a doubt, no change of the passport would permit it.
     assert "To permit it" in deny_reason(scene.asked("bash", {"command": "cd src && f() { ls; }"}))
-    assert "is kept for later calls" in deny_reason(scene.asked("Bash", {"command": "cd src", "sessionId": "1"}))
+    assert "later calls use the same shell" in deny_reason(scene.asked("Bash", {"command": "cd src", "sessionId": "1"}))
 
 
 def test_calls_of_the_same_id_are_one(scene: Scene) -> None:
@@ -432,5 +432,5 @@ def test_the_hub_is_not_stopped_by_its_number_its_group_or_another_selection(tmp
         for command in ("killall -u root", f"pkill -s {os.getsid(pid)}", "kill 0", "kill $(pgrep -f remit)"):
             reason = deny_reason(scene.asked("Bash", {"command": command}))
             assert "may be one of them" in reason
-            assert "Stop a process by its number" in reason
+            assert "Stop a process by its process id" in reason
         assert scene.asked("Bash", {"command": "pkill -f vite; kill 999999"}) == {}

@@ -55,7 +55,7 @@ class _Awk:
 
     def judge(self) -> None:
         if len(self.tokens) > _MAX_TOKENS:
-            self._doubt("a longer awk program than we follow")
+            self._doubt("an awk program that is too long to analyse")
             return
         for index, token in enumerate(self.tokens):
             if token.text in _REACHING:

@@ -247,7 +247,7 @@ def _test(
     for index, field in enumerate(fields):
         following = fields[index + 1] if index + 1 < len(fields) else None
         if field.kind == "unknown" and field.splits and not evaluates:
-            evaluator.trace.doubt(field.source, "it may come to a test of a file")
+            evaluator.trace.doubt(field.source, "it may expand to a file test")
         if field.kind == "unknown" and "-v".startswith(field.text) and following is not None and "[" in following.text:
             evaluator.trace.doubt(field.source, "it may be a test that evaluates what follows", unbounded=True)
         if field.kind != "exact" or following is None:

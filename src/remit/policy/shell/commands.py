@@ -372,7 +372,7 @@ class CommandEvaluator(EffectRecorder):
             self.unknown_program(name, state)
         elif _ASSIGNMENT.match(name.text):
             self.trace.doubt(
-                name.source, "quoted like this it is no assignment but the name of a program", unbounded=True
+                name.source, "with these quotes it is the name of a program, not an assignment", unbounded=True
             )
         elif functions and name.text in state.functions:
             if "/" in name.text:
@@ -381,7 +381,7 @@ class CommandEvaluator(EffectRecorder):
             return self._call_function(name.text, rest, state)
         elif name.text in BUILTINS:
             if state.posix and name.text in _BASH_ONLY:
-                self.trace.doubt(name.source, "it is not certain that bash reads it", unbounded=True)
+                self.trace.doubt(name.source, "the shell that reads it may not be bash", unbounded=True)
             return BUILTINS[name.text](self, state, rest)
         else:
             return self._run_program(name, rest, state)
@@ -416,7 +416,7 @@ class CommandEvaluator(EffectRecorder):
         self._depth += 1
         if self._depth > _MAX_NESTED or f"{name}()" in state.variables:
             self._depth -= 1
-            self.trace.doubt(name, "a function that calls itself, or is not always the same", unbounded=True)
+            self.trace.doubt(name, "a function that is recursive, or has several definitions", unbounded=True)
             return Outcome((state,), (state,))
         left, self._early_exits = self._early_exits, []
         discarded = len(self._error_states)
@@ -455,7 +455,7 @@ class CommandEvaluator(EffectRecorder):
                 return same
         if known is None:
             self.trace.doubt(
-                name.source, "this program is not known here, so what it touches is not either", unbounded=True
+                name.source, "this program is not known here, and neither is what it touches", unbounded=True
             )
             self._track_downloads(base, rest, state, cwd=state.cwd, is_known=False)
             return same

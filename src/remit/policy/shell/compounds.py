@@ -50,7 +50,7 @@ def read_compound(reader: Reader) -> Command | None:
         return None
     read = _COMPOUNDS.get(word)
     if read is None:
-        raise reader.fail(f"{quote(word)} is not in its place, or not supported")
+        raise reader.fail(f"{quote(word)} is unexpected or not supported")
     if word in ("[[", "function"):
         reader.check_bash()
     reader.accept(word)

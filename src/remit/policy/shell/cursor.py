@@ -79,7 +79,7 @@ class Cursor:
     def check_bash(self) -> None:
         """Refuse syntax that other shells read differently, if the shell may not be bash."""
         if self.posix:
-            raise self.fail("it is not certain that bash reads it")
+            raise self.fail("the shell that reads it may not be bash")
 
     def check_not_continued(self) -> None:
         """Refuse a continued line in the middle of a token: bash joins the lines first."""

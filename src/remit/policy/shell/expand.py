@@ -298,7 +298,7 @@ class Expander:
             if name in self.state.variables and not _is_number(self.state.variables[name]):
                 self._doubt(name, "arithmetic on a value that may hold commands")
         if _JOINS_NAMES.search(text):
-            self._doubt(word.source, "arithmetic on a name that is put together")
+            self._doubt(word.source, "arithmetic on a name that is built from several parts")
         elif not _ARITHMETIC.match(text):
             self._doubt(word.source, "arithmetic that may hold commands")
         # A variable that the script does not set may be in the environment, with any value.

@@ -179,7 +179,7 @@ class Expansions(Cursor):
             return str(plain)
         if letter is not None:
             if letter in "cxuU":
-                raise self.fail("an escape that is not read alike everywhere")
+                raise self.fail("an escape that shells read differently")
             return _ANSI_LETTERS.get(letter, "\\" + letter)
         code = int(octal, 8) & 0xFF if octal else int(hexa or short or long, 16)
         byte = (octal or hexa) and code > _LAST_BYTE

@@ -122,7 +122,7 @@ class _Find:
         if word == "-name" and value.kind == "exact" and not set("[\\/") & set(value.text):
             self.name = value.text
         if value.kind == "unknown" and value.splits:
-            self.trace.doubt(value.source, "it may come to more than one word", unbounded=True)
+            self.trace.doubt(value.source, "it may expand to several words", unbounded=True)
         if word == "-type" and value.text == "f":
             self.regular = True
 

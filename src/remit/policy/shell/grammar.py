@@ -88,7 +88,7 @@ def _separator(reader: Reader, end: str) -> bool:
         return True
     if _at_end(reader, end):
         return False
-    raise reader.fail("something is not in its place")
+    raise reader.fail("unexpected text")
 
 
 def _pipeline(reader: Reader) -> Pipeline:

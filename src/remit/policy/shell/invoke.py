@@ -29,7 +29,7 @@ __all__ = ["Invocation"]
 
 _UNKNOWN_CONTACT: Final = "?"
 _MAX_FORM: Final = 512
-_UNREAD_INPUT: Final = "it runs what it is given, and that is not known"
+_UNREAD_INPUT: Final = "it runs its input, which is not known"
 # Options with code as their value, and values that are not code.
 _INLINE: Final = frozenset(("-c", "-e", "-m", "--code", "--command", "--eval", "--exec", "--execute"))
 # Words after which a tool takes a command.
@@ -296,7 +296,7 @@ class Invocation:
         if given.downloaded:
             self.evaluator.changes.run_download(program.name, given.downloaded, starts=False)
         if given.text is None:
-            unread = "it runs a file that nobody here reads" if given.local else _UNREAD_INPUT
+            unread = "it runs a file whose content is not read" if given.local else _UNREAD_INPUT
             self.trace.doubt(program.name, unread, unbounded=True)
             return
         run_text(self, program.stdin, Field(given.text, "exact", program.name))

@@ -67,7 +67,7 @@ def database(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.manage("db", field.text, field.source)
     else:
         invocation.manage("db", None, field.source)
-        invocation.trace.doubt(field.source, "which database it names, and on which host, cannot be told")
+        invocation.trace.doubt(field.source, "the database and its host are not known")
 
 
 def record_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
@@ -91,7 +91,7 @@ def image(invocation: "Invocation", _form: str, field: Field) -> None:
     found = _IMAGE.fullmatch(field.text) if field.kind == "exact" else None
     if found is None:
         invocation.manage("container", "image", field.source)
-        invocation.trace.doubt(field.source, "which image it names, and from which host, cannot be told")
+        invocation.trace.doubt(field.source, "the image and its registry are not known")
     else:
         invocation.manage("container", f"image/{field.text}", field.source)
         host = f"{found['host']}{found['port'] or ''}" if found["host"] else _PUBLIC_REGISTRY
@@ -150,4 +150,4 @@ def _mount_keys(invocation: "Invocation", field: Field) -> None:
 
 
 def _doubt_mount(invocation: "Invocation", field: Field) -> None:
-    invocation.trace.doubt(field.source, "what it mounts in the container cannot be told", unbounded=True)
+    invocation.trace.doubt(field.source, "what it mounts in the container is not known", unbounded=True)

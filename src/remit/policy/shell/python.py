@@ -286,7 +286,7 @@ def _is_reserved(name: str) -> bool:
 def judge_python(invocation: "Invocation", text: str, source: str) -> None:
     """Record the files that a program opens, or a doubt for the first thing that is not on a list."""
     if len(text) > _MAX_TEXT:
-        invocation.trace.doubt(source, "it is a longer program than we follow", unbounded=True)
+        invocation.trace.doubt(source, "the program is too long to analyse", unbounded=True)
         return
     try:
         tree = ast.parse(text)
@@ -294,7 +294,7 @@ def judge_python(invocation: "Invocation", text: str, source: str) -> None:
         invocation.trace.doubt(source, "it is not Python that can be read", unbounded=True)
         return
     if sum(1 for _ in ast.walk(tree)) > _MAX_NODES:
-        invocation.trace.doubt(source, "it is a longer program than we follow", unbounded=True)
+        invocation.trace.doubt(source, "the program is too long to analyse", unbounded=True)
         return
     walk = _Walk(invocation, source)
     walk.learn(tree)

@@ -20,7 +20,7 @@ from remit.policy.trace import Trace
 
 __all__ = ["TOO_MUCH", "EffectRecorder", "is_packaged", "matches_parent"]
 
-TOO_MUCH: Final = "it asks for more than we follow"
+TOO_MUCH: Final = "it is too complex to analyse"
 _MAX_STEPS: Final = 1500
 # Where a path or URL can be in an argument: after a separator, attached to a short option, or in a text.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*\Z", re.DOTALL)
@@ -123,7 +123,7 @@ class EffectRecorder:
     def _check_pattern(self, field: Field) -> None:
         pattern = field.text.replace("**", "*").replace("[^", "[!")
         if "[[" in pattern or "[:" in pattern:
-            self.trace.doubt(field.source, "a kind of wildcard that is not read alike everywhere")
+            self.trace.doubt(field.source, "a wildcard that shells read differently")
         # If the script has created links, even a plain `..` leads to an unknown directory.
         if matches_parent(pattern) or (self.changes.aliases and ".." in pattern.split("/")):
             self.trace.doubt(field.source, "it may match the directory above")

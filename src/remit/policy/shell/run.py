@@ -496,7 +496,7 @@ class ScriptEvaluator(CommandEvaluator):
                 evaluate()
         self.changes.check(self.trace)
         for name in self.readers if self.stdin_changed else ():
-            self.trace.doubt(name, "it runs what it is given, and that is not known", unbounded=True)
+            self.trace.doubt(name, "it runs its input, which is not known", unbounded=True)
 
     # The method for each type of command.
     _evaluators: Final[dict[type, Callable[..., Outcome]]] = {

@@ -167,8 +167,10 @@ class _Sed:
 def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
     """Record the files and commands of a sed script; an empty one may be the value of `-i` on BSD."""
     if len(text) > _MAX_SCRIPT:
-        invocation.trace.doubt(source, "a longer sed script than we follow", unbounded=True)
+        invocation.trace.doubt(source, "a sed script that is too long to analyse", unbounded=True)
         return
     if not text.strip():
-        invocation.trace.doubt(source, "an empty sed script, which not every sed takes for one", unbounded=True)
+        invocation.trace.doubt(
+            source, "an empty sed script, which some versions read as the value of an option", unbounded=True
+        )
     _Sed(invocation, text, source).judge()

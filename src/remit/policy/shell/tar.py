@@ -73,7 +73,7 @@ class _Tar:
         for field in self.arguments.unknown:
             self.trace.doubt(field.source, "this option of tar is not known here", unbounded=True)
         if self.names & _EXTRACTS and self.names & _RENAMES:
-            reason = "it can write anywhere when names are taken as they are or changed"
+            reason = "with options that keep or change the names in the archive it can write anywhere"
             self.trace.doubt("tar", reason, unbounded=True)
         for name, role, value in self.arguments.options:
             if role == "refused":

@@ -87,7 +87,7 @@ def _declare_variable(evaluator: "CommandEvaluator", state: ShellState, field: F
     if assigned:
         known = field.kind == "exact" and not assigned[2] and "~" not in assigned[3][:1] and ":~" not in assigned[3]
         if assigned[3].startswith("("):
-            evaluator.trace.doubt(field.source, "a list in a declaration, which is read once more", unbounded=True)
+            evaluator.trace.doubt(field.source, "a list in a declaration, which is expanded twice", unbounded=True)
         value: Value = assigned[3] if known else Unknown("any", "", f"${assigned[1]}")
         judge_setting(evaluator, assigned[1], value if isinstance(value, str) else None, state.cwd, field.source)
         return state.with_variable(assigned[1], value)

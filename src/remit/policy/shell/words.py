@@ -178,4 +178,4 @@ class Reader(Expansions):
         if self.pending:
             raise self.fail("a here-document is not closed")
         if self.at < len(self.text):
-            raise self.fail("something is not in its place")
+            raise self.fail("unexpected text")
