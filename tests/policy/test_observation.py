@@ -418,7 +418,7 @@ def test_a_call_that_ran_although_it_was_denied_is_a_violation_that_no_passport_
     assert (decision.public_reason, decision.verdict) == DENIALS["denied_but_run"] == ("policy_denied", "violation")
     assert decision.remedy is not None
     assert decision.remedy.changes == ()
-    assert "No passport" in decision.remedy.sentence
+    assert "passport does not help" in decision.remedy.sentence
 
 
 def test_text_of_an_event_names_no_resource() -> None:
