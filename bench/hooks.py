@@ -29,9 +29,8 @@ from bench.results import Limit, Spread, machine, spread
 from bench.servers import HELLO, HUB, WARM_UP, Target, launch
 from bench.tables import limits_table, table
 from bench.turns import sync_us
-from remit.assistants.hook_script import script_text
 from remit.assistants.install.plan import Wire
-from remit.assistants.records import SECRETS, Protection, Protections
+from remit.assistants.records import SECRETS, Protection, Protections, script_text
 from remit.claims.mission import Mission
 from remit.config import ensure_token
 from remit.hub.doors import hook_token, proof_key

@@ -1,23 +1,29 @@
-"""The desk that hooks of assistants come to: each call is decided on before it is made, each outcome bound to it.
+"""HTTP handlers for the hooks of coding assistants: decide on each tool call before it runs, and record its outcome.
 
-Keeps these invariants: an answer is always one that the assistant understands, and always 200, because anything else
-lets some of them run the call; whatever goes wrong denies; and what an assistant may do is what its protection says,
-never what lies in the folder that it works in.
+Invariants:
+
+- Every response has status 200 and a body in the assistant's own format, because some assistants run the call on any
+  other status.
+- Every error denies the call.
+- The policy comes from the stored protection, never from files in the folder that the assistant works in.
 """
 
 import asyncio
+import os
+import posixpath
+import pwd
 import re
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 from msgspec import UNSET, DecodeError, json
 
 from remit.assistants.events import HookAdapter, HookEvent
-from remit.assistants.folders import find_folder, home_directories
 from remit.assistants.records import Protection
 from remit.assistants.registry import HOOK_ADAPTERS
 from remit.claims.canonical import ExactForm, canonicalize, canonicalize_arguments, sha256_base64url, sha256_hex
@@ -41,7 +47,7 @@ from remit.governor.conclude import Conclude
 from remit.governor.evaluate import Answer, outcome_of
 from remit.governor.leads import GENERATION, SECRET
 from remit.governor.means import UseCaseRunner
-from remit.governor.placing import Placement, Placing
+from remit.governor.placing import Placement, Placing, check_folder
 from remit.governor.sources import Reporter
 from remit.governor.statements import Declare
 from remit.governor.tampering import EndReporter
@@ -50,78 +56,84 @@ from remit.profiles.suggesting import suggest
 from remit.server.headers import Sent
 from remit.server.routes import Decision, Plain, Request
 
-__all__ = ["MARK", "HookHandlers", "Prove", "Shelf"]
+__all__ = ["HookHandlers", "ProtectionStore", "Prove", "home_directories", "resolve_folder", "zsh_users"]
 
-# The header that tells a hook that it is the Hub that has answered, and not whatever else listens there.
-MARK: Final = b"x-remit-hook"
+# Hooks check this response header, so that they do not mistake another program on the same port for the Hub.
+_PROOF_HEADER: Final = b"x-remit-hook"
 _NONCE_HEADER: Final = b"x-remit-nonce"
 _SECRET_HEADER: Final = b"x-remit-session"
 _SECRET: Final = re.compile(rb"[0-9a-f]{64}")
-_HOMES_S: Final = 60.0
+_HOMES_MAX_AGE_S: Final = 60.0
 _MAX_REPORTED: Final = 1000
-# The name of the check in receipts.
+# The tool name in the receipts that these handlers sign.
 _CHECK: Final = "remit.hooks"
 _JSON: Final = "application/json"
 _SOURCE: Final = "cli"
-# What starts further agents, by the names of all assistants: no subagent gets it.
-_STARTERS: Final = ("Agent", "Task", "task", "Workflow", "spawn_agent", "delegate_to_agent", "invoke_agent")
+# The tools that start subagents, of all assistants. Subagents may not call them.
+_AGENT_TOOLS: Final = ("Agent", "Task", "task", "Workflow", "spawn_agent", "delegate_to_agent", "invoke_agent")
 _MAX_ID: Final = 200
 _PROFILE: Final = "REMIT.md"
-_UNPLACED: Final = (
+_NO_FOLDER: Final = (
     "Remit refused this call: this assistant may work in the folder that it is started in, and this session has none: "
     "{}. Start a new session, in a folder of its own, while the Hub runs. Receipt {}."
 )
 _START_UNSEEN: Final = "its start was not seen"
-_WHY_UNPLACED: Final = "unplaced"
-# What a person has to do for fresh limits, whatever the hooks report.
-_USED_UP: Final = frozenset((
+# The member of the source description that says why the session has no folder.
+_NO_FOLDER_REASON: Final = "unplaced"
+# Denial codes after which the user has to start a new session.
+_SESSION_USED_UP: Final = frozenset((
     "tool_calls_exhausted", "lineage_budget_exhausted", "duration_exceeded", "session_ended", "session_revoked",
     "passport_revoked", "kill_switch", "chain_broken",
 ))  # fmt: skip
-# What `remit protect` does not lift. A session that was ended and is not continued was revoked after its end.
+# Those of them that running `remit protect` again does not lift. `session_ended` is among them: a session that has
+# ended is continued by the next event, unless it was revoked after its end.
 _REVOKED: Final = frozenset(("session_ended", "session_revoked", "passport_revoked", "kill_switch", "chain_broken"))
 _CALL_ID: Final = re.compile(r"[!-~]{0,256}")
-_PLAIN: Final = "/:@#+,"
+_UNQUOTED: Final = "/:@#+,"
+# These run commands in the user's login shell; the other assistants always use bash.
+_USE_LOGIN_SHELL: Final = frozenset(("claude-code", "codex", "opencode"))
 
 
-class Shelf(Protocol):
-    """Where protections are kept."""
+class ProtectionStore(Protocol):
+    """Looks up protections."""
 
     def get(self, protection: str) -> Protection | None:
-        """Return the protection of this id."""
+        """Return the protection with this id, or None."""
 
 
-# Given a protection, the nonce and the body of a request, and the body of the answer, returns the proof of the answer.
+# Takes a protection id, the nonce and body of the request, and the body of the response. Returns a MAC over them.
 Prove: TypeAlias = Callable[[str, bytes, bytes, bytes], str]
 
 
-class _Event(NamedTuple):
-    """An event of an assistant, with who acts, and why its folder is not one to work in, if it is not."""
+class _Context(NamedTuple):
+    """A hook event with everything that was looked up for it."""
 
-    dialect: HookAdapter
+    adapter: HookAdapter
     protection: Protection
-    notice: HookEvent
+    event: HookEvent
     actor: Actor
-    refusal: str
+    # Why the session may not use the folder that it was started in; empty if it may.
+    folder_refusal: str
 
 
 class HookHandlers:
-    """What the route of hooks leads to."""
+    """Handles the requests of hooks."""
 
     def __init__(
         self,
         governor: UseCaseRunner,
-        protections: Shelf,
+        protections: ProtectionStore,
         user_home: str | None,
         prove: Prove,
         *,
         is_tampered: Callable[[Protection], bool] = lambda _: False,
         zsh_users: Collection[str] = (),
     ) -> None:
-        """Decide with `governor`; no folder that holds `user_home` is one that an assistant is let into as a whole.
+        """Create the handlers.
 
-        While a protection `is_tampered`, its sessions are ended, and every call is denied with a receipt. Commands of
-        `zsh_users` are held to what zsh would read in them, too.
+        No session gets `user_home`, or a folder above it, as its working folder. While `is_tampered(protection)` is
+        true, the sessions of that protection are ended and each of its calls is denied with a receipt. Commands of the
+        assistants in `zsh_users` are judged by how zsh parses them as well as bash.
         """
         self._zsh_users = zsh_users
         self._is_tampered = is_tampered
@@ -130,168 +142,208 @@ class HookHandlers:
         self._protections = protections
         self._prove = prove
         self._homes: frozenset[str] = frozenset()
-        self._homes_until = 0.0
-        self._reported: set[str] = set()
+        self._homes_expire_at = 0.0
+        self._reported_sessions: set[str] = set()
 
-    async def hook(self, ask: Request) -> Plain:
-        """Answer a hook."""
-        dialect, protection = self._found(ask.parameters)
-        notice = dialect.read(ask.body)
-        event = await self._event(dialect, protection, notice, _secret_of(ask.headers, protection))
+    async def handle(self, request: Request) -> Plain:
+        """Handle one hook event."""
+        adapter, protection = self._resolve(request.parameters)
+        event = adapter.parse_event(request.body)
+        context = await self._build_context(adapter, protection, event, _secret_digest(request.headers, protection))
         try:
-            answer = await self._answer(ask, event)
+            response = await self._respond(request, context)
         except HookSecretWrong:
-            await self._report(event)
+            await self._report_wrong_secret(context)
             raise
-        return self._plain(ask, answer)
+        return self._encode(request, response)
 
-    async def _answer(self, ask: Request, event: _Event) -> Mapping[str, JSON]:
-        dialect, notice, actor = event.dialect, event.notice, event.actor
-        told = ""
-        if notice.kind in ("call", "session_started") and self._is_tampered(event.protection):
+    async def _respond(self, request: Request, context: _Context) -> Mapping[str, JSON]:
+        adapter, event, actor = context.adapter, context.event, context.actor
+        text = ""
+        if event.kind in ("call", "session_started") and self._is_tampered(context.protection):
             await self._governor.arun(EndReporter(actor.reporter))
-        match notice.kind:
+        match event.kind:
             case "call":
-                return await self._decide(ask, event)
+                return await self._decide(request, context)
             case "outcome" | "failure":
-                envelope = _envelope(dialect, notice)
-                await self._governor.arun(Conclude(actor, self._call(event), notice.call_id, envelope, _digest(notice)))
+                envelope = _envelope(adapter, event)
+                call = self._tool_call(context)
+                await self._governor.arun(Conclude(actor, call, event.call_id, envelope, _result_digest(event)))
             case "session_started":
                 session_id = await self._governor.arun(Begin(actor.reporter))
-                told = self._told(event, session_id)
+                text = self._describe_mission(context, session_id)
             case "agent_started":
-                told = self._told(event, self._governor.means.sources.get(actor.reporter.binding, ""))
+                session_id = self._governor.means.sources.get(actor.reporter.binding, "")
+                text = self._describe_mission(context, session_id)
             case "session_ended" | "agent_ended":
                 await self._governor.arun(Finish(actor))
-        return dialect.permitted(notice, allow=False, told=told)
+        return adapter.permit_response(event, allow=False, context=text)
 
-    def _told(self, event: _Event, session_id: str) -> str:
-        """Return what the model is told of the mission of a session."""
+    def _describe_mission(self, context: _Context, session_id: str) -> str:
+        """Describe the mission of a session to the model."""
         means = self._governor.means
         session = means.reader.session(session_id) if session_id else None
-        mission = means.passport_of(session).mission if session else event.actor.reporter.mission
-        return _told(event.dialect, mission, "" if mission.resource_scope else event.refusal)
+        mission = means.passport_of(session).mission if session else context.actor.reporter.mission
+        return _mission_text(context.adapter, mission, "" if mission.resource_scope else context.folder_refusal)
 
-    async def _decide(self, ask: Request, event: _Event) -> Mapping[str, JSON]:
-        dialect, protection, notice = event.dialect, event.protection, event.notice
+    async def _decide(self, request: Request, context: _Context) -> Mapping[str, JSON]:
+        adapter, protection, event = context.adapter, context.protection, context.event
         session_id, answer = await self._governor.arun(
-            Govern(event.actor, self._call(event), notice.call_id, _envelope(dialect, notice))
+            Govern(context.actor, self._tool_call(context), event.call_id, _envelope(adapter, event))
         )
-        ask.decision = Decision(session_id, answer)
+        request.decision = Decision(session_id, answer)
         if answer.permits:
-            return dialect.permitted(notice, allow=protection.mode == "allow", told="")
+            return adapter.permit_response(event, allow=protection.mode == "allow", context="")
         means = self._governor.means
         if protection.folder or means.passport_of(answer.session).mission.cwd:
-            return dialect.denied(notice.event, _refusal(dialect, answer))
+            return adapter.deny_response(event.event, _denial_text(adapter, answer))
         source = means.reader.source_of(session_id)
-        why, receipt = _why_unplaced(source.told if source else ""), answer.receipt.claims.receipt_id
-        return dialect.denied(notice.event, _UNPLACED.format(why, receipt))
+        why, receipt = _no_folder_reason(source.told if source else ""), answer.receipt.claims.receipt_id
+        return adapter.deny_response(event.event, _NO_FOLDER.format(why, receipt))
 
-    def _call(self, event: _Event) -> ToolCall:
-        notice = event.notice
-        if notice.cwd is not None and not notice.cwd.startswith("/"):
-            raise FieldInvalid("must be an absolute path: nobody knows where a relative one starts", place="$.cwd")
+    def _tool_call(self, context: _Context) -> ToolCall:
+        event = context.event
+        if event.cwd is not None and not event.cwd.startswith("/"):
+            raise FieldInvalid("must be an absolute path", place="$.cwd")
         # All of these assistants start a new shell for each command, unless the call names one that runs.
-        shell: Literal["bash", "zsh"] = "zsh" if event.dialect.name in self._zsh_users else "bash"
-        return ToolCall(notice.tool, notice.arguments, notice.cwd, fresh_shell=True, shell=shell)
+        shell: Literal["bash", "zsh"] = "zsh" if context.adapter.name in self._zsh_users else "bash"
+        return ToolCall(event.tool, event.arguments, event.cwd, fresh_shell=True, shell=shell)
 
-    async def _event(self, dialect: HookAdapter, protection: Protection, notice: HookEvent, secret: str) -> _Event:
-        """Return an event with who acts. A subagent that has a session of its own acts in that of its parent."""
-        lead, agent = (notice.parent, notice.session) if notice.parent else (notice.session, notice.agent)
-        key = sha256_hex(canonicalize([dialect.name, protection.id, lead]))[:32]
+    async def _build_context(
+        self, adapter: HookAdapter, protection: Protection, event: HookEvent, secret: str
+    ) -> _Context:
+        """Find out which session and agent an event belongs to, and in which folder a new session would work."""
+        key = sha256_hex(canonicalize([adapter.name, protection.id, event.session]))[:32]
         mission, refusal = parse_mission(protection.mission), ""
         placing: Placing | None = None
         if protection.folder is None:
-            is_start = notice.kind == "session_started"
+            is_start = event.kind == "session_started"
             homes = await self._home_directories(is_start=is_start)
             placing = Placing(mission, homes)
-            found = Placement(None, _START_UNSEEN)
+            placement = Placement(None, _START_UNSEEN)
             if is_start:
-                found = await asyncio.to_thread(find_folder, notice.cwd, homes)
-            mission, refusal = placing.in_folder(found.folder), found.refusal
-        told = {
+                placement = await asyncio.to_thread(resolve_folder, event.cwd, homes)
+            mission, refusal = placing.in_folder(placement.folder), placement.refusal
+        source = {
             "type": _SOURCE,
-            "app": dialect.name,
-            "id": lead[:_MAX_ID],
+            "app": adapter.name,
+            "id": event.session[:_MAX_ID],
             "protection": protection.id,
-            "title": f"{dialect.title} in {PurePath(mission.cwd or '').name or 'a folder'}",
+            "title": f"{adapter.title} in {PurePath(mission.cwd or '').name or 'a folder'}",
             GENERATION: str(protection.generation),
             **({SECRET: secret} if secret else {}),
-            **({_WHY_UNPLACED: refusal} if refusal else {}),
+            **({_NO_FOLDER_REASON: refusal} if refusal else {}),
         }
         reporter = Reporter(
-            f"hook:{key}", json.encode(told).decode(), mission, AUDIENCE, protection.generation, secret, placing
+            f"hook:{key}", json.encode(source).decode(), mission, AUDIENCE, protection.generation, secret, placing
         )
-        actor = Actor(reporter, agent, notice.agent_type, _STARTERS)
-        return _Event(dialect, protection, notice, actor, refusal)
+        actor = Actor(reporter, event.agent, event.agent_type, _AGENT_TOOLS)
+        return _Context(adapter, protection, event, actor, refusal)
 
     async def _home_directories(self, *, is_start: bool) -> frozenset[str]:
-        """Return the home directories of all users, as they were at most a minute ago; at a start, as they are."""
+        """Return the home directories of all users. The list is cached for a minute, and read anew at a start."""
         now = time.monotonic()
-        if is_start or now >= self._homes_until:
+        if is_start or now >= self._homes_expire_at:
             self._homes = await asyncio.to_thread(home_directories, self._user_home)
-            self._homes_until = now + _HOMES_S
+            self._homes_expire_at = now + _HOMES_MAX_AGE_S
         return self._homes
 
-    async def _report(self, event: _Event) -> None:
-        """Sign once for each session that an event of it did not show its secret."""
-        key, protection, title = event.actor.reporter.key, event.protection.id, event.dialect.title
-        if key in self._reported or len(self._reported) >= _MAX_REPORTED:
+    async def _report_wrong_secret(self, context: _Context) -> None:
+        """Sign a receipt that says that an event came without the secret of its session, once for each session."""
+        key, protection, title = context.actor.reporter.key, context.protection.id, context.adapter.title
+        if key in self._reported_sessions or len(self._reported_sessions) >= _MAX_REPORTED:
             return
-        self._reported.add(key)
+        self._reported_sessions.add(key)
         statement = Declare(
             tool=_CHECK,
             target=protection,
-            report={"protection": protection, "assistant": event.dialect.name, "session": event.notice.session},
+            report={"protection": protection, "assistant": context.adapter.name, "session": context.event.session},
             code="enforcement_gap",
             reason=f"an event of a session of {title} did not show the secret of that session: it was ignored",
         )
         with suppress(RemitError):
             await self._governor.arun(statement)
 
-    def _found(self, parameters: Mapping[str, str]) -> tuple[HookAdapter, Protection]:
-        """Return the dialect and the protection that a path names."""
-        dialect = HOOK_ADAPTERS.get(parameters["assistant"])
+    def _resolve(self, parameters: Mapping[str, str]) -> tuple[HookAdapter, Protection]:
+        """Return the adapter and the protection that the path of a request names."""
+        adapter = HOOK_ADAPTERS.get(parameters["assistant"])
         protection = self._protections.get(parameters["protection"])
-        if dialect is None or protection is None or protection.assistant != dialect.name:
+        if adapter is None or protection is None or protection.assistant != adapter.name:
             raise ProtectionNotFound("this Hub knows no protection of this name")
-        return dialect, protection
+        return adapter, protection
 
-    def failing(self, ask: Request, error: Exception) -> Plain:
-        """Return the denial of a hook that could not be answered otherwise."""
-        dialect = HOOK_ADAPTERS.get(ask.parameters.get("assistant", ""), HOOK_ADAPTERS["claude-code"])
-        event = dialect.event_of(ask.body) if isinstance(ask.body, dict) else ""
-        return self._plain(ask, dialect.denied(event, _failure(dialect, error)))
+    def deny_failed(self, request: Request, error: Exception) -> Plain:
+        """Build the denial for a request whose handling failed with `error`."""
+        adapter = HOOK_ADAPTERS.get(request.parameters.get("assistant", ""), HOOK_ADAPTERS["claude-code"])
+        event_name = adapter.event_name(request.body) if isinstance(request.body, dict) else ""
+        return self._encode(request, adapter.deny_response(event_name, _failure_text(adapter, error)))
 
-    def _plain(self, ask: Request, answer: Mapping[str, JSON]) -> Plain:
-        """Return an answer, with the proof that a hook has asked for."""
-        content, nonce, proof = json.encode(answer), ask.headers.get(_NONCE_HEADER, b""), b"1"
+    def _encode(self, request: Request, response: Mapping[str, JSON]) -> Plain:
+        """Encode a response. If the hook sent a nonce, the header proves that the Hub wrote the response."""
+        content, nonce, proof = json.encode(response), request.headers.get(_NONCE_HEADER, b""), b"1"
         if nonce:
-            proof = self._prove(ask.parameters.get("protection", ""), nonce, ask.data, content).encode("ascii")
-        return Plain(content, _JSON, ((MARK, proof),))
+            protection = request.parameters.get("protection", "")
+            proof = self._prove(protection, nonce, request.data, content).encode("ascii")
+        return Plain(content, _JSON, ((_PROOF_HEADER, proof),))
 
 
-def _secret_of(headers: Sent, protection: Protection) -> str:
-    """Return the digest of the secret that an event shows. The first release wrote hooks that show none."""
-    shown = headers.get(_SECRET_HEADER, b"")
-    if shown and _SECRET.fullmatch(shown):
-        return sha256_hex(shown)
-    if protection.generation == 0 and not shown:
+def zsh_users(shell: str) -> frozenset[str]:
+    """Return the assistants that may run commands in zsh: none if the login shell is bash or zsh is not installed.
+
+    `shell` is the value of `$SHELL`; if it is empty, the shell is read from the user database.
+    """
+    login_shell = shell or pwd.getpwuid(os.getuid()).pw_shell
+    is_bash = os.path.basename(login_shell) == "bash"  # noqa: PTH119 - text in, text out
+    return frozenset() if is_bash or shutil.which("zsh") is None else _USE_LOGIN_SHELL
+
+
+def home_directories(user_home: str | None) -> frozenset[str]:
+    """Return the home directories of all users, both as listed and with symbolic links resolved."""
+    listed = {entry.pw_dir for entry in pwd.getpwall()} | ({user_home} if user_home else set())
+    absolute = {posixpath.normpath(path) for path in listed if path.startswith("/") and "\0" not in path}
+    return frozenset(absolute | {os.path.realpath(path) for path in absolute})
+
+
+def resolve_folder(cwd: str | None, homes: Collection[str]) -> Placement:
+    """Return the folder that a session started in, if it may work there.
+
+    Anyone who has the hook token can send a start event with any folder. So the folder must exist, its symbolic links
+    are resolved, and the root, home directories, their parents and system folders are refused. A session without a
+    folder may access no files.
+    """
+    if cwd is None or not cwd.startswith("/"):
+        return Placement(None, "its start did not name an absolute folder")
+    try:
+        folder = os.path.realpath(cwd, strict=True)
+    except (OSError, ValueError):
+        folder = ""
+    if not folder or not Path(folder).is_dir():
+        return Placement(None, "the folder that it was started in does not exist, or is not a directory")
+    return check_folder(folder, homes)
+
+
+def _secret_digest(headers: Sent, protection: Protection) -> str:
+    """Return the digest of the session secret in a request; empty for hooks of the first release, which send none."""
+    secret = headers.get(_SECRET_HEADER, b"")
+    if secret and _SECRET.fullmatch(secret):
+        return sha256_hex(secret)
+    if protection.generation == 0 and not secret:
         return ""
     raise HookSecretWrong("this event shows no secret of its session")
 
 
-def _why_unplaced(told: str) -> str:
+def _no_folder_reason(source: str) -> str:
+    """Return why a session has no folder, from the JSON description of its source."""
     try:
-        members = json.decode(told)
+        members = json.decode(source)
     except DecodeError:
         members = None
-    why = members.get(_WHY_UNPLACED) if isinstance(members, dict) else None
-    return why if isinstance(why, str) else _START_UNSEEN
+    reason = members.get(_NO_FOLDER_REASON) if isinstance(members, dict) else None
+    return reason if isinstance(reason, str) else _START_UNSEEN
 
 
-def _digest(notice: HookEvent) -> Digest:
-    form = canonicalize_arguments({"result": notice.result})
+def _result_digest(event: HookEvent) -> Digest:
+    form = canonicalize_arguments({"result": event.result})
     return Digest(
         alg="sha-256",
         value=sha256_base64url(form),
@@ -300,60 +352,60 @@ def _digest(notice: HookEvent) -> Digest:
     )
 
 
-def _envelope(dialect: HookAdapter, notice: HookEvent) -> str:
-    """Return where a call comes from, as its receipt says it."""
-    if not _CALL_ID.fullmatch(notice.call_id):
-        raise FieldInvalid("the name of a call has at most 256 visible characters, and no spaces", place="$.call_id")
-    # Whoever reads it takes it apart at spaces.
-    parts = [dialect.name, notice.call_id or "-"]
-    parts += [f"agent={quote(notice.agent, safe=_PLAIN)[:_MAX_ID]}"] if notice.agent else []
-    parts += [f"mode={quote(notice.permission_mode, safe=_PLAIN)[:_MAX_ID]}"] if notice.permission_mode else []
+def _envelope(adapter: HookAdapter, event: HookEvent) -> str:
+    """Return the origin of a call, as its receipt records it."""
+    if not _CALL_ID.fullmatch(event.call_id):
+        raise FieldInvalid("must have at most 256 visible ASCII characters and no spaces", place="$.call_id")
+    # Readers split the text at spaces.
+    parts = [adapter.name, event.call_id or "-"]
+    parts += [f"agent={quote(event.agent, safe=_UNQUOTED)[:_MAX_ID]}"] if event.agent else []
+    parts += [f"mode={quote(event.permission_mode, safe=_UNQUOTED)[:_MAX_ID]}"] if event.permission_mode else []
     return " ".join(parts)
 
 
-def _told(dialect: HookAdapter, mission: Mission, refusal: str) -> str:
-    """Return what the model is told at the start, so that it need not find its limits by trying."""
+def _mission_text(adapter: HookAdapter, mission: Mission, refusal: str) -> str:
+    """Describe the mission to the model, so that it need not find out its limits by trial and error."""
     scope = ", ".join(literal_path(entry) or entry for entry in mission.resource_scope) or "nothing"
     scope += f", because {refusal}" if refusal else ""
     return (
-        f"This session of {dialect.title} is governed by Remit. Mission: {mission.mission}. "
+        f"This session of {adapter.title} is governed by Remit. Mission: {mission.mission}. "
         f"Every tool call is decided on before it is made. In scope: {scope}. "
         "A refused call says why, and what its user could change to permit it. Do not look for a way around a refusal: "
         "tell the user."
     )
 
 
-def _refusal(dialect: HookAdapter, answer: Answer) -> str:
-    """Return why a call was refused, the smallest change that would permit it, and where that is kept."""
+def _denial_text(adapter: HookAdapter, answer: Answer) -> str:
+    """Say why a call was denied, the smallest change that would permit it, and in which file to make the change."""
     outcome = outcome_of(answer.receipt.claims, answer.refusal)
-    said = [f"Remit refused this call: {outcome.reason}."]
+    sentences = [f"Remit refused this call: {outcome.reason}."]
     if answer.remedy is not None:
         line = suggest(answer.remedy.changes) if answer.remedy.changes else None
-        said.append(answer.remedy.sentence)
+        sentences.append(answer.remedy.sentence)
         if line:
-            said.append(f"In {_PROFILE}: {line}; then run `remit protect {dialect.name}` again.")
+            sentences.append(f"In {_PROFILE}: {line}; then run `remit protect {adapter.name}` again.")
     code = answer.refusal or answer.receipt.claims.internal_denial_code
-    if code in _USED_UP:
-        again = "" if code in _REVOKED else f", or run `remit protect {dialect.name}` again"
-        said.append(f"For fresh limits the user has to start a new session of {dialect.title}{again}.")
-    said.append(f"Only the user can change this. Receipt {answer.receipt.claims.receipt_id}.")
-    return " ".join(said)
+    if code in _SESSION_USED_UP:
+        or_protect = "" if code in _REVOKED else f", or run `remit protect {adapter.name}` again"
+        sentences.append(f"For fresh limits the user has to start a new session of {adapter.title}{or_protect}.")
+    sentences.append(f"Only the user can change this. Receipt {answer.receipt.claims.receipt_id}.")
+    return " ".join(sentences)
 
 
 _ADVICE: Final[Mapping[type[RemitError], str]] = {
-    HubTokenRequired: "the token of the hook is not that of this protection: run `remit protect {name}` again",
+    HubTokenRequired: "the token of the hook does not belong to this protection: run `remit protect {name}` again",
     HookSecretWrong: "start a new session of the assistant, or run `remit protect {name}` again",
     ProtectionNotFound: "run `remit protect {name}` here, or take the hook out of the settings",
     KillSwitchOn: "the kill switch is on: `remit kill-switch off` releases it",
-    RateLimited: "this session is over, and asks too often: stop it, and start a new one",
-    RequestConflict: "the same call id came twice, with different calls",
-    TokenError: "what the ledger keeps of the session does not verify: `remit ledger check` says more",
+    RateLimited: "this session has ended and sends too many requests: stop it, and start a new one",
+    RequestConflict: "the same call id was used for two different calls",
+    TokenError: "the stored data of the session does not verify: `remit ledger check` says more",
 }
 
 
-def _failure(dialect: HookAdapter, error: Exception) -> str:
-    """Return why no decision was made. An error that was not foreseen tells nothing."""
-    known = next((words for kind, words in _ADVICE.items() if isinstance(error, kind)), "")
-    advice = known.format(name=dialect.name) or "`remit doctor` looks for the cause"
+def _failure_text(adapter: HookAdapter, error: Exception) -> str:
+    """Say why no decision was made. The text of an unexpected error is left out, because it may hold secrets."""
+    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
+    advice = advice.format(name=adapter.name) or "`remit doctor` looks for the cause"
     what = str(error) if isinstance(error, RemitError) else "something went wrong in the Hub"
     return f"Remit could not decide on this call, so it must not be made: {what}. What to do: {advice}."

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from importlib.resources import files as package_files
 from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 from msgspec import Meta
@@ -32,6 +33,7 @@ __all__ = [
     "Protections",
     "SetMember",
     "Written",
+    "script_text",
     "wire_name",
 ]
 
@@ -254,6 +256,12 @@ def _holds_token(protection: Protection) -> bool:
 def wire_name(protection: str) -> str:
     """Return the name of the file that tells hooks of a protection where the Hub is."""
     return protection + _WIRE
+
+
+def script_text(protection: str = "") -> str:
+    """Return the source of `hook_command.py`, with a closing comment that names the protection it is written for."""
+    text = package_files("remit.assistants").joinpath("hook_command.py").read_text(encoding="utf-8")
+    return f"{text}\n# {protection}\n" if protection else text
 
 
 # It is our own encoding, in a file of ours; and files in it are longer than a string from outside may be.

@@ -1,4 +1,4 @@
-"""The route of hooks, as data. It stands beside the Hub's own."""
+"""The HTTP route for hooks of coding assistants. The Hub serves it beside its own routes."""
 
 from typing import Final
 
@@ -18,18 +18,18 @@ _DESCRIPTION: Final = (
 )
 
 
-def hook_routes(desk: HookHandlers) -> list[Route]:
-    """Return the routes that lead to `desk`."""
+def hook_routes(handlers: HookHandlers) -> list[Route]:
+    """Return the routes for `handlers`."""
     return [
         Route(
             "POST",
             HOOK_PATH,
-            desk.hook,
+            handlers.handle,
             "application/json",
-            "Decide on a call of a coding assistant, or take its outcome in",
+            "Decide on a tool call of a coding assistant, or record its outcome",
             dict,
             access="hook",
-            failing=desk.failing,
+            failing=handlers.deny_failed,
             description=_DESCRIPTION,
             subject="protection",
         )
@@ -37,5 +37,5 @@ def hook_routes(desk: HookHandlers) -> list[Route]:
 
 
 def table_of_routes() -> list[Route]:
-    """Return the routes for those who only read about them: nobody is at the desk."""
+    """Return the routes for documentation. Their handlers cannot be called."""
     return hook_routes(HookHandlers.__new__(HookHandlers))

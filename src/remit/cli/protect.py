@@ -9,11 +9,10 @@ from typing import Final, NamedTuple
 import click
 from msgspec import to_builtins
 
-from remit.assistants.hook_script import script_text
 from remit.assistants.install.install import install, intact, uninstall
 from remit.assistants.install.naming import adopted_id, protection_id
 from remit.assistants.install.plan import Level, Place, Plan, Planner, Wire
-from remit.assistants.records import OnTamper, Protection, Protections
+from remit.assistants.records import OnTamper, Protection, Protections, script_text
 from remit.assistants.registry import PLANNERS
 from remit.claims.mission import Mission
 from remit.claims.shapes import encode

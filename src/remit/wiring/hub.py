@@ -8,12 +8,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from remit.assistants.handlers import HookHandlers
+from remit.assistants.handlers import HookHandlers, zsh_users
 from remit.assistants.monitor.monitor import SettingsMonitor
 from remit.assistants.monitor.obstacles import obstacle_of, read_for
 from remit.assistants.records import Protections
 from remit.assistants.routes import hook_routes
-from remit.assistants.user_shell import zsh_users
 from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification, VerificationState

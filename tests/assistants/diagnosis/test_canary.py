@@ -15,7 +15,7 @@ from remit.assistants.doctor.canary import CALLING_EVENTS, CANARY_TOOL, answer_o
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.registry import HOOK_ADAPTERS
 
-DIALECT = HOOK_ADAPTERS["claude-code"]
+ADAPTER = HOOK_ADAPTERS["claude-code"]
 CANARY = new_canary("claude-code", "/work/project", "/home/me/.remit/protections")
 RECEIPT = f"rcpt:{'0' * 32}"
 REFUSAL = f"Remit refused this call: no. Receipt {RECEIPT}."
@@ -56,14 +56,14 @@ def hook(says: Mapping[str, Any]) -> Hook:
 
 
 def through(says: Mapping[str, Any], tmp_path: Path, **variables: str) -> tuple[str, str]:
-    sent = send(hook(says), CANARY, DIALECT, lambda name: variables.get(name, ""), str(tmp_path))
+    sent = send(hook(says), CANARY, ADAPTER, lambda name: variables.get(name, ""), str(tmp_path))
     return sent.answer, sent.receipt_id
 
 
 @pytest.mark.parametrize("assistant", HOOK_ADAPTERS)
 def test_every_assistant_reads_its_canary_as_a_call(assistant: str) -> None:
     canary = new_canary(assistant, "/work/project", "/home/me/.remit")
-    notice = HOOK_ADAPTERS[assistant].read(json.loads(canary.payload))
+    notice = HOOK_ADAPTERS[assistant].parse_event(json.loads(canary.payload))
     assert (notice.kind, notice.event, notice.tool) == ("call", CALLING_EVENTS[assistant], CANARY_TOOL)
     assert notice.arguments == {"path": "/home/me/.remit"}
     assert notice.session == canary.name
@@ -72,7 +72,7 @@ def test_every_assistant_reads_its_canary_as_a_call(assistant: str) -> None:
 @pytest.mark.parametrize("assistant", HOOK_ADAPTERS)
 def test_a_refusal_in_the_words_of_each_assistant_is_one(assistant: str) -> None:
     canary = new_canary(assistant, "/work/project", "/home/me/.remit")
-    body = json.dumps(HOOK_ADAPTERS[assistant].denied(canary.event, REFUSAL)).encode()
+    body = json.dumps(HOOK_ADAPTERS[assistant].deny_response(canary.event, REFUSAL)).encode()
     assert answer_of(body, canary, HOOK_ADAPTERS[assistant])[:2] == ("refused", RECEIPT)
 
 
@@ -84,18 +84,18 @@ def test_a_refusal_in_the_words_of_each_assistant_is_one(assistant: str) -> None
         (b'{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}', "let through"),
         (json.dumps({"reason": REFUSAL}).encode(), "let through"),
         (json.dumps({"systemMessage": REFUSAL}).encode(), "let through"),
-        (json.dumps(DIALECT.denied("PreToolUse", "no")).encode(), "blocked"),
+        (json.dumps(ADAPTER.deny_response("PreToolUse", "no")).encode(), "blocked"),
         (b"", "unanswered"),
         (b"<html>", "unanswered"),
         (b"[" * 100_000, "unanswered"),
     ],
 )
 def test_what_is_not_just_a_refusal_is_none(body: bytes, answer: str) -> None:
-    assert answer_of(body, CANARY, DIALECT).answer == answer
+    assert answer_of(body, CANARY, ADAPTER).answer == answer
 
 
 def test_a_hook_over_http_is_asked_as_the_assistant_asks(server: HTTPServer, tmp_path: Path) -> None:
-    Answers.status, Answers.body = 200, json.dumps(DIALECT.denied("PreToolUse", REFUSAL)).encode()
+    Answers.status, Answers.body = 200, json.dumps(ADAPTER.deny_response("PreToolUse", REFUSAL)).encode()
     says = {
         "url": f"http://127.0.0.1:{server.server_port}/v1/hooks",
         "headers": {"Authorization": "Bearer $LISTED$UNLISTED"},
@@ -107,7 +107,7 @@ def test_a_hook_over_http_is_asked_as_the_assistant_asks(server: HTTPServer, tmp
 
 @pytest.mark.parametrize("status", [403, 500, 302])
 def test_a_refusal_with_another_status_is_no_answer(server: HTTPServer, tmp_path: Path, status: int) -> None:
-    Answers.status, Answers.body = status, json.dumps(DIALECT.denied("PreToolUse", REFUSAL)).encode()
+    Answers.status, Answers.body = status, json.dumps(ADAPTER.deny_response("PreToolUse", REFUSAL)).encode()
     assert through({"url": f"http://127.0.0.1:{server.server_port}/"}, tmp_path) == ("unanswered", "")
 
 
@@ -123,7 +123,7 @@ def command_that(tmp_path: Path, code: str) -> dict[str, str]:
 
 
 def test_a_command_gets_the_payload_and_its_answer_counts(tmp_path: Path) -> None:
-    answer = json.dumps(DIALECT.denied("PreToolUse", REFUSAL))
+    answer = json.dumps(ADAPTER.deny_response("PreToolUse", REFUSAL))
     code = f"import json, sys; json.load(sys.stdin)['tool_use_id']; print({answer!r})"
     assert through(command_that(tmp_path, code), tmp_path) == ("refused", RECEIPT)
 

@@ -390,7 +390,7 @@ def test_a_hook_that_asks_too_often_after_the_end_of_its_session_gets_a_denial_t
     unused: Any = None
     desk = HookHandlers(unused, unused, None, lambda _protection, _nonce, _request, _answer: "")
     error = RateLimited("calls beyond 10 a second are not evaluated")
-    answer = desk.failing(Request(body, {"assistant": "claude-code"}, "", "request"), error)
+    answer = desk.deny_failed(Request(body, {"assistant": "claude-code"}, "", "request"), error)
     said = deny_reason(json.loads(answer.content))
     assert "not evaluated" in said
     assert "start a new one" in said

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jwt
 import pytest
 
-from remit.assistants.claude_code.settings import ClaudeCode
+from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import install
 from tests.assistants.protection.places import ID, NEW, Scene, protection, wire
 from tests.hub.service import Hub, running
@@ -41,7 +41,7 @@ def until(true: Callable[[], Any]) -> None:
 def kept(tmp_path: Path) -> Iterator[Kept]:
     """Give a Hub that has seen a protection in force."""
     scene = Scene.at(tmp_path)
-    plan = ClaudeCode().plan(scene.place(), wire())
+    plan = ClaudeCodePlanner().plan(scene.place(), wire())
     with scene.protections.locked():
         install(scene.protections, protection(folder=str(scene.folder), version=NEW), plan, wire().content())
     with running(tmp_path / "home") as hub:

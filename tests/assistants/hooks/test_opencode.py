@@ -1,8 +1,8 @@
-"""The dialect of our plugin in opencode, over what the plugin has sent from there."""
+"""The adapter of our plugin in opencode, over what the plugin has sent from there."""
 
 import pytest
 
-from remit.assistants.opencode.hooks import Opencode
+from remit.assistants.opencode.hooks import OpencodeHooks
 from remit.errors import FieldInvalid
 from tests.assistants.hooks.recorded import recorded
 
@@ -21,18 +21,21 @@ KINDS = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_every_event_is_known_for_what_it_is(name: str) -> None:
-    notice = Opencode().read(SAID[name])
-    assert (notice.kind, notice.session, notice.cwd) == (KINDS[name], "ses_lead", "/project")
+    event = OpencodeHooks().parse_event(SAID[name])
+    assert (event.kind, event.session, event.cwd) == (KINDS[name], "ses_lead", "/project")
 
 
 def test_a_subagent_acts_in_the_session_that_its_line_began_with() -> None:
-    kid = Opencode().read(SAID["shell_of_subagent"])
+    kid = OpencodeHooks().parse_event(SAID["shell_of_subagent"])
     assert (kid.agent, kid.agent_type) == ("ses_kid", "general")
-    assert (Opencode().read(SAID["shell"]).agent, Opencode().read(SAID["shell"]).agent_type) == ("", "")
+    assert (
+        OpencodeHooks().parse_event(SAID["shell"]).agent,
+        OpencodeHooks().parse_event(SAID["shell"]).agent_type,
+    ) == ("", "")
 
 
 def test_a_call_and_its_outcome_have_the_same_name() -> None:
-    asked, done = Opencode().read(SAID["shell"]), Opencode().read(SAID["shell_done"])
+    asked, done = OpencodeHooks().parse_event(SAID["shell"]), OpencodeHooks().parse_event(SAID["shell_done"])
     assert (asked.tool, asked.call_id) == (done.tool, done.call_id) == ("bash", "call_62c4330a42b24a49")
     assert done.result == SAID["shell_done"]["result"]
 
@@ -40,12 +43,15 @@ def test_a_call_and_its_outcome_have_the_same_name() -> None:
 @pytest.mark.parametrize("missing", ["event", "session", "lead", "directory", "tool", "call", "arguments"])
 def test_a_call_without_a_member_is_refused_by_its_name(missing: str) -> None:
     with pytest.raises(FieldInvalid) as refused:
-        Opencode().read({name: value for name, value in SAID["shell"].items() if name != missing})
+        OpencodeHooks().parse_event({name: value for name, value in SAID["shell"].items() if name != missing})
     assert refused.value.place == f"$.{missing}"
 
 
 def test_one_word_permits_and_it_is_in_no_denial() -> None:
-    call = Opencode().read(SAID["shell"])
-    assert Opencode().permitted(call, allow=True, told="") == {"decision": "permit"}
-    assert Opencode().permitted(call, allow=False, told="be careful") == {"decision": "permit", "told": "be careful"}
-    assert Opencode().denied("", "no") == {"decision": "deny", "reason": "no"}
+    call = OpencodeHooks().parse_event(SAID["shell"])
+    assert OpencodeHooks().permit_response(call, allow=True, context="") == {"decision": "permit"}
+    assert OpencodeHooks().permit_response(call, allow=False, context="be careful") == {
+        "decision": "permit",
+        "told": "be careful",
+    }
+    assert OpencodeHooks().deny_response("", "no") == {"decision": "deny", "reason": "no"}

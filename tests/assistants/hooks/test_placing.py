@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.folders import find_folder, home_directories
+from remit.assistants.handlers import home_directories, resolve_folder
 from remit.claims.mission import Mission, narrow
 from remit.governor.placing import place_in, unplaced
 
@@ -18,7 +18,7 @@ def test_a_directory_is_taken_by_its_real_path(tmp_path: Path) -> None:
     (tmp_path / "project" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("project")
     for named in ("project", "link", "link/sub/..", "./project/"):
-        assert find_folder(f"{tmp_path}/{named}", ()).folder == str(tmp_path.resolve() / "project")
+        assert resolve_folder(f"{tmp_path}/{named}", ()).folder == str(tmp_path.resolve() / "project")
 
 
 @pytest.mark.parametrize("named", ["gone", "file", "dangling", "project/**", "[p]roject", "pro*", "loop", "project\0"])
@@ -27,19 +27,19 @@ def test_what_is_not_a_directory_is_refused(named: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to("gone")
     (tmp_path / "loop").symlink_to("loop")
-    found = find_folder(f"{tmp_path}/{named}", ())
+    found = resolve_folder(f"{tmp_path}/{named}", ())
     assert (found.folder, "does not exist, or is not a directory" in found.refusal) == (None, True)
 
 
 @pytest.mark.parametrize("named", [None, "", "project", ".", "~"])
 def test_what_is_not_absolute_is_refused(named: str | None) -> None:
-    assert find_folder(named, ()).refusal == "its start did not name an absolute folder"
+    assert resolve_folder(named, ()).refusal == "its start did not name an absolute folder"
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\udcff", "right\u202eleft", "${HOME}", " "])
 def test_a_name_that_no_passport_can_say_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
-    found = find_folder(str(tmp_path / name), ())
+    found = resolve_folder(str(tmp_path / name), ())
     assert found.folder is None
     assert "cannot be part of a resource scope" in found.refusal
 
@@ -48,8 +48,8 @@ def test_a_home_directory_and_what_holds_one_is_refused_and_what_lies_in_one_is_
     home = tmp_path.resolve() / "homes" / "me"
     (home / "project").mkdir(parents=True)
     for folder in (home, home.parent):
-        assert "home directory, or holds one" in find_folder(str(folder), (str(home),)).refusal
-    assert find_folder(str(home / "project"), (str(home),)).folder == str(home / "project")
+        assert "home directory, or holds one" in resolve_folder(str(folder), (str(home),)).refusal
+    assert resolve_folder(str(home / "project"), (str(home),)).folder == str(home / "project")
 
 
 def test_homes_are_known_by_their_real_paths_too(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_homes_are_known_by_their_real_paths_too(tmp_path: Path) -> None:
     homes = home_directories(str(tmp_path / "me"))
     assert {str(tmp_path / "me"), str(real)} <= homes
     for folder in (tmp_path / "me", real, real.parent):
-        assert find_folder(str(folder), homes).folder is None
+        assert resolve_folder(str(folder), homes).folder is None
 
 
 def test_the_homes_of_all_users_are_known() -> None:
@@ -69,7 +69,7 @@ def test_the_homes_of_all_users_are_known() -> None:
 
 @pytest.mark.parametrize("folder", ["/", "/etc", "/usr", "/usr/bin", "/tmp", "/var", "/dev", "/proc", "/proc/self"])
 def test_directories_of_the_system_are_refused(folder: str) -> None:
-    assert find_folder(folder, ()).folder is None
+    assert resolve_folder(folder, ()).folder is None
 
 
 def test_entries_are_written_out_with_the_folder_as_a_literal() -> None:

@@ -14,7 +14,7 @@ import jwt
 import pytest
 from msgspec import structs
 
-from remit.assistants.claude_code.settings import ClaudeCode
+from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import install
 from remit.assistants.install.plan import Place
 from remit.assistants.monitor.keeping import REPAIRS
@@ -42,7 +42,7 @@ def protected(place: Path, **changes: Any) -> Iterator[Scene]:
     """Run a Hub that keeps the settings of Claude Code in a folder in force."""
     folder, home = place / "project", place / "home"
     folder.mkdir()
-    plan = ClaudeCode().plan(Place("local", str(folder), str(place / "user"), version=NEW), wire(PROTECTION))
+    plan = ClaudeCodePlanner().plan(Place("local", str(folder), str(place / "user"), version=NEW), wire(PROTECTION))
     with open_home(home) as opened:
         protections = Protections(opened)
         with protections.locked():

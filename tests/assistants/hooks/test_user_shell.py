@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.user_shell import zsh_users
+from remit.assistants.handlers import zsh_users
 from remit.config import user_shell
 
 

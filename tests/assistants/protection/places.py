@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.assistants.claude_code.settings import ClaudeCode
+from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import Undone, install, uninstall
 from remit.assistants.install.plan import Added, Change, Entry, Level, Place, Plan, Wire
 from remit.assistants.records import Protection, Protections
@@ -79,7 +79,7 @@ class Scene(NamedTuple):
         self, name: str = ID, *, level: Level = "local", plan: Plan | None = None, adopted: bool = False
     ) -> Protection:
         """Carry out a plan: that of Claude Code, if no other is given."""
-        made = plan or ClaudeCode().plan(self.place(level), wire(name))
+        made = plan or ClaudeCodePlanner().plan(self.place(level), wire(name))
         with self.protections.locked():
             kept = protection(name, level=level)
             return install(self.protections, kept, made, wire(name).content(), adopted=adopted)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.claude_code.settings import ClaudeCode, version_of
+from remit.assistants.claude_code.settings import ClaudeCodePlanner, version_of
 from remit.assistants.install.plan import Added, Level, Place, Plan, Whole
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.places import ID, NEW, OLD, wire
@@ -35,7 +35,7 @@ LAYERS = (
 def planned(tmp_path: Path, level: Level = "local", version: str = NEW, **members: Any) -> Plan:
     managed = str(tmp_path / "machine")
     place = Place(level, str(tmp_path / "project"), str(tmp_path / "user"), managed=managed, version=version)
-    return ClaudeCode().plan(place._replace(**members), wire())
+    return ClaudeCodePlanner().plan(place._replace(**members), wire())
 
 
 def groups_of(plan: Plan) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.codex.settings import Codex
+from remit.assistants.codex.settings import CodexPlanner
 from remit.errors import FieldInvalid
 from tests.assistants.protection.places import ID
 from tests.assistants.protection.planning import Drawing
@@ -18,7 +18,7 @@ OFF = {"features": {"unified_exec_tty": False}}
 @pytest.fixture
 def codex(tmp_path: Path) -> Drawing:
     """Where Codex is planned for."""
-    return Drawing(tmp_path, Codex())
+    return Drawing(tmp_path, CodexPlanner())
 
 
 @pytest.mark.parametrize(("level", "folder"), [("local", "project/.codex"), ("user", "user/.codex")])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.copilot.settings import Copilot
+from remit.assistants.copilot.settings import CopilotPlanner
 from remit.assistants.install.plan import Level
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.planning import Drawing
@@ -24,7 +24,7 @@ EVENTS = {
 @pytest.fixture
 def copilot(tmp_path: Path) -> Drawing:
     """Where Copilot CLI is planned for."""
-    return Drawing(tmp_path, Copilot())
+    return Drawing(tmp_path, CopilotPlanner())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_hooks_are_commands_that_block_by_themselves(copilot: Drawing, level: Le
 
 
 def test_the_usual_place_is_the_users_because_folders_are_often_not_trusted() -> None:
-    assert Copilot().levels[0] == "user"
+    assert CopilotPlanner().levels[0] == "user"
 
 
 def test_its_patience_is_longer_than_that_of_the_command(copilot: Drawing) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.gemini.settings import Gemini
+from remit.assistants.gemini.settings import GeminiPlanner
 from remit.assistants.install.plan import Level
 from remit.errors import FieldInvalid, JsonSyntax
 from tests.assistants.protection.planning import Drawing
@@ -14,7 +14,7 @@ from tests.assistants.protection.planning import Drawing
 @pytest.fixture
 def gemini(tmp_path: Path) -> Drawing:
     """Where Gemini CLI is planned for."""
-    return Drawing(tmp_path, Gemini())
+    return Drawing(tmp_path, GeminiPlanner())
 
 
 @pytest.mark.parametrize(

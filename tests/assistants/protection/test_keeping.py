@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.claude_code.settings import ClaudeCode
+from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.acceptance import Reader, refused_in
 from remit.assistants.install.install import install
 from remit.assistants.install.plan import Block, Level, Plan, Whole
@@ -35,7 +35,7 @@ def _raise(error: Exception) -> None:
 
 def protect(scene: Scene, name: str = ID, *, plan: Plan | None = None, **members: Any) -> Protection:
     """Carry out a plan in the folder of a scene: that of Claude Code, if no other is given."""
-    made = plan or ClaudeCode().plan(scene.place(), wire(name))
+    made = plan or ClaudeCodePlanner().plan(scene.place(), wire(name))
     kept = protection(name, **{"folder": str(scene.folder), "version": "2.1.325", **members})
     with scene.protections.locked():
         return install(scene.protections, kept, made, wire(name).content())
@@ -436,7 +436,7 @@ def test_a_file_that_names_protections_without_end_is_as_it_last_was(tmp_path: P
 def test_hooks_that_are_turned_off_in_another_layer_are_told_once(tmp_path: Path) -> None:
     scene = Scene.at(tmp_path)
     layer = scene.folder / ".claude" / "settings.json"
-    plan = ClaudeCode().plan(scene.place("user"), wire())
+    plan = ClaudeCodePlanner().plan(scene.place("user"), wire())
     protect(scene, plan=plan, level="user", guards=(str(layer),))
     obstacle = partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")
     watch = Watch(scene, obstacle)

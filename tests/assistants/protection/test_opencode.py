@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit.assistants.install.plan import Level
-from remit.assistants.opencode.settings import Opencode
+from remit.assistants.opencode.settings import OpencodePlanner
 from remit.errors import FieldInvalid
 from tests.assistants.protection.places import ID
 from tests.assistants.protection.planning import Drawing
@@ -18,7 +18,7 @@ from tests.ports import refusing_port
 @pytest.fixture
 def opencode(tmp_path: Path) -> Drawing:
     """Where opencode is planned for."""
-    return Drawing(tmp_path, Opencode())
+    return Drawing(tmp_path, OpencodePlanner())
 
 
 @pytest.mark.parametrize(

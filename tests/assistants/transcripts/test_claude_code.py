@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.claude_code.transcript import ClaudeCode
+from remit.assistants.claude_code.transcript import ClaudeCodeTranscripts
 from remit.assistants.reconcile.calls import Call, digest_of
 from tests.assistants.transcripts.written import AT, SESSION, ClaudeTranscript
 
-READER = ClaudeCode("/work")
+READER = ClaudeCodeTranscripts("/work")
 
 
 def read(transcript: ClaudeTranscript, tmp_path: Path) -> dict[str, Call]:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.codex.transcript import Codex
+from remit.assistants.codex.transcript import CodexTranscripts
 from remit.assistants.reconcile.calls import digest_of
 from tests.assistants.transcripts.written import AT, SESSION, codex_lines, joined
 
-READER = Codex()
+READER = CodexTranscripts()
 
 
 def call(name: str, kind: str = "function_call", tool: str = "exec_command") -> dict[str, str]:

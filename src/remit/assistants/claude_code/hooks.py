@@ -1,21 +1,20 @@
-"""Claude Code: the payloads of its hooks, and the answers it understands.
+"""Hook adapter for Claude Code.
 
-It takes nothing but 200 with one of these answers for a decision: everything else lets a call run, unless its settings
-say that a failure blocks.
+Claude Code accepts only status 200 with one of these responses as a decision. After anything else it runs the call,
+unless its settings say that a failed hook blocks.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from remit.assistants.events import HookEvent, HookEventKind
-from remit.assistants.members import member, opt_text, said, text
+from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["ClaudeCode"]
+__all__ = ["ClaudeCodeHooks"]
 
-_ASKING: Final = "PreToolUse"
+_BEFORE_CALL: Final = "PreToolUse"
 _KINDS: Final[Mapping[str, HookEventKind]] = {
-    _ASKING: "call",
+    _BEFORE_CALL: "call",
     "PostToolUse": "outcome",
     "PostToolUseFailure": "failure",
     "SubagentStart": "agent_started",
@@ -23,56 +22,56 @@ _KINDS: Final[Mapping[str, HookEventKind]] = {
     "SessionStart": "session_started",
     "SessionEnd": "session_ended",
 }
-_WITH_A_CALL: Final = ("call", "outcome", "failure")
-# Events whose answer the model reads.
-_HEARD: Final = ("SessionStart", "SubagentStart")
+_CALL_KINDS: Final = ("call", "outcome", "failure")
+# Events whose response can carry text for the model.
+_WITH_CONTEXT: Final = ("SessionStart", "SubagentStart")
 
 
-class ClaudeCode:
-    """The dialect of Claude Code."""
+class ClaudeCodeHooks:
+    """Hook adapter for Claude Code."""
 
     name = "claude-code"
     title = "Claude Code"
 
-    def event_of(self, payload: Mapping[str, JSON]) -> str:
-        """Return the event that a payload names."""
-        return said(payload, "hook_event_name")
+    def event_name(self, payload: Mapping[str, JSON]) -> str:
+        """Return the `hook_event_name` member of a payload."""
+        return text_or_empty(payload, "hook_event_name")
 
-    def read(self, payload: Mapping[str, JSON]) -> HookEvent:
-        """Return what a payload says."""
-        event = text(payload, "hook_event_name")
-        kind = _KINDS.get(event, "other")
-        notice = HookEvent(
+    def parse_event(self, payload: Mapping[str, JSON]) -> HookEvent:
+        """Parse a payload."""
+        event_name = require_text(payload, "hook_event_name")
+        kind = _KINDS.get(event_name, "other")
+        event = HookEvent(
             kind,
-            event,
-            text(payload, "session_id"),
-            cwd=opt_text(payload, "cwd") or None,
-            agent=opt_text(payload, "agent_id"),
-            agent_type=opt_text(payload, "agent_type"),
-            permission_mode=opt_text(payload, "permission_mode"),
-            transcript=opt_text(payload, "transcript_path"),
+            event_name,
+            require_text(payload, "session_id"),
+            cwd=optional_text(payload, "cwd") or None,
+            agent=optional_text(payload, "agent_id"),
+            agent_type=optional_text(payload, "agent_type"),
+            permission_mode=optional_text(payload, "permission_mode"),
+            transcript=optional_text(payload, "transcript_path"),
         )
-        if kind not in _WITH_A_CALL:
-            return notice
-        return notice._replace(
-            tool=text(payload, "tool_name"),
-            arguments=member(payload, "tool_input"),
-            call_id=text(payload, "tool_use_id"),
+        if kind not in _CALL_KINDS:
+            return event
+        return event._replace(
+            tool=require_text(payload, "tool_name"),
+            arguments=require_object(payload, "tool_input"),
+            call_id=require_text(payload, "tool_use_id"),
             result=_result(payload, kind),
         )
 
-    def permitted(self, notice: HookEvent, *, allow: bool, told: str) -> Mapping[str, JSON]:
-        """Return no opinion, so that Claude Code goes on as it would; or that the call is allowed."""
-        if notice.event == _ASKING and allow:
-            return _specific(_ASKING, permissionDecision="allow", permissionDecisionReason="permitted by Remit")
-        if notice.event in _HEARD and told:
-            return _specific(notice.event, additionalContext=told)
+    def permit_response(self, event: HookEvent, *, allow: bool, context: str) -> Mapping[str, JSON]:
+        """Build the response that allows the call, or an empty one, which leaves it to the rules of Claude Code."""
+        if event.event == _BEFORE_CALL and allow:
+            return _specific(_BEFORE_CALL, permissionDecision="allow", permissionDecisionReason="permitted by Remit")
+        if event.event in _WITH_CONTEXT and context:
+            return _specific(event.event, additionalContext=context)
         return {}
 
-    def denied(self, event: str, reason: str) -> Mapping[str, JSON]:
-        """Return the denial of a call; of anything else, a word for the user, as nothing can be stopped there."""
-        if event in ("", _ASKING):
-            return _specific(_ASKING, permissionDecision="deny", permissionDecisionReason=reason)
+    def deny_response(self, event_name: str, reason: str) -> Mapping[str, JSON]:
+        """Build a denial of the call. Other events cannot be blocked: their response is a message for the user."""
+        if event_name in ("", _BEFORE_CALL):
+            return _specific(_BEFORE_CALL, permissionDecision="deny", permissionDecisionReason=reason)
         return {"systemMessage": reason}
 
 

@@ -21,7 +21,7 @@ from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TRIED", "ClaudeCode", "version_of"]
+__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TRIED", "ClaudeCodePlanner", "version_of"]
 
 # The first version that runs managed hooks with `--bare`, and blocks when a hook over HTTP fails that asks for it.
 BLOCKS_ON_FAILURE: Final = (2, 1, 295)
@@ -68,7 +68,7 @@ _OVERRULED: Final = "A folder whose own settings turn hooks off, or commands in 
 _BARE: Final = "`claude --bare` of versions before {0}, which runs no hooks at all"
 
 
-class ClaudeCode:
+class ClaudeCodePlanner:
     """The planner of Claude Code."""
 
     name = "claude-code"
@@ -105,7 +105,7 @@ def _check_accepted(place: Place) -> None:
         return
     set_anyway = {member.where[0] for member in _members(place)}
     said = {name: value for name, value in read_settings(path).items() if name not in set_anyway}
-    for where in refused_in(Reader(ClaudeCode.name, place.version), said):
+    for where in refused_in(Reader(ClaudeCodePlanner.name, place.version), said):
         problem = "is not a value that Claude Code accepts, so it would drop the whole file: put it right first"
         raise FieldInvalid(problem, place=f"{shown_path(path)} {named(where)}")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from remit.assistants.reconcile.calls import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.assistants.reconcile.lines import Lines
 
-__all__ = ["ClaudeCode"]
+__all__ = ["ClaudeCodeTranscripts"]
 
 _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -34,7 +34,7 @@ _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
 )
 
 
-class ClaudeCode:
+class ClaudeCodeTranscripts:
     """Reads the transcripts of Claude Code."""
 
     name = "claude-code"

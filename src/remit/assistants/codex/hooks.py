@@ -1,36 +1,36 @@
-"""Codex CLI: its hooks speak as those of Claude Code do, and read answers more strictly.
+"""Hook adapter for Codex CLI, which uses the format of Claude Code and parses responses more strictly.
 
-An answer with a member that it does not know, or a denial without a reason, counts for nothing there: the call runs. So
-a denial has exactly the members that were tried.
+Codex CLI ignores a response with an unknown member, or a denial without a reason, and runs the call. So a denial has
+exactly the members that were tested.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from remit.assistants.claude_code.hooks import ClaudeCode
+from remit.assistants.claude_code.hooks import ClaudeCodeHooks
 from remit.assistants.events import HookEvent
 from remit.claims.strictjson import JSON
 
-__all__ = ["Codex"]
+__all__ = ["CodexHooks"]
 
-_UNSAID: Final = "Remit refused this call"
-# Tools for subagents come with the name of their group before their own, and nothing between.
+_DEFAULT_REASON: Final = "Remit refused this call"
+# Codex CLI prefixes the names of the tools for subagents with the name of their group, without a separator.
 _GROUP: Final = "multi_agent_v1"
-_OF_AGENTS: Final = ("close_agent", "resume_agent", "send_input", "spawn_agent", "wait_agent")
-_OWN_NAMES: Final[Mapping[str, str]] = {f"{_GROUP}{name}": name for name in _OF_AGENTS}
+_AGENT_TOOLS: Final = ("close_agent", "resume_agent", "send_input", "spawn_agent", "wait_agent")
+_UNPREFIXED: Final[Mapping[str, str]] = {f"{_GROUP}{name}": name for name in _AGENT_TOOLS}
 
 
-class Codex(ClaudeCode):
-    """The dialect of Codex CLI."""
+class CodexHooks(ClaudeCodeHooks):
+    """Hook adapter for Codex CLI."""
 
     name = "codex"
     title = "Codex CLI"
 
-    def read(self, payload: Mapping[str, JSON]) -> HookEvent:
-        """Return what a payload says. The folder that it names is the one that the call asks to run in."""
-        notice = super().read(payload)
-        return notice._replace(tool=_OWN_NAMES.get(notice.tool, notice.tool))
+    def parse_event(self, payload: Mapping[str, JSON]) -> HookEvent:
+        """Parse a payload. Its `cwd` is the directory that the call asks to run in."""
+        event = super().parse_event(payload)
+        return event._replace(tool=_UNPREFIXED.get(event.tool, event.tool))
 
-    def denied(self, event: str, reason: str) -> Mapping[str, JSON]:
-        """Return the denial of a call, with a reason in any case."""
-        return super().denied(event, reason if reason.strip() else _UNSAID)
+    def deny_response(self, event_name: str, reason: str) -> Mapping[str, JSON]:
+        """Build a denial of the call, with a default reason if `reason` is blank."""
+        return super().deny_response(event_name, reason if reason.strip() else _DEFAULT_REASON)

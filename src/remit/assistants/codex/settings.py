@@ -19,7 +19,7 @@ from remit.assistants.install.trust import ask_hooks, trusting
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["Codex"]
+__all__ = ["CodexPlanner"]
 
 _TERMINAL: Final = "unified_exec_tty"
 _HOOKS: Final = "hooks"
@@ -53,7 +53,7 @@ _BELOW: Final = (
 _MOVED: Final = "Changes to {path}: Codex trusts a hook by its place there; run `remit protect codex` again"
 
 
-class Codex:
+class CodexPlanner:
     """The planner of Codex CLI."""
 
     name = "codex"

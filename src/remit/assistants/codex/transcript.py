@@ -13,7 +13,7 @@ from typing import Any, Final
 from remit.assistants.reconcile.calls import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
 from remit.assistants.reconcile.lines import Lines
 
-__all__ = ["Codex"]
+__all__ = ["CodexTranscripts"]
 
 _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
@@ -33,7 +33,7 @@ _BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
 )
 
 
-class Codex:
+class CodexTranscripts:
     """Reads the transcripts of Codex CLI."""
 
     name = "codex"

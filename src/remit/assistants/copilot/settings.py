@@ -17,7 +17,7 @@ from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["Copilot"]
+__all__ = ["CopilotPlanner"]
 
 _SWITCH: Final = "disableAllHooks"
 _EVENTS: Final[Mapping[str, int]] = {
@@ -35,7 +35,7 @@ _UNTRUSTED: Final = (
 _TURNED_OFF: Final = f"{_SWITCH} in settings or in another file of hooks; managed settings hold there too"
 
 
-class Copilot:
+class CopilotPlanner:
     """The planner of Copilot CLI."""
 
     name = "copilot"

@@ -97,13 +97,13 @@ def new_canary(assistant: str, folder: str, target: str) -> Canary:
     return Canary(name, CALLING_EVENTS[assistant], payload)
 
 
-def send(hook: Hook, canary: Canary, dialect: HookAdapter, variables: Callable[[str], str], folder: str) -> Sent:
+def send(hook: Hook, canary: Canary, adapter: HookAdapter, variables: Callable[[str], str], folder: str) -> Sent:
     """Return what comes back from a hook; `variables` are those of the environment that its headers may name."""
     url, command = hook.says.get("url"), hook.says.get("command") or hook.says.get("bash")
     if isinstance(url, str):
-        return _posted(url, _headers(hook, variables), canary, dialect)
+        return _posted(url, _headers(hook, variables), canary, adapter)
     if isinstance(command, str):
-        return _run(command, canary, dialect, folder)
+        return _run(command, canary, adapter, folder)
     return Sent("unanswered", why="the hook says neither an address nor a command")
 
 
@@ -119,7 +119,7 @@ def _headers(hook: Hook, variables: Callable[[str], str]) -> dict[str, str]:
     return {str(name): _VARIABLE.sub(value, str(text)) for name, text in headers.items()}
 
 
-def _posted(url: str, headers: Mapping[str, str], canary: Canary, dialect: HookAdapter) -> Sent:
+def _posted(url: str, headers: Mapping[str, str], canary: Canary, adapter: HookAdapter) -> Sent:
     where = urlsplit(url)
     if where.scheme != "http" or where.hostname not in ("127.0.0.1", "localhost", "::1"):
         return Sent("unanswered", why="the hook names an address that is not on this machine")
@@ -135,10 +135,10 @@ def _posted(url: str, headers: Mapping[str, str], canary: Canary, dialect: HookA
         return Sent("unanswered", why="nothing answers at the address of the hook")
     if answer.status != _OK:
         return Sent("unanswered", why=f"status {answer.status}, which is no decision")
-    return answer_of(body, canary, dialect)
+    return answer_of(body, canary, adapter)
 
 
-def _run(command: str, canary: Canary, dialect: HookAdapter, folder: str) -> Sent:
+def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> Sent:
     try:
         done = subprocess.run(  # noqa: S603 - the command that we wrote, as the assistant runs it
             ["/bin/sh", "-c", command],
@@ -154,21 +154,21 @@ def _run(command: str, canary: Canary, dialect: HookAdapter, folder: str) -> Sen
         return Sent("blocked", why=_said(done.stderr))
     if done.returncode:
         return Sent("unanswered", why=f"the command of the hook ended with {done.returncode}")
-    return answer_of(done.stdout[:_MAX_ANSWER], canary, dialect)
+    return answer_of(done.stdout[:_MAX_ANSWER], canary, adapter)
 
 
 def _said(text: bytes) -> str:
     return text.decode("utf-8", "replace").strip()[:300]
 
 
-def answer_of(body: bytes, canary: Canary, dialect: HookAdapter) -> Sent:
-    """Return how an answer is to be taken: it is a refusal only if it is just what the dialect says for one."""
+def answer_of(body: bytes, canary: Canary, adapter: HookAdapter) -> Sent:
+    """Return how an answer is to be taken: it is a refusal only if it is just what the adapter says for one."""
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
         return Sent("unanswered", why="the answer is not JSON")
     for reason in _texts(told):
-        if told == dialect.denied(canary.event, reason):
+        if told == adapter.deny_response(canary.event, reason):
             found = _RECEIPT.search(reason)
             if found is None:
                 return Sent("blocked", why=reason[:300])

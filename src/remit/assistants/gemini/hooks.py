@@ -1,68 +1,67 @@
-"""Gemini CLI: the payloads of its hooks, and the answers it understands.
+"""Hook adapter for Gemini CLI.
 
-It names no calls, and does not tell a subagent from the one that started it. It is never told to ask: without a person
-at the terminal it would wait for one for ever.
+Its payloads have no call ids, and do not distinguish subagents from the agent that started them. No response asks it to
+prompt the user: without a user at the terminal it would wait forever.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from remit.assistants.events import HookEvent, HookEventKind
-from remit.assistants.members import member, opt_text, said, text
+from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["Gemini"]
+__all__ = ["GeminiHooks"]
 
-_ASKING: Final = "BeforeTool"
-_STARTING: Final = "SessionStart"
+_BEFORE_CALL: Final = "BeforeTool"
+_SESSION_START: Final = "SessionStart"
 _KINDS: Final[Mapping[str, HookEventKind]] = {
-    _ASKING: "call",
+    _BEFORE_CALL: "call",
     "AfterTool": "outcome",
-    _STARTING: "session_started",
+    _SESSION_START: "session_started",
     "SessionEnd": "session_ended",
 }
-_WITH_A_CALL: Final = ("call", "outcome")
+_CALL_KINDS: Final = ("call", "outcome")
 
 
-class Gemini:
-    """The dialect of Gemini CLI."""
+class GeminiHooks:
+    """Hook adapter for Gemini CLI."""
 
     name = "gemini"
     title = "Gemini CLI"
 
-    def event_of(self, payload: Mapping[str, JSON]) -> str:
-        """Return the event that a payload names."""
-        return said(payload, "hook_event_name")
+    def event_name(self, payload: Mapping[str, JSON]) -> str:
+        """Return the `hook_event_name` member of a payload."""
+        return text_or_empty(payload, "hook_event_name")
 
-    def read(self, payload: Mapping[str, JSON]) -> HookEvent:
-        """Return what a payload says."""
-        event = text(payload, "hook_event_name")
-        kind = _KINDS.get(event, "other")
-        notice = HookEvent(
+    def parse_event(self, payload: Mapping[str, JSON]) -> HookEvent:
+        """Parse a payload."""
+        event_name = require_text(payload, "hook_event_name")
+        kind = _KINDS.get(event_name, "other")
+        event = HookEvent(
             kind,
-            event,
-            text(payload, "session_id"),
-            cwd=opt_text(payload, "cwd") or None,
-            transcript=opt_text(payload, "transcript_path"),
+            event_name,
+            require_text(payload, "session_id"),
+            cwd=optional_text(payload, "cwd") or None,
+            transcript=optional_text(payload, "transcript_path"),
         )
-        if kind not in _WITH_A_CALL:
-            return notice
-        return notice._replace(
-            tool=text(payload, "tool_name"),
-            arguments=member(payload, "tool_input"),
+        if kind not in _CALL_KINDS:
+            return event
+        return event._replace(
+            tool=require_text(payload, "tool_name"),
+            arguments=require_object(payload, "tool_input"),
             result=payload.get("tool_response"),
         )
 
-    def permitted(self, notice: HookEvent, *, allow: bool, told: str) -> Mapping[str, JSON]:
-        """Return no opinion, so that Gemini CLI goes on as it would; or that the call is allowed."""
-        if notice.event == _ASKING and allow:
+    def permit_response(self, event: HookEvent, *, allow: bool, context: str) -> Mapping[str, JSON]:
+        """Build the response that allows the call, or an empty one, which leaves it to the rules of Gemini CLI."""
+        if event.event == _BEFORE_CALL and allow:
             return {"decision": "allow"}
-        if notice.event == _STARTING and told:
-            return {"hookSpecificOutput": {"hookEventName": _STARTING, "additionalContext": told}}
+        if event.event == _SESSION_START and context:
+            return {"hookSpecificOutput": {"hookEventName": _SESSION_START, "additionalContext": context}}
         return {}
 
-    def denied(self, event: str, reason: str) -> Mapping[str, JSON]:
-        """Return the denial of a call; of anything else, a word for the user, as nothing can be stopped there."""
-        if event in ("", _ASKING):
+    def deny_response(self, event_name: str, reason: str) -> Mapping[str, JSON]:
+        """Build a denial of the call. Other events cannot be blocked: their response is a message for the user."""
+        if event_name in ("", _BEFORE_CALL):
             return {"decision": "deny", "reason": reason}
         return {"systemMessage": reason}

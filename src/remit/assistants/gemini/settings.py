@@ -15,7 +15,7 @@ from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["Gemini"]
+__all__ = ["GeminiPlanner"]
 
 _SETTINGS: Final = "settings.json"
 _SWITCH: Final = "hooksConfig"
@@ -45,7 +45,7 @@ _TURNED_OFF: Final = (
 _AS_ONE: Final = "Subagents apart from the one that starts them: Gemini CLI does not tell who calls, so all are one"
 
 
-class Gemini:
+class GeminiPlanner:
     """The planner of Gemini CLI."""
 
     name = "gemini"

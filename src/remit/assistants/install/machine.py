@@ -7,8 +7,8 @@ stays in the home of whoever runs the Hub, so the hooks answer that user, and re
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.hook_script import script_text
 from remit.assistants.install.plan import Change, Whole, Wire
+from remit.assistants.records import script_text
 
 __all__ = ["PUBLIC", "for_everyone"]
 

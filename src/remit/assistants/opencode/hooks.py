@@ -1,73 +1,73 @@
-"""opencode: what our plugin in it says, and the answers that the plugin understands.
+"""Hook adapter for the Remit plugin in opencode.
 
-The plugin lets a call run after one answer only, the word `permit`. A subagent has a session of its own; the plugin
-tells the session that all of its line began with.
+The plugin runs a call only if the response says `permit`. opencode gives each subagent a session; the plugin sends the
+id of the topmost session as `lead`.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from remit.assistants.events import HookEvent, HookEventKind
-from remit.assistants.members import member, opt_text, said, text
+from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["Opencode"]
+__all__ = ["OpencodeHooks"]
 
-_ASKING: Final = "tool.execute.before"
-_AFTER: Final = "tool.execute.after"
-_STARTING: Final = "session.created"
-# By whether the session is one of a subagent: its lead goes on after it was idle, and it does not.
+_BEFORE_CALL: Final = "tool.execute.before"
+_AFTER_CALL: Final = "tool.execute.after"
+_SESSION_START: Final = "session.created"
+# By event name and whether the session belongs to a subagent. A subagent that is idle has ended; its lead has not.
 _KINDS: Final[Mapping[tuple[str, bool], HookEventKind]] = {
-    (_ASKING, False): "call",
-    (_ASKING, True): "call",
-    (_AFTER, False): "outcome",
-    (_AFTER, True): "outcome",
-    (_STARTING, False): "session_started",
-    (_STARTING, True): "agent_started",
+    (_BEFORE_CALL, False): "call",
+    (_BEFORE_CALL, True): "call",
+    (_AFTER_CALL, False): "outcome",
+    (_AFTER_CALL, True): "outcome",
+    (_SESSION_START, False): "session_started",
+    (_SESSION_START, True): "agent_started",
     ("session.deleted", False): "session_ended",
     ("session.deleted", True): "agent_ended",
     ("session.idle", True): "agent_ended",
 }
 
 
-class Opencode:
-    """The dialect of our plugin in opencode."""
+class OpencodeHooks:
+    """Hook adapter for the Remit plugin in opencode."""
 
     name = "opencode"
     title = "opencode"
 
-    def event_of(self, payload: Mapping[str, JSON]) -> str:
-        """Return the event that a payload names."""
-        return said(payload, "event")
+    def event_name(self, payload: Mapping[str, JSON]) -> str:
+        """Return the `event` member of a payload."""
+        return text_or_empty(payload, "event")
 
-    def read(self, payload: Mapping[str, JSON]) -> HookEvent:
-        """Return what a payload says."""
-        event, session, lead = text(payload, "event"), text(payload, "session"), text(payload, "lead")
+    def parse_event(self, payload: Mapping[str, JSON]) -> HookEvent:
+        """Parse a payload."""
+        event_name = require_text(payload, "event")
+        session, lead = require_text(payload, "session"), require_text(payload, "lead")
         is_agent = session != lead
-        kind = _KINDS.get((event, is_agent), "other")
-        notice = HookEvent(
+        kind = _KINDS.get((event_name, is_agent), "other")
+        event = HookEvent(
             kind,
-            event,
+            event_name,
             lead,
-            cwd=text(payload, "directory"),
+            cwd=require_text(payload, "directory"),
             agent=session if is_agent else "",
-            agent_type=opt_text(payload, "agent") if is_agent else "",
+            agent_type=optional_text(payload, "agent") if is_agent else "",
         )
         if kind not in ("call", "outcome"):
-            return notice
-        return notice._replace(
-            tool=text(payload, "tool"),
-            arguments=member(payload, "arguments"),
-            call_id=text(payload, "call"),
+            return event
+        return event._replace(
+            tool=require_text(payload, "tool"),
+            arguments=require_object(payload, "arguments"),
+            call_id=require_text(payload, "call"),
             result=payload.get("result"),
         )
 
-    def permitted(self, notice: HookEvent, *, allow: bool, told: str) -> Mapping[str, JSON]:
-        """Return the word that the plugin waits for; what opencode itself asks about stays its own matter."""
-        del notice, allow
-        return {"decision": "permit", **({"told": told} if told else {})}
+    def permit_response(self, event: HookEvent, *, allow: bool, context: str) -> Mapping[str, JSON]:
+        """Build the response that the plugin waits for. opencode's own permission prompts are not affected."""
+        del event, allow
+        return {"decision": "permit", **({"told": context} if context else {})}
 
-    def denied(self, event: str, reason: str) -> Mapping[str, JSON]:
-        """Return the denial, whatever the event."""
-        del event
+    def deny_response(self, event_name: str, reason: str) -> Mapping[str, JSON]:
+        """Build a denial, for every event."""
+        del event_name
         return {"decision": "deny", "reason": reason}

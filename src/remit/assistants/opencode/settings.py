@@ -15,7 +15,7 @@ from remit.assistants.install.machine import PUBLIC
 from remit.assistants.install.plan import Added, Change, Entry, Level, Place, Plan, Whole, Wire
 from remit.errors import FieldInvalid
 
-__all__ = ["Opencode", "plugin_text"]
+__all__ = ["OpencodePlanner", "plugin_text"]
 
 _TEMPLATE: Final = "plugin.js"
 _PURE: Final = "`opencode --pure`: it loads no plugins, at no level"
@@ -25,7 +25,7 @@ _OWN_ASKING: Final = (
 )
 
 
-class Opencode:
+class OpencodePlanner:
     """The planner of opencode."""
 
     name = "opencode"
