@@ -17,8 +17,8 @@ from msgspec import structs
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import install
 from remit.assistants.install.plan import Place
-from remit.assistants.monitor.keeping import REPAIRS
-from remit.assistants.monitor.restore import MAX_READ
+from remit.assistants.monitor.file_restore import MAX_READ
+from remit.assistants.monitor.restorer import REPAIRS
 from remit.assistants.records import Protections
 from remit.ledger.home import open_home
 from tests.assistants.hooks.scenes import PROTECTION, Scene, deny_reason, protection

@@ -15,9 +15,9 @@ from remit.assistants.install.acceptance import Reader, refused_in
 from remit.assistants.install.install import install
 from remit.assistants.install.plan import Block, Level, Plan, Whole
 from remit.assistants.install.retoken import replace_tokens
-from remit.assistants.monitor.fragments import part_of
-from remit.assistants.monitor.keeping import REPAIRS, WINDOW_S, Gap, Keeper
+from remit.assistants.monitor.fragments import find_fragment
 from remit.assistants.monitor.obstacles import obstacle_of, read_for
+from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S, Gap, SettingsRestorer
 from remit.assistants.records import Protection, Protections
 from remit.assistants.registry import PLANNERS
 from remit.ledger.home import open_home
@@ -42,7 +42,7 @@ def protect(scene: Scene, name: str = ID, *, plan: Plan | None = None, **members
 
 
 class Watch:
-    """A keeper of a scene, and a clock that goes on with every look."""
+    """A restorer of a scene, and a clock that goes on with every look."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Watch:
         obstacle: Callable[[Protection], str] = lambda _: "",
         reads: Callable[[Protection], Iterable[str]] = lambda one: one.guards,
     ) -> None:
-        self.keeper = Keeper(scene.protections, obstacle, _raise, reads)
+        self.restorer = SettingsRestorer(scene.protections, obstacle, _raise, reads)
         self.now = 0.0
         assert self.look() == []
 
     def look(self, after: float = 0.2) -> list[Gap]:
         """Return what is found after some seconds: by two looks, because what cannot be read is given a second one."""
         self.now += after
-        return [*self.keeper.look(self.now), *self.keeper.look(self.now)]
+        return [*self.restorer.check(self.now), *self.restorer.check(self.now)]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_file_that_is_gone_or_cannot_take_it_any_more_is_as_it_last_was(scene:
 def test_a_file_that_is_written_in_two_steps_gets_until_the_next_look(scene: Scene) -> None:
     watch, whole = Watch(scene), scene.settings.read_bytes()
     scene.settings.write_bytes(whole[:40])
-    assert watch.keeper.look(1.0) == []
+    assert watch.restorer.check(1.0) == []
     scene.settings.write_bytes(whole)
     assert watch.look(2.0) == []
 
@@ -212,8 +212,8 @@ def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_
 def test_a_value_for_which_the_file_would_be_dropped_is_found_when_the_hub_starts(scene: Scene) -> None:
     before = json.loads(scene.settings.read_bytes())
     scene.settings.write_text(json.dumps(before | {"cleanupPeriodDays": "x"}), encoding="utf-8")
-    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
-    assert [gap.put_back for gap in keeper.look(0.0)] == [True]
+    restorer = SettingsRestorer(scene.protections, lambda _: "", _raise, lambda _: ())
+    assert [gap.put_back for gap in restorer.check(0.0)] == [True]
     assert json.loads(scene.settings.read_bytes()) == before
 
 
@@ -222,7 +222,7 @@ def test_values_for_which_the_file_would_be_dropped_again_and_again_count_as_tam
     for _ in range(REPAIRS):
         scene.settings.write_text(text.replace("{", '{"model": 7, ', 1), encoding="utf-8")
         assert [gap.put_back for gap in watch.look()] == [True]
-    assert set(watch.keeper.tampered()) == {ID}
+    assert set(watch.restorer.tampered()) == {ID}
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_what_was_never_seen_in_force_is_told_and_not_written(scene: Scene, brok
     scene.settings.unlink()
     if broken is not None:
         scene.settings.write_bytes(broken)
-    keeper = Keeper(scene.protections, lambda _: "", _raise, lambda _: ())
-    gaps = [gap for now in range(300) for gap in keeper.look(now)]
+    restorer = SettingsRestorer(scene.protections, lambda _: "", _raise, lambda _: ())
+    gaps = [gap for now in range(300) for gap in restorer.check(now)]
     assert [gap.put_back for gap in gaps] == [False]
     assert (scene.settings.read_bytes() if scene.settings.exists() else None) == broken
 
@@ -304,7 +304,7 @@ def test_a_hook_that_only_names_the_protection_is_not_taken_for_ours(scene: Scen
     kept = scene.protections.get(ID)
     assert kept is not None
     forged = scene.settings.read_bytes().replace(b'"timeout": 30', b'"timeout": 0')
-    assert part_of(kept.files[0], ID, forged) is None
+    assert find_fragment(kept.files[0], ID, forged) is None
 
 
 def test_undoing_is_not_fought(scene: Scene) -> None:
@@ -503,7 +503,7 @@ def test_what_turns_hooks_off_in_any_file_that_is_read_is_found_when_it_is_writt
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert [gap.put_back for gap in watch.look()] == [False]
     watch.look(2.0)
-    assert set(watch.keeper.tampered()) == {ID}
+    assert set(watch.restorer.tampered()) == {ID}
 
 
 @pytest.mark.parametrize("assistant", sorted(PLANNERS))
@@ -568,12 +568,12 @@ def test_an_error_with_one_file_keeps_nobody_from_looking_after_the_others(tmp_p
     files = [scene.folder / "a.json", scene.folder / "b.json"]
     for name, file in zip((ID, "prot-ffffffffffff"), files, strict=True):
         protect(scene, name, plan=plan_of(added(file, entry(name))))
-    keeper = Keeper(scene.protections, lambda _: "", errors.append, lambda _: ())
-    keeper.look(0.0)
+    restorer = SettingsRestorer(scene.protections, lambda _: "", errors.append, lambda _: ())
+    restorer.check(0.0)
     for file in files:
         file.write_bytes(b'{"x": 1}')
     (tmp_path / "home" / "protections" / f"{ID}.json").write_bytes(b"{")
-    assert [gap.path for gap in keeper.look(0.5)] == [str(files[1])]
+    assert [gap.path for gap in restorer.check(0.5)] == [str(files[1])]
     assert [type(error).__name__ for error in errors] == ["StateCorrupt"]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.monitor.keeping import REPAIRS, WINDOW_S
-from remit.assistants.monitor.restore import MAX_READ
+from remit.assistants.monitor.file_restore import MAX_READ
+from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S
 from remit.assistants.records import Protections
 from remit.ledger.home import open_home
 from tests.assistants.protection.places import ID, Scene, protection
@@ -315,7 +315,7 @@ def test_whoever_undoes_holds_the_lock_and_is_waited_for(scene: Scene) -> None:
 
 
 def tampered(watch: Watch) -> dict[str, bool]:
-    return {name: one.in_force for name, one in watch.keeper.tampered().items()}
+    return {name: one.in_force for name, one in watch.restorer.tampered().items()}
 
 
 def test_a_protection_that_is_put_back_too_often_counts_as_tampered_with(scene: Scene) -> None:
@@ -380,7 +380,7 @@ def test_hooks_that_another_file_turns_off_count_as_tampering_once_it_has_lasted
 
 
 def with_another_layer(place: Path) -> tuple[Watch, Path]:
-    """Return a keeper, and another file in which hooks can be turned off."""
+    """Return a restorer, and another file in which hooks can be turned off."""
     scene = Scene.at(place)
     layer = scene.folder / ".claude" / "settings.json"
     protect(scene, guards=(str(layer),))

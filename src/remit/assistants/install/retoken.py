@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from remit.assistants.install.files import Found, look, replace
-from remit.assistants.monitor.fragments import as_written
+from remit.assistants.monitor.fragments import recover_written
 from remit.assistants.records import Protection, Protections, Written
 from remit.errors import RemitError
 
@@ -67,6 +67,6 @@ def _holding(written: Written, token: str) -> list[Found]:
 
 def _retokened(written: Written, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[Written, bytes]:
     """Return the record of a file and the file with the new token; what others have changed in it stays theirs."""
-    was = as_written(written, mark, data)
+    was = recover_written(written, mark, data)
     after = written.after if was is None else hashlib.sha256(was.replace(*tokens)).hexdigest()
     return structs.replace(written, after=after), data.replace(*tokens)

@@ -1,1 +1,1 @@
-"""The settings monitor of the Hub."""
+"""The settings monitor of the Hub: restores the settings of protections, and ends sessions after tampering."""

@@ -1,4 +1,4 @@
-"""What keeps hooks from running although they are written: as each assistant's planner sees it before it writes any."""
+"""Finds settings that keep installed hooks from running, by making the plan of the protection again."""
 
 from collections.abc import Callable
 
@@ -11,35 +11,35 @@ __all__ = ["obstacle_of", "read_for"]
 
 
 def obstacle_of(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> str:
-    """Return what keeps the hooks of a protection from running now, in words; nothing where they run or there are none.
+    """Describe what keeps the hooks of a protection from running. Empty if they run, or if there are no hooks.
 
-    `config` gives the folder that a variable of the environment names for an assistant's settings.
+    `config` takes the name of an environment variable and returns the settings folder that it names.
     """
     planner = PLANNERS.get(protection.assistant)
     if planner is None or user_home is None or not protection.files:
         return ""
-    place = _place(protection, user_home, config(planner.variable))
+    target = _target(protection, user_home, config(planner.variable))
     try:
-        planner.plan(place, _nowhere(protection))
+        planner.plan(target, _placeholder_wire(protection))
     except InputError as error:
         return f"{error.place}: {error.problem}"
     return ""
 
 
 def read_for(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the files and folders that `obstacle_of` looks at."""
+    """Return the files and folders that `obstacle_of` reads."""
     planner = PLANNERS.get(protection.assistant)
     if planner is None or user_home is None or not protection.files:
         return ()
-    return planner.reads(_place(protection, user_home, config(planner.variable)))
+    return planner.reads(_target(protection, user_home, config(planner.variable)))
 
 
-def _place(protection: Protection, user_home: str, config: str) -> Place:
+def _target(protection: Protection, user_home: str, config: str) -> Place:
     return Place(protection.level, protection.folder, user_home, config=config, version=protection.version)
 
 
-def _nowhere(protection: Protection) -> Wire:
-    """Return a wire that leads nowhere: what is planned with it is not carried out."""
+def _placeholder_wire(protection: Protection) -> Wire:
+    """Return a wire without secrets or real paths, for a plan that is not carried out."""
     return Wire(
         protection=protection.id,
         assistant=protection.assistant,

@@ -1,9 +1,12 @@
-"""Stopping the processes of an assistant whose protection was tampered with: SIGTERM, and SIGKILL after a grace period.
+"""Stops the processes of an assistant whose protection was tampered with: SIGTERM, then SIGKILL after a grace period.
 
-Keeps these invariants: only processes of this user are stopped, that run the program of the assistant and work in the
-folder that is protected (in any folder where the protection covers them all); never this process or one that it
-descends from. Where the system offers it, a process is held by a descriptor, so a number that is used again is not
-mistaken for it. Where the folder of a process cannot be told, it is stopped only if every folder is covered.
+Invariants:
+
+- Only processes of this user that run the assistant's program in the protected folder are stopped. If the protection
+  covers every folder, the working directory does not matter; otherwise a process whose working directory is unknown is
+  left alone.
+- This process and its ancestors are never stopped.
+- Where the system supports pidfds, signals are sent through one, so that a reused pid is never signalled.
 """
 
 import errno
@@ -18,16 +21,16 @@ from remit.assistants.doctor.processes import Process, ancestors, assistants_amo
 from remit.assistants.records import Protection
 from remit.assistants.registry import PLANNERS
 
-__all__ = ["GRACE_S", "Stopped", "Stopper"]
+__all__ = ["GRACE_S", "ProcessStopper", "StoppedProcess"]
 
 GRACE_S: Final = 3.0
-# How often to look for further processes of one protection.
-_PAUSE_S: Final = 1.0
-_UNKNOWN: Final = -1
+# How often to look for new processes of one protection.
+_INTERVAL_S: Final = 1.0
+_NO_PIDFD: Final = -1
 
 
-class Stopped(NamedTuple):
-    """A process that was told to end, and what became of it."""
+class StoppedProcess(NamedTuple):
+    """A process that was signalled, and whether it has ended."""
 
     protection: Protection
     pid: int
@@ -36,91 +39,90 @@ class Stopped(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Ending:
-    """A process that was told to end and has not yet."""
+class _Stopping:
+    """A process that was signalled and has not ended yet."""
 
     protection: Protection
     pid: int
-    # A descriptor that stays with the process, or `_UNKNOWN` where there is none.
-    handle: int
+    pidfd: int
     process: Process
-    since: float
+    signalled_at: float
     killed: bool = False
 
-    def send(self, number: signal.Signals) -> None:
-        if self.handle != _UNKNOWN:
-            signal.pidfd_send_signal(self.handle, number)
+    def send(self, signum: signal.Signals) -> None:
+        if self.pidfd != _NO_PIDFD:
+            signal.pidfd_send_signal(self.pidfd, signum)
         elif process_of(self.pid) == self.process:
-            os.kill(self.pid, number)
+            os.kill(self.pid, signum)
 
     def is_over(self) -> bool:
-        if self.handle != _UNKNOWN:
-            waiting = select.poll()
-            waiting.register(self.handle, select.POLLIN)
-            return bool(waiting.poll(0))
+        if self.pidfd != _NO_PIDFD:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            return bool(poll.poll(0))
         return process_of(self.pid) != self.process
 
 
-class Stopper:
+class ProcessStopper:
     """Stops processes without waiting for them. For one thread."""
 
     def __init__(self) -> None:
-        self._endings: dict[int, _Ending] = {}
-        self._looked: dict[str, float] = {}
+        self._stopping: dict[int, _Stopping] = {}
+        self._last_search: dict[str, float] = {}
 
     def stop(self, protection: Protection, now: float) -> None:
-        """Tell the processes of an assistant within reach of its protection to end."""
+        """Send SIGTERM to the processes that a protection covers. Looks for them at most once a second."""
         planner = PLANNERS.get(protection.assistant)
-        if planner is None or now - self._looked.get(protection.id, -_PAUSE_S) < _PAUSE_S:
+        if planner is None or now - self._last_search.get(protection.id, -_INTERVAL_S) < _INTERVAL_S:
             return
-        self._looked[protection.id] = now
-        ours = ancestors(os.getpid())
+        self._last_search[protection.id] = now
+        own_tree = ancestors(os.getpid())
         for process in assistants_among(planner.program, running_processes(), protection.folder):
-            if process.pid not in ours and process.pid not in self._endings:
-                self._begin(protection, process, now)
+            if process.pid not in own_tree and process.pid not in self._stopping:
+                self._terminate(protection, process, now)
 
-    def proceed(self, now: float) -> list[Stopped]:
-        """Return what has ended since; what has not by the end of its grace period is killed."""
-        return [stopped for ending in list(self._endings.values()) for stopped in self._proceed(ending, now)]
+    def poll(self, now: float) -> list[StoppedProcess]:
+        """Return the processes that have ended, or could not be stopped. Kills those whose grace period is over."""
+        return [stopped for stopping in list(self._stopping.values()) for stopped in self._poll_one(stopping, now)]
 
-    def _begin(self, protection: Protection, process: Process, now: float) -> None:
+    def _terminate(self, protection: Protection, process: Process, now: float) -> None:
         try:
-            handle = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else _UNKNOWN
+            pidfd = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else _NO_PIDFD
         except OSError as error:
             if error.errno != errno.ENOSYS:
                 return  # it has ended
-            handle = _UNKNOWN
-        ending = _Ending(protection, process.pid, handle, process, now)
-        # The number may have gone to another process before it was opened.
+            pidfd = _NO_PIDFD
+        stopping = _Stopping(protection, process.pid, pidfd, process, now)
+        # The pid may have been reused before the pidfd was opened.
         if process_of(process.pid) != process:
-            self._close(ending)
+            self._close(stopping)
             return
-        self._endings[process.pid] = ending
-        self._send(ending, signal.SIGTERM)
+        self._stopping[process.pid] = stopping
+        self._send(stopping, signal.SIGTERM)
 
-    def _proceed(self, ending: _Ending, now: float) -> Iterator[Stopped]:
-        if ending.is_over():
-            how = "was killed" if ending.killed else "was stopped"
-        elif now - ending.since < GRACE_S:
+    def _poll_one(self, stopping: _Stopping, now: float) -> Iterator[StoppedProcess]:
+        if stopping.is_over():
+            how = "was killed" if stopping.killed else "was stopped"
+        elif now - stopping.signalled_at < GRACE_S:
             return
-        elif not ending.killed:
-            ending.killed, ending.since = True, now
-            self._send(ending, signal.SIGKILL)
+        elif not stopping.killed:
+            stopping.killed, stopping.signalled_at = True, now
+            self._send(stopping, signal.SIGKILL)
             return
         else:
             how = "could not be stopped"
-        self._endings.pop(ending.pid)
-        self._close(ending)
-        yield Stopped(ending.protection, ending.pid, how, is_over=how != "could not be stopped")
+        self._stopping.pop(stopping.pid)
+        self._close(stopping)
+        yield StoppedProcess(stopping.protection, stopping.pid, how, is_over=how != "could not be stopped")
 
     @staticmethod
-    def _send(ending: _Ending, number: signal.Signals) -> None:
+    def _send(stopping: _Stopping, signum: signal.Signals) -> None:
         try:
-            ending.send(number)
+            stopping.send(signum)
         except OSError:
-            return  # it has ended, or may not be stopped, which shows later
+            return  # it has ended, or cannot be signalled, which `poll` finds out
 
     @staticmethod
-    def _close(ending: _Ending) -> None:
-        if ending.handle != _UNKNOWN:
-            os.close(ending.handle)
+    def _close(stopping: _Stopping) -> None:
+        if stopping.pidfd != _NO_PIDFD:
+            os.close(stopping.pidfd)
