@@ -1,7 +1,10 @@
-"""Protections, as the home keeps them: what an assistant may do, which files were changed, and how they were before.
+"""The stored protections: what an assistant may do, which files were changed, and their former content.
 
-Keeps these invariants: policy comes from here and never from the folder that is governed; a record is whole and only
-its owner reads it, because files of others are in it as they were; and a damaged one is an error, never no protection.
+Invariants:
+
+- The policy comes from these records, never from the governed folder.
+- A record is written atomically, and only its owner can read it, because it has the former content of other files.
+- A damaged record is an error. It is never treated as a missing one.
 """
 
 import os
@@ -14,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 from msgspec import Meta
 
-from remit.assistants.install.plan import Form, Level
+from remit.assistants.install.plan import HookForm, Level
 from remit.claims.mission import parse_mission
 from remit.claims.shapes import Claims, build_reader, encode, matching
 from remit.claims.strictjson import parse_object
@@ -32,103 +35,103 @@ __all__ = [
     "ProtectionId",
     "Protections",
     "SetMember",
-    "Written",
+    "WrittenFile",
     "script_text",
     "wire_name",
 ]
 
 FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
-# Where the command of hooks keeps the secrets of sessions.
+# The folder in which the hook command keeps the secrets of sessions.
 SECRETS: Final = "sessions"
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
 ANY_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
-# What to do when the settings of a protection cannot be kept in force: end its sessions, or stop the assistant too.
+# What to do after tampering: end the sessions of the protection, or also stop the processes of the assistant.
 OnTamper: TypeAlias = Literal["end", "stop"]
 ProtectionId: TypeAlias = Annotated[str, matching(ANY_ID.pattern)]
 _Path: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _LOCK: Final = "protections.lock"
 _RECORD: Final = ".json"
 _WIRE: Final = ".wire.json"
-# Several files as they were before, none larger than 1 MiB, in base64.
+# A record has the former content of several files in base64, each of at most 1 MiB.
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_WIRE: Final = 64 * 1024
-_ASIDE: Final = "set-aside"
-_MOST_ASIDE: Final = 20
-_SETTLED_NS: Final = 2_000_000_000
+_BACKUPS: Final = "set-aside"
+_MAX_BACKUPS: Final = 20
+_TIMESTAMP_RESOLUTION_NS: Final = 2_000_000_000
 
 
 class SetMember(Claims, frozen=True, kw_only=True):
-    """A member of an object in a JSON file that was given a value. Nothing in the file tells that it was us."""
+    """A member that Remit set in a JSON file. Nothing in the file itself shows that."""
 
     where: tuple[str, ...]
     value: Any
-    # The text of its value before; None where it was not there.
+    # The JSON text of its former value; None if it was missing.
     former: str | None
 
 
-class Written(Claims, frozen=True, kw_only=True):
-    """One file that was changed."""
+class WrittenFile(Claims, frozen=True, kw_only=True):
+    """One file that Remit wrote or changed."""
 
     path: _Path
     kind: FileKind
-    # What it was, in base64 where it is kept; None where it was not there.
+    # Its former content, in base64 in the stored record; None if it did not exist.
     before: bytes | None
-    # SHA-256 of what was written, in hexadecimal.
+    # SHA-256 of the written content, in hexadecimal.
     after: str
-    # The folders that were made for it, from the outside in.
+    # The folders that were created for it, outermost first.
     made: tuple[_Path, ...] = ()
-    # What it had before; None where it was not there.
+    # Its former mode; None if it did not exist.
     mode: int | None = None
-    # Whether it was taken from others to read, because a token is in it now.
+    # Whether the read permission of other users was removed, because it has a token.
     closed: bool = False
     members: tuple[SetMember, ...] = ()
 
 
 class Protection(Claims, frozen=True, kw_only=True):
-    """What protects one assistant in one place."""
+    """The protection of one assistant, in one folder or in all."""
 
     id: ProtectionId
     assistant: str
     level: Level
-    # None is wherever the assistant is started.
+    # None covers every folder that the assistant is started in.
     folder: _Path | None
     mode: Literal["ask", "allow"]
-    # A mission, which `parse_mission` reads.
+    # In the format of `parse_mission`.
     mission: dict[str, Any]
-    # Where the profile came from: a path, or the name of a template.
+    # The path of the profile, or the name of a template.
     profile: str
     profile_digest: str
     made_at: str
     hub_url: str
-    form: Form
-    # Of the assistant; empty where it was not known.
+    form: HookForm
+    # The version of the assistant; empty if unknown.
     version: str = ""
-    files: tuple[Written, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     guards: tuple[_Path, ...] = ()
-    # How often a person has protected the assistant there; 0 where the first release did, which did not count.
-    # Sessions that run get fresh limits with the next one.
+    # Incremented each time the user runs `remit protect`; 0 for protections of the first release. Running sessions get
+    # fresh limits with the next generation.
     generation: int = 0
     on_tamper: OnTamper = "end"
 
 
 @final
 class Protections:
-    """The protections of a home. What others write is seen at once."""
+    """The protections of a home. Changes by other processes are visible at once."""
 
     __slots__ = ("_folder", "_guards", "_home", "_known")
 
     def __init__(self, home: Home) -> None:
-        """Use the folder of this home, which is made with the first protection."""
+        """Use a folder in this home, which is created with the first protection."""
         self._home = home
         self._folder: Home | None = None
         self._known: dict[str, tuple[bytes, Protection]] = {}
-        # When the folder was changed that they were read from; and of those, the files that hold a token.
+        # The modification time of the folder, the guarded paths, and the files that hold a token.
         self._guards: tuple[int, tuple[str, ...], tuple[str, ...]] = (0, (), ())
 
     def get(self, name: str) -> Protection | None:
-        """Return one protection, or None if there is none of this id."""
-        folder = self._opened()
+        """Return a protection, or None if there is none with this id."""
+        folder = self._open_folder()
         if folder is None or not ANY_ID.fullmatch(name):
             return None
         data = folder.read(name + _RECORD, max_bytes=_MAX_BYTES)
@@ -136,20 +139,21 @@ class Protections:
             return None
         known = self._known.get(name)
         if known is None or known[0] != data:
-            known = self._known[name] = (data, _parsed(name, data))
+            known = self._known[name] = (data, _parse_record(name, data))
         return known[1]
 
     def holds(self, name: str) -> bool:
-        """Tell whether there is a record of this id, damaged or not."""
-        folder = self._opened()
+        """Return whether there is a record with this id, damaged or not."""
+        folder = self._open_folder()
         return folder is not None and ANY_ID.fullmatch(name) is not None and folder.exists(name + _RECORD)
 
     def all(self, damaged: Callable[[StateCorrupt], None] | None = None) -> list[Protection]:
-        """Return all protections, in the order of their ids.
+        """Return all protections, ordered by id.
 
-        A damaged one raises; or `damaged` is told of it, for who can do without: those that are left do not protect.
+        A damaged record raises `StateCorrupt`. With `damaged`, that is called with the error instead, and the record is
+        left out: pass it only where a missing protection weakens nothing.
         """
-        folder = self._opened()
+        folder = self._open_folder()
         names = [] if folder is None else [name for name in folder.names() if not name.endswith(_WIRE)]
         found = list[Protection | None]()
         for name in names:
@@ -163,21 +167,21 @@ class Protections:
         return [one for one in found if one is not None]
 
     def guarded(self) -> tuple[str, ...]:
-        """Return the paths that no assistant may write to, of all protections."""
-        return self._look()[1]
+        """Return the paths of all protections that no assistant may write to."""
+        return self._load_guards()[1]
 
     def with_token(self) -> tuple[str, ...]:
-        """Return the files that the first release has written a token into, outside of the home."""
-        return self._look()[2]
+        """Return the files outside of the home into which the first release wrote a token."""
+        return self._load_guards()[2]
 
-    def _look(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-        """Return when the folder was changed, what is guarded, and the files that hold a token."""
-        folder = self._opened()
+    def _load_guards(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+        """Return the modification time of the folder, the guarded paths, and the files that hold a token."""
+        folder = self._open_folder()
         if folder is None:
             return 0, (), ()
         changed_ns = folder.changed_ns()
-        # What was changed just now may be changed once more without another time.
-        if changed_ns != self._guards[0] or time.time_ns() - changed_ns < _SETTLED_NS:
+        # A second change within the resolution of timestamps does not change the modification time.
+        if changed_ns != self._guards[0] or time.time_ns() - changed_ns < _TIMESTAMP_RESOLUTION_NS:
             known = self.all()
             secret = (written.path for one in known if _holds_token(one) for written in one.files)
             self._guards = (
@@ -188,42 +192,42 @@ class Protections:
         return self._guards
 
     def put(self, protection: Protection, wire: dict[str, Any] | None = None) -> None:
-        """Keep a protection, in the place of one of its id, and what its hooks read; the caller holds the lock."""
-        folder = self._made()
+        """Store a protection and, if given, the wire file of its hooks. The caller holds the lock."""
+        folder = self._ensure_folder()
         parse_mission(protection.mission)
         data = encode(protection)
-        _parsed(protection.id, data)
+        _parse_record(protection.id, data)
         if wire is not None:
             folder.replace(wire_name(protection.id), encode(wire))
         folder.replace(protection.id + _RECORD, data)
 
     def remove(self, name: str) -> None:
-        """Forget a protection; the caller holds the lock."""
-        folder = self._made()
+        """Delete a protection. The caller holds the lock."""
+        folder = self._ensure_folder()
         folder.remove(name + _RECORD)
         folder.remove(wire_name(name))
         self._known.pop(name, None)
 
     def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
-        """Hold the lock of all protections, among processes; without `wait`, `LedgerInUse` says that others hold it."""
-        return self._made().locked(_LOCK, wait=wait)
+        """Hold the lock of all protections, across processes. Without `wait`, raises `LedgerInUse` if it is taken."""
+        return self._ensure_folder().locked(_LOCK, wait=wait)
 
     def set_aside(self, name: str, data: bytes) -> str:
-        """Keep a copy of a file that had to make way, and return its path; the oldest copies go."""
-        with self._home.folder(_ASIDE) as folder:
+        """Save a copy of a replaced file, and return its path. The oldest copies are deleted."""
+        with self._home.folder(_BACKUPS) as folder:
             folder.replace(name, data)
-            for old in folder.names()[:-_MOST_ASIDE]:
+            for old in folder.names()[:-_MAX_BACKUPS]:
                 folder.remove(old)
             return f"{folder.path}/{name}"
 
     def put_script(self, text: bytes) -> None:
-        """Keep the command of hooks, here because nothing that is governed reaches it; the caller holds the lock."""
-        self._made().replace(SCRIPT_NAME, text)
-        self._made().folder(SECRETS).close()
+        """Store the hook command, out of reach of governed assistants. The caller holds the lock."""
+        self._ensure_folder().replace(SCRIPT_NAME, text)
+        self._ensure_folder().folder(SECRETS).close()
 
     def wire(self, name: str) -> dict[str, Any] | None:
-        """Return what the hooks of a protection read; None where there is no such file."""
-        data = self._made().read(wire_name(name), max_bytes=_MAX_WIRE)
+        """Return the content of the wire file of a protection, or None if there is none."""
+        data = self._ensure_folder().read(wire_name(name), max_bytes=_MAX_WIRE)
         if data is None:
             return None
         try:
@@ -232,29 +236,29 @@ class Protections:
             raise StateCorrupt(f"{wire_name(name)} is damaged: {error}") from None
 
     def wire_path(self, name: str) -> str:
-        """Return the path of the file that hooks of a protection read, by which they can be told; it need not exist."""
-        return f"{self._made().path}/{wire_name(name)}"
+        """Return the path of the wire file of a protection. The file need not exist."""
+        return f"{self._ensure_folder().path}/{wire_name(name)}"
 
-    def _opened(self) -> Home | None:
+    def _open_folder(self) -> Home | None:
         if self._folder is None and self._home.version_of(FOLDER) is not None:
             with suppress(StateMissing):
                 self._folder = self._home.folder(FOLDER, create=False)
         return self._folder
 
-    def _made(self) -> Home:
-        if self._opened() is None:
+    def _ensure_folder(self) -> Home:
+        if self._open_folder() is None:
             self._folder = self._home.folder(FOLDER)
-        return self._folder  # type: ignore[return-value]  # it was made
+        return self._folder  # type: ignore[return-value]  # it was created
 
 
 def _holds_token(protection: Protection) -> bool:
-    """Tell whether files of a protection outside of the home hold a token, as those of the first release may."""
+    """Return whether files of a protection outside of the home may hold a token, as in the first release."""
     over_http = protection.form == "http" and protection.level != "project"
     return protection.generation == 0 and (over_http or protection.level == "managed")
 
 
 def wire_name(protection: str) -> str:
-    """Return the name of the file that tells hooks of a protection where the Hub is."""
+    """Return the name of the wire file, from which hooks of a protection read how to connect to the Hub."""
     return protection + _WIRE
 
 
@@ -264,13 +268,13 @@ def script_text(protection: str = "") -> str:
     return f"{text}\n# {protection}\n" if protection else text
 
 
-# It is our own encoding, in a file of ours; and files in it are longer than a string from outside may be.
-_read_back: Final = build_reader(Protection)
+# Not the parser for untrusted input: the file content in records is longer than the strings which that accepts.
+_decode_record: Final = build_reader(Protection)
 
 
-def _parsed(protection: str, data: bytes) -> Protection:
+def _parse_record(protection: str, data: bytes) -> Protection:
     try:
-        found = _read_back(data)
+        found = _decode_record(data)
         if found.id != protection:
             raise FieldInvalid(f"is {quote(found.id)}", place="$.id")
     except InputError as error:

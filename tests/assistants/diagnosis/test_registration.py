@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from remit.assistants.doctor.registration import Registered, excepts_hub, registered
-from remit.assistants.install.plan import Added, Block, Change, Entry, Member, Whole
-from remit.assistants.records import FileKind, Written
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Member, OwnFile, TomlBlock
+from remit.assistants.records import FileKind, WrittenFile
 from tests.assistants.hooks.scenes import PROTECTION, protection
 
 URL = f"http://127.0.0.1:8765/v1/hooks/claude-code/{PROTECTION}"
@@ -26,15 +26,15 @@ def looked(tmp_path: Path, now: object, *, name: str = "settings.json", text: st
     written = json.dumps(SETTINGS) if text is None else text
     path.write_text(now if isinstance(now, str) else json.dumps(now), encoding="utf-8")
     after = hashlib.sha256(written.encode()).hexdigest()
-    file = Written(path=str(path), kind=KINDS[name], before=None, after=after)
-    changes: dict[str, Change] = {
-        "settings.json": Added(
+    file = WrittenFile(path=str(path), kind=KINDS[name], before=None, after=after)
+    changes: dict[str, FileChange] = {
+        "settings.json": JsonEdit(
             str(path),
             (Entry(("hooks", "PreToolUse"), ASKING), Entry(("hooks", "SessionEnd"), ENDING)),  # type: ignore[arg-type]
             members=(Member(("off", "skills"), value=True),),
         ),
-        "hooks.toml": Block(str(path), "hooks", written),
-        "plugin.js": Whole(str(path), written),
+        "hooks.toml": TomlBlock(str(path), "hooks", written),
+        "plugin.js": OwnFile(str(path), written),
     }
     return registered(structs.replace(protection(tmp_path), files=(file,)), [changes[name]])
 
@@ -144,12 +144,12 @@ def test_what_is_not_set_beside_the_hooks_is_a_fault(tmp_path: Path, off: object
 def test_a_hub_is_excepted_from_proxies_by_both_names(tmp_path: Path, env: object, excepts: bool) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"env": env}), encoding="utf-8")
-    file = Written(path=str(path), kind="json", before=None, after="")
+    file = WrittenFile(path=str(path), kind="json", before=None, after="")
     assert excepts_hub(structs.replace(protection(tmp_path), files=(file,))) is excepts
 
 
 def test_a_file_that_is_gone_is_a_fault(tmp_path: Path) -> None:
-    file = Written(path=str(tmp_path / "nowhere"), kind="json", before=None, after="")
+    file = WrittenFile(path=str(tmp_path / "nowhere"), kind="json", before=None, after="")
     assert len(registered(structs.replace(protection(tmp_path), files=(file,)), ()).faults) == 1
     assert len(registered(protection(tmp_path), ()).faults) == 1
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import Undone, install, uninstall
-from remit.assistants.install.plan import Added, Change, Entry, Level, Place, Plan, Wire
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, Wire
 from remit.assistants.records import Protection, Protections
 from remit.ledger.home import open_home
 
@@ -49,7 +49,7 @@ def protection(name: str = ID, **members: Any) -> Protection:
     return Protection(**known | members)
 
 
-def plan_of(*changes: Change, **members: Any) -> Plan:
+def plan_of(*changes: FileChange, **members: Any) -> Plan:
     """Return a plan of nothing but changes."""
     return Plan("command", changes, (), (), (), **members)
 
@@ -102,6 +102,6 @@ def entry(name: str = ID, where: tuple[str, ...] = ("hooks", "PreToolUse")) -> E
     return Entry(where, {"hooks": [{"type": "command", "command": f"/{name}"}]})
 
 
-def added(path: Path, *entries: Entry) -> Added:
+def added(path: Path, *entries: Entry) -> JsonEdit:
     """Return the change that adds entries."""
-    return Added(str(path), entries)
+    return JsonEdit(str(path), entries)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.assistants.install.plan import Added, Block, Level, Place, Plan, Planner, Whole, Wire
+from remit.assistants.install.plan import JsonEdit, Level, OwnFile, Place, Plan, Planner, TomlBlock, Wire
 from tests.assistants.protection.places import wire
 
 __all__ = ["Drawing"]
@@ -47,7 +47,7 @@ class Drawing(NamedTuple):
         return {guard.removeprefix(f"{self.root}/") for guard in plan.guards}
 
 
-def _text(change: Added | Block | Whole) -> str:
-    if isinstance(change, Added):
+def _text(change: JsonEdit | TomlBlock | OwnFile) -> str:
+    if isinstance(change, JsonEdit):
         return json.dumps({entry.where[-1]: entry.value for entry in change.entries})
     return change.text

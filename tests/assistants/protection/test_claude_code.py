@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner, version_of
-from remit.assistants.install.plan import Added, Level, Place, Plan, Whole
+from remit.assistants.install.plan import JsonEdit, Level, OwnFile, Place, Plan
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.places import ID, NEW, OLD, wire
 
@@ -41,7 +41,7 @@ def planned(tmp_path: Path, level: Level = "local", version: str = NEW, **member
 def groups_of(plan: Plan) -> dict[str, Any]:
     """Return what is added for each event."""
     change = plan.changes[0]
-    assert isinstance(change, Added)
+    assert isinstance(change, JsonEdit)
     return {entry.where[1]: entry.value for entry in change.entries}
 
 
@@ -119,8 +119,8 @@ def test_another_folder_of_settings_counts_where_one_is_named(tmp_path: Path) ->
 def test_managed_settings_are_files_of_ours_that_shut_out_all_other_hooks(tmp_path: Path) -> None:
     plan = planned(tmp_path, "managed", folder=None)
     script, settings = plan.changes
-    assert all(isinstance(change, Whole) and change.mode == 0o644 and ID in change.text for change in plan.changes)
-    assert isinstance(settings, Whole)
+    assert all(isinstance(change, OwnFile) and change.mode == 0o644 and ID in change.text for change in plan.changes)
+    assert isinstance(settings, OwnFile)
     said = json.loads(settings.text)
     assert (said["allowManagedHooksOnly"], set(said["hooks"])) == (True, EVENTS)
     assert said[SKILLS] is True
@@ -209,7 +209,7 @@ def test_no_layer_may_set_variables_that_lead_past_hooks(name: str, path: str, t
 def members_of(plan: Plan) -> dict[tuple[str, ...], Any]:
     """Return what is set beside hooks."""
     change = plan.changes[0]
-    assert isinstance(change, Added)
+    assert isinstance(change, JsonEdit)
     return {member.where: member.value for member in change.members}
 
 

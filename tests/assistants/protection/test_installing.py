@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from remit.assistants.install.plan import Block, Change, Whole
+from remit.assistants.install.plan import FileChange, OwnFile, TomlBlock
 from remit.assistants.records import Protections
 from remit.errors import FieldInvalid, InputError, StateCorrupt
 from remit.ledger.home import open_home
@@ -174,7 +174,7 @@ def test_a_member_that_its_owner_has_changed_since_is_left_and_protecting_again_
 
 def test_a_file_of_ours_is_made_and_removed_and_one_of_others_stays(tmp_path: Path) -> None:
     scene = Scene.at(tmp_path)
-    plan = plan_of(Whole(str(scene.folder / "plugin" / "remit.js"), f"// {ID}\n", 0o644))
+    plan = plan_of(OwnFile(str(scene.folder / "plugin" / "remit.js"), f"// {ID}\n", 0o644))
     scene.protect(plan=plan)
     scene.protect(plan=plan)
     scene.undo()
@@ -186,12 +186,12 @@ def test_a_file_of_ours_is_made_and_removed_and_one_of_others_stays(tmp_path: Pa
     assert (refused.value.code, scene.protections.all()) == ("field_invalid", [])
 
 
-def several(scene: Scene) -> tuple[Change, ...]:
+def several(scene: Scene) -> tuple[FileChange, ...]:
     folder = scene.folder
     return (
         added(folder / "a.json", entry()),
-        Block(str(folder / "b.toml"), "hooks", "[hooks]"),
-        Whole(str(folder / "made" / "c.js"), f"// {ID}"),
+        TomlBlock(str(folder / "b.toml"), "hooks", "[hooks]"),
+        OwnFile(str(folder / "made" / "c.js"), f"// {ID}"),
         added(folder / "a.json", entry(where=("other",))),
     )
 
@@ -202,9 +202,9 @@ def test_what_is_left_to_change_afterwards_is_undone_with_the_rest(tmp_path: Pat
     before = everything(scene.folder)
     seen = list[bytes]()
 
-    def settle() -> tuple[Change, ...]:
+    def settle() -> tuple[FileChange, ...]:
         seen.append((scene.folder / "b.toml").read_bytes())
-        return (Block(str(scene.folder / "b.toml"), "trust", "[trust]"),)
+        return (TomlBlock(str(scene.folder / "b.toml"), "trust", "[trust]"),)
 
     for _ in range(2):
         scene.protect(plan=plan_of(*several(scene), settle=settle))
@@ -224,7 +224,7 @@ def test_after_an_error_all_is_as_it_was(again: bool, tmp_path: Path) -> None:
         scene.protect(plan=plan_of(*several(scene)))
     before, known = everything(tmp_path), scene.protections.all()
 
-    def settle() -> tuple[Change, ...]:
+    def settle() -> tuple[FileChange, ...]:
         raise FieldInvalid("cannot be trusted")
 
     with pytest.raises(FieldInvalid):

@@ -13,7 +13,7 @@ import pytest
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.acceptance import Reader, refused_in
 from remit.assistants.install.install import install
-from remit.assistants.install.plan import Block, Level, Plan, Whole
+from remit.assistants.install.plan import Level, OwnFile, Plan, TomlBlock
 from remit.assistants.install.retoken import replace_tokens
 from remit.assistants.monitor.fragments import find_fragment
 from remit.assistants.monitor.obstacles import obstacle_of, read_for
@@ -73,7 +73,7 @@ def toml_scene(tmp_path: Path) -> tuple[Scene, Path]:
     """Return a project with a TOML file of others in which a block is ours."""
     scene, file = Scene.at(tmp_path), tmp_path / "project" / "config.toml"
     file.write_text("a = 1\n", encoding="utf-8")
-    protect(scene, plan=plan_of(Block(str(file), "hooks", "[[hooks.Stop]]\ncommand = 'x'")))
+    protect(scene, plan=plan_of(TomlBlock(str(file), "hooks", "[[hooks.Stop]]\ncommand = 'x'")))
     return scene, file
 
 
@@ -416,7 +416,7 @@ def test_toml_that_contradicts_the_block_is_as_it_last_was(tmp_path: Path) -> No
 @pytest.mark.parametrize("other", [None, b"", b"export const Other = 1\n"])
 def test_a_file_of_ours_alone_is_as_it_was(tmp_path: Path, other: bytes | None) -> None:
     scene, file = Scene.at(tmp_path), tmp_path / "project" / "plugin.js"
-    protect(scene, plan=plan_of(Whole(str(file), f"// {ID}\n")))
+    protect(scene, plan=plan_of(OwnFile(str(file), f"// {ID}\n")))
     watch = Watch(scene)
     file.unlink()
     if other is not None:

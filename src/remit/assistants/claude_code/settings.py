@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from remit.assistants.claude_code.layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
 from remit.assistants.install.acceptance import Reader, named, refused_in
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Added, Change, Entry, Level, Member, Place, Plan, Whole, Wire
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Member, OwnFile, Place, Plan, Wire
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -120,16 +120,16 @@ def _shown(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
+def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
     path = str(_layers(place)[place.level])
     if place.level != "managed":
         command = wire.shared_command() if place.level == "project" else wire.command()
         entries = tuple(Entry(("hooks", name), group) for name, group in _groups(command).items())
-        return (Added(path, entries, PUBLIC if place.level == "project" else 0o600, _members(place)),)
+        return (JsonEdit(path, entries, PUBLIC if place.level == "project" else 0o600, _members(place)),)
     moved, script = for_everyone(wire, _managed(place))
     groups: dict[str, JSON] = {name: [group] for name, group in _groups(moved.command()).items()}
     settings = {"allowManagedHooksOnly": True, NO_SHELL_IN_SKILLS: True, "hooks": groups}
-    return (script, Whole(path, json.dumps(settings, indent=2) + "\n", PUBLIC))
+    return (script, OwnFile(path, json.dumps(settings, indent=2) + "\n", PUBLIC))
 
 
 def _members(place: Place) -> tuple[Member, ...]:

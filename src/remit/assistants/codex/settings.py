@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from remit.assistants.install.advice import in_folder, not_held, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Added, Block, Change, Entry, Level, Place, Plan, Wire
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, TomlBlock, Wire
 from remit.assistants.install.tomltext import remove_blocks
 from remit.assistants.install.trust import ask_hooks, trusting
 from remit.claims.strictjson import JSON
@@ -78,11 +78,11 @@ class CodexPlanner:
         if features.get(_HOOKS) is False:
             raise FieldInvalid("hooks are turned off, so none would run: take that out first", place="features.hooks")
         entries = tuple(Entry(("hooks", event.name), _group(event, wire)) for event in _EVENTS)
-        turned_off: tuple[Change, ...] = () if own else (Block(str(settings), "terminal", _OFF),)
+        turned_off: tuple[FileChange, ...] = () if own else (TomlBlock(str(settings), "terminal", _OFF),)
         is_open = bool(own) and features.get(_TERMINAL) is not False
         return Plan(
             form="command",
-            changes=(Added(str(folder / "hooks.json"), entries), *turned_off),
+            changes=(JsonEdit(str(folder / "hooks.json"), entries), *turned_off),
             guards=_guards(place),
             protected=protected(self.title, place),
             not_protected=self._open(place, _MOVED.format(path=folder / "hooks.json")),
@@ -97,7 +97,7 @@ class CodexPlanner:
         text = _tables(moved) + f"{_OFF}{_HOOKS} = true\n"
         return Plan(
             form="command",
-            changes=(script, Block(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
+            changes=(script, TomlBlock(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
             guards=_guards(place),
             protected=protected(self.title, place),
             not_protected=self._open(place),
@@ -108,11 +108,11 @@ class CodexPlanner:
         return not_held(self.title, *((_BELOW,) if in_folder(place) else ()), *weaker, _UNSEEN)
 
 
-def _settled(place: Place, wire: Wire) -> tuple[Change, ...]:
+def _settled(place: Place, wire: Wire) -> tuple[FileChange, ...]:
     """Return the trust in the hooks that are written by now, as Codex itself names them."""
     told = ask_hooks(place.program, place.folder or place.user_home)
     text = trusting(told, wire.protection, len(_EVENTS))
-    return (Block(str(_user(place) / "config.toml"), "trust", text),) if text else ()
+    return (TomlBlock(str(_user(place) / "config.toml"), "trust", text),) if text else ()
 
 
 def _group(event: _Event, wire: Wire) -> JSON:

@@ -12,7 +12,7 @@ from typing import Final
 
 from remit.assistants.install.advice import in_folder, not_held, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Change, Level, Place, Plan, Whole, Wire
+from remit.assistants.install.plan import FileChange, Level, OwnFile, Place, Plan, Wire
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -63,12 +63,12 @@ class CopilotPlanner:
         )
 
 
-def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
+def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
     path = _hooks(place) / "remit.json"
     if place.level != "managed":
-        return (Whole(str(path), _text(wire)),)
+        return (OwnFile(str(path), _text(wire)),)
     moved, script = for_everyone(wire, _machine(place))
-    return (script, Whole(str(path), _text(moved), PUBLIC))
+    return (script, OwnFile(str(path), _text(moved), PUBLIC))
 
 
 def _text(wire: Wire) -> str:

@@ -15,8 +15,8 @@ from remit.assistants.claude_code.environment import ENVIRONMENT, NO_PROXY, is_l
 from remit.assistants.doctor.settings import Hook, contains, hooks_in, parse_settings, read_settings
 from remit.assistants.install.acceptance import Reader, named, refused_in
 from remit.assistants.install.jsontext import is_same
-from remit.assistants.install.plan import Added, Block, Change, Member, Whole
-from remit.assistants.records import Protection, Written
+from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, TomlBlock
+from remit.assistants.records import Protection, WrittenFile
 
 __all__ = ["Registered", "excepts_hub", "registered"]
 
@@ -30,7 +30,7 @@ class Registered(NamedTuple):
     changed: tuple[str, ...] = ()
 
 
-def registered(protection: Protection, changes: Sequence[Change]) -> Registered:
+def registered(protection: Protection, changes: Sequence[FileChange]) -> Registered:
     """Return what stands in the files of a protection; `changes` are what would be written there today."""
     hooks, faults, changed = list[Hook](), list[str](), list[str]()
     if not protection.files:
@@ -44,7 +44,7 @@ def registered(protection: Protection, changes: Sequence[Change]) -> Registered:
     return Registered(tuple(hooks), tuple(faults), tuple(changed))
 
 
-def _in_file(written: Written, protection: Protection, planned: Sequence[Change]) -> Registered:
+def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[FileChange]) -> Registered:
     name = Path(written.path).name
     data = read_settings(written.path)
     if data is None:
@@ -65,7 +65,7 @@ def _in_file(written: Written, protection: Protection, planned: Sequence[Change]
     return Registered(ours, tuple(faults), () if faults else (name,))
 
 
-def _dropped(written: Written, protection: Protection, says: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
+def _dropped(written: WrittenFile, protection: Protection, says: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
     """Yield a sentence for each value for which the assistant drops the whole file."""
     if written.kind == "json" and isinstance(says, dict):
         refused = refused_in(Reader(protection.assistant, protection.version), says)
@@ -73,9 +73,9 @@ def _dropped(written: Written, protection: Protection, says: Any) -> Iterator[st
         yield from (f"{name} is dropped as a whole: {named(where)} is not accepted" for where in refused)
 
 
-def _unset(says: Any, name: str, planned: Sequence[Change]) -> Iterator[str]:  # noqa: ANN401
+def _unset(says: Any, name: str, planned: Sequence[FileChange]) -> Iterator[str]:  # noqa: ANN401
     """Yield a sentence for each member that has not the value which it must have."""
-    members = (member for change in planned if isinstance(change, Added) for member in change.members)
+    members = (member for change in planned if isinstance(change, JsonEdit) for member in change.members)
     for member in members:
         if not _has(says, member):
             yield f"{'.'.join(member.where)} in {name} is not {json.dumps(member.value)}"
@@ -95,23 +95,23 @@ def _nested(where: Sequence[str], value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _holds(written: Written, text: str, says: Any, mark: str, planned: Sequence[Change]) -> bool:  # noqa: ANN401
+def _holds(written: WrittenFile, text: str, says: Any, mark: str, planned: Sequence[FileChange]) -> bool:  # noqa: ANN401
     """Tell whether a file that others have changed still holds what was written, each thing at its place."""
     if written.kind == "whole":
-        return any(isinstance(change, Whole) and change.text == text for change in planned)
+        return any(isinstance(change, OwnFile) and change.text == text for change in planned)
     return mark in text and all(contains(says, wanted) for change in planned for wanted in _said_by(change))
 
 
-def _said_by(change: Change) -> Iterator[Any]:
+def _said_by(change: FileChange) -> Iterator[Any]:
     """Yield what a change puts into a file, from its root on."""
-    if isinstance(change, Added):
+    if isinstance(change, JsonEdit):
         yield from (_nested(entry.where, [entry.value]) for entry in change.entries)
-    elif isinstance(change, Block):
+    elif isinstance(change, TomlBlock):
         yield parse_settings(change.path, change.text.encode())
 
 
-def _planned(change: Change, assistant: str) -> Iterator[Hook]:
-    said = [parse_settings(change.path, change.text.encode())] if isinstance(change, Whole) else _said_by(change)
+def _planned(change: FileChange, assistant: str) -> Iterator[Hook]:
+    said = [parse_settings(change.path, change.text.encode())] if isinstance(change, OwnFile) else _said_by(change)
     for says in said:
         yield from hooks_in(assistant, says, change.path)
 

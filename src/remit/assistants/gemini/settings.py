@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from remit.assistants.install.advice import in_folder, not_held, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Added, Change, Entry, Level, Place, Plan, Wire
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, Wire
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -72,12 +72,12 @@ class GeminiPlanner:
         )
 
 
-def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
+def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
     path = _settings(place)
     if place.level != "managed":
-        return (Added(str(path), _entries(wire)),)
+        return (JsonEdit(str(path), _entries(wire)),)
     moved, script = for_everyone(wire, path.parent)
-    return (script, Added(str(path), _entries(moved), PUBLIC))
+    return (script, JsonEdit(str(path), _entries(moved), PUBLIC))
 
 
 def _entries(wire: Wire) -> tuple[Entry, ...]:

@@ -1,87 +1,99 @@
-"""Carrying out a plan, and taking it back.
+"""Carries out installation plans, and undoes them.
 
-Keeps these invariants: nothing is written until every change was found possible, and the home knows how each file was
-before it is touched; after an error all is as it was. Undoing gives a file back byte for byte if nobody has changed it
-since, and takes back nothing but what is ours if somebody has. The first release has closed files to others while a
-token was in them; they get their mode back when they are written without one.
+Invariants:
+
+- Nothing is written until all changes are known to be possible and the former content of each file is recorded.
+- After an error, all files are as they were before.
+- Undoing restores a file byte for byte if nobody has changed it since. Otherwise only what Remit added is removed.
+
+The first release removed the read permission of other users from files with a token. Such a file gets its former mode
+back when it is written without a token.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from remit.assistants.install.files import Found, look, named_by, replace, unlink
+from remit.assistants.install.files import FileSnapshot, adding_path, read_file, remove_file, replace_file
 from remit.assistants.install.jsonedit import add_entries, put_back, remove_entries, set_member, still_set
 from remit.assistants.install.jsontext import read_document
-from remit.assistants.install.plan import Added, Block, Change, Member, Plan, Whole
-from remit.assistants.install.stale import without_stale
+from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, Plan, TomlBlock
 from remit.assistants.install.tomltext import add_block, remove_blocks
-from remit.assistants.records import FileKind, Protection, Protections, SetMember, Written
+from remit.assistants.records import ANY_ID, FileKind, Protection, Protections, SetMember, WrittenFile
 from remit.errors import FieldInvalid, RemitError, StateCorrupt
 
 __all__ = ["Undone", "install", "intact", "uninstall"]
 
 _OWNER_ONLY: Final = 0o700
-_KINDS: Final[Mapping[type, FileKind]] = {Added: "json", Block: "toml", Whole: "whole"}
+# Hooks of one protection are removed at a time, which is slow: a file with more of them was crafted to be slow.
+_MAX_STALE: Final = 100
+_KINDS: Final[Mapping[type, FileKind]] = {JsonEdit: "json", TomlBlock: "toml", OwnFile: "whole"}
 
 
 class Undone(NamedTuple):
-    """What undoing has come to for one file."""
+    """The result of undoing the changes to one file."""
 
     path: str
+    # A phrase for the user.
     what: str
 
 
 class _Draft(NamedTuple):
-    """A file that is to be written: as it was found, without anything of ours, and as it will be."""
+    """A file to write."""
 
-    found: Found
+    # The file as it is now.
+    found: FileSnapshot
     kind: FileKind
+    # Its content without anything that Remit added.
     base: bytes | None
+    # The folders that were created for it.
     made: tuple[str, ...]
+    # Its content after the changes.
     new: bytes | None
     mode: int
-    # Those that have a value of ours in it.
+    # The members that Remit has set in it.
     members: tuple[SetMember, ...] = ()
     mode_before: int | None = None
 
     @property
-    def target(self) -> Found:
-        """What is to be replaced, with the mode that it is to have."""
+    def target(self) -> FileSnapshot:
+        """The file to replace, with the mode that it will have."""
         return self.found._replace(mode=self.mode_before)
 
 
 def install(
     protections: Protections, protection: Protection, plan: Plan, wire: Mapping[str, Any], *, adopted: bool = False
 ) -> Protection:
-    """Return the protection as it is kept once its plan is carried out; the caller holds the lock.
+    """Carry out a plan and return the protection as stored. The caller holds the lock.
 
-    `adopted` says that hooks of this id were there before, written by others who share the file.
+    `adopted` means that the shared settings had hooks with this id before, which another user wrote.
     """
-    held, former = protections.holds(protection.id), intact(protections, protection.id)
+    existed, former = protections.holds(protection.id), intact(protections, protection.id)
     done = list[_Draft]()
-    scribe = _Scribe(protections, protection.id, adopted=adopted)
+    drafter = _Drafter(protections, protection.id, adopted=adopted)
     try:
-        drafts = scribe.drafts(plan.changes, _by_path(former), anew=True)
-        kept = _carry_out(protections, protection, wire, drafts, done)
+        drafts = drafter.draft_changes(plan.changes, _by_path(former), anew=True)
+        stored = _carry_out(protections, protection, wire, drafts, done)
         if plan.settle is not None:
-            drafts |= scribe.drafts(plan.settle(), _by_path(kept), anew=False)
-            kept = _carry_out(protections, protection, wire, drafts, done)
+            drafts |= drafter.draft_changes(plan.settle(), _by_path(stored), anew=False)
+            stored = _carry_out(protections, protection, wire, drafts, done)
     except BaseException:
-        _take_back(done)
+        _roll_back(done)
         if former is not None:
             protections.put(former)
-        elif not held:
+        elif not existed:
             protections.remove(protection.id)
         raise
-    return kept
+    return stored
 
 
 def intact(protections: Protections, name: str) -> Protection | None:
-    """Return a protection, or None for one that is not there or damaged: it can be made anew from what is there."""
+    """Return a protection, or None if it does not exist or its record is damaged."""
     try:
         return protections.get(name)
     except StateCorrupt:
@@ -89,89 +101,94 @@ def intact(protections: Protections, name: str) -> Protection | None:
 
 
 def uninstall(protections: Protections, protection: Protection) -> list[Undone]:
-    """Undo what a protection has written, forget it, and tell what that came to; the caller holds the lock."""
-    found = [(written, look(written.path)) for written in reversed(protection.files)]
-    # All of it is known to be possible before any of it is done.
-    steps = [(written, one, _undone_wholly(protections, written, one, protection.id)) for written, one in found]
+    """Undo all changes of a protection, delete its record, and return what was done. The caller holds the lock."""
+    found = [(written, read_file(written.path)) for written in reversed(protection.files)]
+    # All results are computed before the first file is written.
+    steps = [(written, one, _undo_with_stale(protections, written, one, protection.id)) for written, one in found]
     for written, one, (data, _) in steps:
         if data is None and one.data is not None:
-            unlink(one, written.made)
+            remove_file(one, written.made)
         elif data is not None and (data != one.data or written.closed):
-            replace(_opened_again(one, written), data)
+            replace_file(_with_former_mode(one, written), data)
     protections.remove(protection.id)
     return [Undone(written.path, what) for written, _, (_, what) in steps]
 
 
-def _by_path(protection: Protection | None) -> dict[str, Written]:
+def _by_path(protection: Protection | None) -> dict[str, WrittenFile]:
     return {} if protection is None else {written.path: written for written in protection.files}
 
 
-def _opened_again(found: Found, written: Written) -> Found:
-    """Return a file with the mode that it had before it was closed, if it is as it was closed."""
+def _with_former_mode(found: FileSnapshot, written: WrittenFile) -> FileSnapshot:
+    """Return a file with its former mode, if the first release restricted it and nobody has changed it since."""
     before = written.mode
     is_ours = written.closed and before is not None and found.mode == before & _OWNER_ONLY
     return found._replace(mode=before) if is_ours else found
 
 
-class _Scribe(NamedTuple):
-    """Draws up what files will be, for one protection."""
+class _Drafter(NamedTuple):
+    """Computes the new content of files for one protection."""
 
     protections: Protections
     mark: str
     adopted: bool
 
-    def drafts(self, changes: Iterable[Change], former: Mapping[str, Written], *, anew: bool) -> dict[str, _Draft]:
-        """Return what changes come to, by path; several of one file add up. `anew` leaves out what is ours by now."""
+    def draft_changes(
+        self, changes: Iterable[FileChange], former: Mapping[str, WrittenFile], *, anew: bool
+    ) -> dict[str, _Draft]:
+        """Return a draft for each path; several changes to one file accumulate.
+
+        With `anew`, a draft starts without what the protection has added to the file before.
+        """
         drafts = dict[str, _Draft]()
         for change in changes:
-            with named_by(change.path):
-                draft = drafts.get(change.path) or self._begun(change, former.get(change.path), anew=anew)
-                drafts[change.path] = _applied(change, self.mark, draft)
+            with adding_path(change.path):
+                draft = drafts.get(change.path) or self._start(change, former.get(change.path), anew=anew)
+                drafts[change.path] = _apply(change, self.mark, draft)
         return drafts
 
-    def _begun(self, change: Change, former: Written | None, *, anew: bool) -> _Draft:
-        found, kind = look(change.path), _KINDS[type(change)]
-        clean = self._stripped(kind, _base(found, kind, self.mark, former))
-        begin = self._cleaned_of_shared(kind, clean, former) if anew else found.data
+    def _start(self, change: FileChange, former: WrittenFile | None, *, anew: bool) -> _Draft:
+        found, kind = read_file(change.path), _KINDS[type(change)]
+        clean = self._without_stale(kind, _base(found, kind, self.mark, former))
+        content = self._without_shared(kind, clean, former) if anew else found.data
         shared = self.adopted and former is None and found.data is not None
         return _Draft(
             found,
             kind,
             base=found.data if shared else clean,
             made=tuple(dict.fromkeys((*(former.made if former else ()), *found.missing))),
-            new=begin,
+            new=content,
             mode=change.mode,
-            members=still_set(begin, former.members if former else ()),
-            mode_before=found.mode if former is None else _opened_again(found, former).mode,
+            members=still_set(content, former.members if former else ()),
+            mode_before=found.mode if former is None else _with_former_mode(found, former).mode,
         )
 
-    def _stripped(self, kind: FileKind, data: bytes | None) -> bytes | None:
-        return None if data is None else without_stale(self.protections, kind, data, self.mark)
+    def _without_stale(self, kind: FileKind, data: bytes | None) -> bytes | None:
+        return None if data is None else _remove_stale(self.protections, kind, data, self.mark)
 
-    def _cleaned_of_shared(self, kind: FileKind, data: bytes | None, former: Written | None) -> bytes | None:
-        """Return what was there before without hooks of ours that others had brought."""
+    def _without_shared(self, kind: FileKind, data: bytes | None, former: WrittenFile | None) -> bytes | None:
+        """Return the content without hooks of this protection that another user added to the shared file."""
         has_ours = kind == "json" and self.mark.encode("ascii") in (data or b"")
-        return _cleaned(kind, data or b"", self.mark, former) if has_ours else data
+        return _remove_additions(kind, data or b"", self.mark, former) if has_ours else data
 
 
-def _base(found: Found, kind: FileKind, mark: str, former: Written | None) -> bytes | None:
-    """Return a file without anything of ours: as it was before, if nobody but us has changed it."""
+def _base(found: FileSnapshot, kind: FileKind, mark: str, former: WrittenFile | None) -> bytes | None:
+    """Return a file without anything that Remit added: its former content, if nobody else has changed it."""
     if found.data is None:
         return None
     if former is not None and _digest(found.data) == former.after:
         return former.before
-    return _cleaned(kind, found.data, mark, former)
+    return _remove_additions(kind, found.data, mark, former)
 
 
-def _applied(change: Change, mark: str, draft: _Draft) -> _Draft:
-    if isinstance(change, Added):
-        # Entries come last: they are found again without a record too, and stand where they stood then.
+def _apply(change: FileChange, mark: str, draft: _Draft) -> _Draft:
+    if isinstance(change, JsonEdit):
+        # Entries are added last, so that they are at the same place when the plan is carried out again.
         draft = _with_members(draft, change.members)
         return draft._replace(new=add_entries(draft.new, change.entries))
-    if isinstance(change, Block):
+    if isinstance(change, TomlBlock):
         return draft._replace(new=add_block(draft.new, mark, change.name, change.text))
     if draft.base is not None:
-        raise FieldInvalid("is there already, and is not of Remit: move it away")
+        raise FieldInvalid("exists already, and Remit did not write it: move it away")
     return draft._replace(new=change.text.encode("utf-8"))
 
 
@@ -189,18 +206,18 @@ def _carry_out(
     drafts: Mapping[str, _Draft],
     done: list[_Draft],
 ) -> Protection:
-    """Write what is not written yet, once the home knows of it."""
-    kept = structs.replace(protection, files=tuple(_record(path, draft) for path, draft in drafts.items()))
-    protections.put(kept, dict(wire))
+    """Store the record of the protection, then write the files that are not written yet."""
+    stored = structs.replace(protection, files=tuple(_record(path, draft) for path, draft in drafts.items()))
+    protections.put(stored, dict(wire))
     for draft in drafts.values():
         if draft not in done and (draft.found.data, draft.found) != (draft.new, draft.target):
-            replace(draft.target, draft.new or b"", mode=draft.mode)
+            replace_file(draft.target, draft.new or b"", mode=draft.mode)
             done.append(draft)
-    return kept
+    return stored
 
 
-def _record(path: str, draft: _Draft) -> Written:
-    return Written(
+def _record(path: str, draft: _Draft) -> WrittenFile:
+    return WrittenFile(
         path=path,
         kind=draft.kind,
         before=draft.base,
@@ -211,28 +228,30 @@ def _record(path: str, draft: _Draft) -> Written:
     )
 
 
-def _take_back(done: Iterable[_Draft]) -> None:
-    """Put back what was found, the last first; what cannot be put back stays, and the error that led here is told."""
+def _roll_back(done: Iterable[_Draft]) -> None:
+    """Restore files, the last one first. Errors are ignored: the caller raises the one that led here."""
     for draft in reversed(list(done)):
         with suppress(RemitError):
-            found = look(draft.found.path)
+            found = read_file(draft.found.path)
             if draft.found.data is None:
-                unlink(found, draft.found.missing)
+                remove_file(found, draft.found.missing)
             else:
-                replace(found._replace(mode=draft.found.mode), draft.found.data)
+                replace_file(found._replace(mode=draft.found.mode), draft.found.data)
 
 
-def _undone_wholly(protections: Protections, written: Written, found: Found, mark: str) -> tuple[bytes | None, str]:
-    """Return the same as `_undone`, without hooks that nobody else would undo."""
-    data, what = _undone(written, found, mark)
+def _undo_with_stale(
+    protections: Protections, written: WrittenFile, found: FileSnapshot, mark: str
+) -> tuple[bytes | None, str]:
+    """Return the result of `_undo`, without stale hooks."""
+    data, what = _undo(written, found, mark)
     if data is None:
         return None, what
-    with named_by(written.path):
-        return without_stale(protections, written.kind, data, mark), what
+    with adding_path(written.path):
+        return _remove_stale(protections, written.kind, data, mark), what
 
 
-def _undone(written: Written, found: Found, mark: str) -> tuple[bytes | None, str]:
-    """Return what a file is to be again, None for no file, and that in words."""
+def _undo(written: WrittenFile, found: FileSnapshot, mark: str) -> tuple[bytes | None, str]:
+    """Return the content that a file gets back, None for no file, and a phrase for the user."""
     original = written.before
     if found.data is None:
         return None, "was gone already"
@@ -241,18 +260,18 @@ def _undone(written: Written, found: Found, mark: str) -> tuple[bytes | None, st
     if found.data == original:
         return original, "was as before already"
     is_shared = written.kind == "json" and mark.encode("ascii") in (original or b"")
-    with named_by(written.path):
-        clean = found.data if is_shared else _cleaned(written.kind, found.data, mark, written)
+    with adding_path(written.path):
+        clean = found.data if is_shared else _remove_additions(written.kind, found.data, mark, written)
         if clean == found.data:
             why = "its hooks are shared with others" if is_shared else "nothing of Remit is in it any more"
             return clean, f"changed since, and {why}: left as it is"
-        if original is None and (clean is None or _says_nothing(written.kind, clean)):
+        if original is None and (clean is None or _is_empty(written.kind, clean)):
             return None, "removed: nothing but what Remit had put there was in it"
     return clean, "changed since: only what Remit had put there was taken out"
 
 
-def _cleaned(kind: FileKind, data: bytes, mark: str, written: Written | None) -> bytes | None:
-    """Return a file without what is ours; one that is ours as a whole is none."""
+def _remove_additions(kind: FileKind, data: bytes, mark: str, written: WrittenFile | None) -> bytes | None:
+    """Return a file without what Remit added, or None if Remit wrote all of it."""
     if kind == "json":
         original, members = (written.before, written.members) if written else (None, ())
         return put_back(remove_entries(data, mark, original), members, original)
@@ -261,7 +280,7 @@ def _cleaned(kind: FileKind, data: bytes, mark: str, written: Written | None) ->
     return None if mark.encode("ascii") in data else data
 
 
-def _says_nothing(kind: FileKind, data: bytes) -> bool:
+def _is_empty(kind: FileKind, data: bytes) -> bool:
     if kind == "toml":
         return not data.strip()
     root = read_document(data).root
@@ -270,3 +289,19 @@ def _says_nothing(kind: FileKind, data: bytes) -> bool:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _remove_stale(protections: Protections, kind: FileKind, data: bytes, own: str) -> bytes:
+    """Return a settings file without hooks of protections that this home no longer has, which would block forever.
+
+    Only hooks that name a wire file in this home are removed: others may belong to another home. Hooks of the
+    protection `own` are kept.
+    """
+    if kind != "json":
+        return data
+    text = data.decode("utf-8", "replace")
+    for name in islice(dict.fromkeys(ANY_ID.findall(text)), _MAX_STALE):
+        wire_path = json.dumps(protections.wire_path(name), ensure_ascii=False)[1:-1]
+        if name != own and not protections.holds(name) and wire_path in text:
+            data = remove_entries(data, name)
+    return data

@@ -7,7 +7,7 @@ stays in the home of whoever runs the Hub, so the hooks answer that user, and re
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.plan import Change, Whole, Wire
+from remit.assistants.install.plan import FileChange, OwnFile, Wire
 from remit.assistants.records import script_text
 
 __all__ = ["PUBLIC", "for_everyone"]
@@ -15,7 +15,7 @@ __all__ = ["PUBLIC", "for_everyone"]
 PUBLIC: Final = 0o644
 
 
-def for_everyone(wire: Wire, folder: Path) -> tuple[Wire, Change]:
+def for_everyone(wire: Wire, folder: Path) -> tuple[Wire, FileChange]:
     """Return the wire that hooks for everyone use, and the script that they run, in a folder of ours."""
     moved = wire.with_script_in(str(folder / "remit"))
-    return moved, Whole(moved.script, script_text(wire.protection), PUBLIC)
+    return moved, OwnFile(moved.script, script_text(wire.protection), PUBLIC)

@@ -7,8 +7,8 @@ import hashlib
 import re
 from typing import Final
 
-from remit.assistants.install.files import look
-from remit.assistants.install.plan import Added, Place, Plan
+from remit.assistants.install.files import read_file
+from remit.assistants.install.plan import JsonEdit, Place, Plan
 from remit.claims.canonical import canonicalize
 
 __all__ = ["adopted_id", "protection_id"]
@@ -26,7 +26,7 @@ def protection_id(assistant: str, place: Place, home: str) -> str:
 
 def adopted_id(plan: Plan) -> str | None:
     """Return the id that shared settings name already, if it is one: all who share them keep to it."""
-    changes = (change for change in plan.changes if isinstance(change, Added))
-    texts = (look(change.path).data or b"" for change in changes)
+    changes = (change for change in plan.changes if isinstance(change, JsonEdit))
+    texts = (read_file(change.path).data or b"" for change in changes)
     named = {found[1] for text in texts for found in _NAMED.finditer(text)}
     return named.pop().decode("ascii") if len(named) == 1 else None

@@ -1,8 +1,8 @@
-"""What protecting an assistant means, as values: which files change and how, what is guarded, what stays open.
+"""Installation plans: which files of an assistant change and how, which paths it may not write to, and known limits.
 
-A planner knows one assistant and writes nothing. `installing.py` carries a plan out, and takes it back.
-Keeps this invariant: everything that a plan puts into a file can be found again. It names the protection; or it is a
-member that is set, and then the home knows what it was before.
+There is one planner for each assistant. Planners write nothing; `install.py` carries plans out and undoes them.
+Invariant: everything that a plan adds to a file can be found again, because it contains the id of the protection. The
+exception are members that are set to a value: for them, the record of the protection has the former value.
 """
 
 import shlex
@@ -15,84 +15,83 @@ from remit.claims.strictjson import JSON
 
 __all__ = [
     "DEADLINE_S",
-    "Added",
-    "Block",
-    "Change",
     "Entry",
-    "Form",
+    "FileChange",
+    "HookForm",
+    "JsonEdit",
     "Level",
     "Member",
+    "OwnFile",
     "Place",
     "Plan",
     "Planner",
-    "Whole",
+    "TomlBlock",
     "Wire",
 ]
 
 Level: TypeAlias = Literal["local", "project", "user", "managed"]
-Form: TypeAlias = Literal["http", "command", "plugin"]
-# How long our command waits for the Hub. Hooks of assistants are given more.
+HookForm: TypeAlias = Literal["http", "command", "plugin"]
+# How long the hook command waits for the Hub. The timeouts of hooks in the settings of assistants are longer.
 DEADLINE_S: Final = 20
-# 2 is what the script itself ends with, after it has said why; any other failure has said nothing yet.
-_WRAPPED: Final = (
+# The script exits with 2 after it has printed a reason. After any other failure nothing was printed yet.
+_BLOCK_ON_FAILURE: Final = (
     "{run} || {{ [ $? -eq 2 ] || echo 'Remit: the hook could not run, so nothing is let through."
     " Look at: remit doctor {assistant}' >&2; exit 2; }}"
 )
-
-
+# The command in settings that several users share.
 _SHARED: Final = 'python3 -I -S -B "${{REMIT_HOME:-$HOME/.remit}}/protections/hook.py" {protection}'
 
 
 class Place(NamedTuple):
-    """Where an assistant is to be protected."""
+    """Where an assistant is to be protected: the settings level, the folder, and what is known of the installation."""
 
     level: Level
-    # Absolute and without links; None is wherever the assistant is started.
+    # Absolute, with symbolic links resolved. None covers every folder that the assistant is started in.
     folder: str | None
-    # What `~` stands for, absolute.
+    # The home directory of the user, absolute.
     user_home: str
-    # The folder of the assistant's own settings, where a variable of the environment names one.
+    # The settings folder of the assistant, if an environment variable names one.
     config: str = ""
-    # Instead of the folder for the whole machine: only for trying things out.
+    # Replaces the folder of machine-wide settings, for tests.
     managed: str = ""
-    # Of the assistant that is installed; empty where that is not known.
+    # The installed version of the assistant; empty if unknown.
     version: str = ""
-    # The path of its program; empty where it was not found.
+    # The path of its executable; empty if it was not found.
     program: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """How hooks of one protection reach the Hub."""
+    """How the hooks of one protection connect to the Hub."""
 
     protection: str
     assistant: str
-    # The whole address that hooks post to, with the protection in it.
+    # The URL that hooks post to; it contains the protection id.
     url: str
-    # What hooks show to the Hub, and the key by which the Hub proves itself to them.
+    # Hooks authenticate to the Hub with the token; the Hub authenticates its responses with the key `proof`.
     token: str = field(repr=False)
     proof: str = field(repr=False)
-    # The file in the home that says this to our command and our plugins. Only its owner reads it.
+    # The file in the home from which the hook command and plugins read this. Only its owner may read it.
     path: str
-    # What runs the command: an interpreter and the script.
+    # The interpreter and the script that the hook command runs.
     python: str
     script: str
 
     def command(self) -> str:
-        """Return the shell command of a hook that blocks whatever goes wrong, an interpreter that is gone included."""
+        """Return the shell command of a hook. It blocks the call after any failure, including a missing interpreter."""
         run = shlex.join([self.python, "-I", "-S", "-B", self.script, self.path])
-        return _WRAPPED.format(run=run, assistant=self.assistant)
+        return _BLOCK_ON_FAILURE.format(run=run, assistant=self.assistant)
 
     def shared_command(self) -> str:
-        """Return the same for a file that is shared with others: each runs the script of their own home."""
-        return _WRAPPED.format(run=_SHARED.format(protection=self.protection), assistant=self.assistant)
+        """Return the command for settings that several users share: each runs the script in their own home."""
+        return _BLOCK_ON_FAILURE.format(run=_SHARED.format(protection=self.protection), assistant=self.assistant)
 
     def with_script_in(self, folder: str) -> "Wire":
-        """Return the same with the script in another folder, where every user of the machine can run it."""
+        """Return a copy whose script is in another folder, where every user of the machine can run it."""
         return replace(self, script=str(Path(folder, "hook.py")))
 
     def content(self, deadline_s: int = DEADLINE_S) -> dict[str, JSON]:
-        """Return what its file says: `deadline_s` must be shorter than the patience of the assistant."""
+        """Return the content of its file. `deadline_s` must be shorter than the hook timeout of the assistant."""
         return {
             "url": self.url,
             "token": self.token,
@@ -103,94 +102,97 @@ class Wire:
 
 
 class Entry(NamedTuple):
-    """A value at the end of an array in a JSON file; arrays and objects on the way are made where they are missing."""
+    """A value to append to an array in a JSON file. Missing arrays and objects on the path are created."""
 
     where: tuple[str, ...]
-    # Some text in it must hold the id of the protection.
+    # A string in it must contain the protection id.
     value: JSON
 
 
 class Member(NamedTuple):
-    """A member of an object in a JSON file and the value that it must have, whatever it has now."""
+    """A member of an object in a JSON file, and the value to set it to."""
 
-    # Not empty: the names on the way to it, its own the last.
+    # Member names from the root; not empty.
     where: tuple[str, ...]
     value: JSON
 
 
-class Added(NamedTuple):
-    """Entries and members for a JSON file that is not ours: all other bytes of it stay."""
+class JsonEdit(NamedTuple):
+    """Entries and members for a JSON file of the user or the assistant. All other bytes of the file are kept."""
 
     path: str
     entries: tuple[Entry, ...]
-    # Of a file that is made.
+    # The mode of the file if it is created.
     mode: int = 0o600
     members: tuple[Member, ...] = ()
 
 
-class Block(NamedTuple):
-    """Lines at the end of a TOML file that is not ours, between two marks; a second one of this name replaces it."""
+class TomlBlock(NamedTuple):
+    """Lines to append to a TOML file of the user or the assistant, between two marker comments.
+
+    A block of the same name is replaced.
+    """
 
     path: str
-    # Small letters, digits and dashes.
+    # Lower-case letters, digits and dashes.
     name: str
     text: str
     mode: int = 0o600
 
 
-class Whole(NamedTuple):
-    """A file of ours alone, which must name the protection somewhere; a file of others is never overwritten."""
+class OwnFile(NamedTuple):
+    """A file that only Remit writes, and that must contain the protection id. Files of others are never overwritten."""
 
     path: str
     text: str
     mode: int = 0o600
 
 
-Change: TypeAlias = Added | Block | Whole
+FileChange: TypeAlias = JsonEdit | TomlBlock | OwnFile
 
 
 class Plan(NamedTuple):
-    """What is to be done, and what people are told of it: sentences without a closing stop."""
+    """The changes to make, and sentences for the user about them, without a full stop at the end."""
 
-    form: Form
-    changes: tuple[Change, ...]
-    # Absolute paths that the assistant may not write to: files, there or not yet, and folders with all in them.
+    form: HookForm
+    changes: tuple[FileChange, ...]
+    # Paths that the assistant may not write to: files, whether they exist or not, and folders with their content.
     guards: tuple[str, ...]
     protected: tuple[str, ...]
     not_protected: tuple[str, ...]
-    # What a person has to do still.
+    # What the user still has to do.
     steps: tuple[str, ...] = ()
-    # What was found that weakens it.
+    # Findings that weaken the protection.
     warnings: tuple[str, ...] = ()
-    # Asked once the changes are written: what is left to change then.
-    settle: Callable[[], tuple[Change, ...]] | None = None
+    # Called after the changes are written; returns further changes.
+    settle: Callable[[], tuple[FileChange, ...]] | None = None
 
 
 class Planner(Protocol):
-    """What is known of one assistant."""
+    """Makes installation plans for one assistant."""
 
     @property
     def name(self) -> str:
-        """Return its name in commands and paths."""
+        """Return the assistant's name in commands and paths."""
 
     @property
     def title(self) -> str:
-        """Return its name for people."""
+        """Return the assistant's display name."""
 
     @property
     def program(self) -> str:
-        """Return the name of its program."""
+        """Return the name of its executable."""
 
     @property
     def variable(self) -> str:
-        """Return the variable of the environment that names the folder of its settings, or nothing."""
+        """Return the environment variable that names its settings folder, or an empty string."""
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Return where its hooks can be written, the usual place first."""
+        """Return the settings levels that hooks can be written to, the default first."""
 
-    def reads(self, place: Place) -> tuple[str, ...]:
-        """Return the files, and the folders of such files, in which `plan` looks for what keeps hooks from running."""
+    def reads(self, target: Place) -> tuple[str, ...]:
+        """Return the files and folders that `plan` searches for settings that keep hooks from running."""
 
-    def plan(self, place: Place, wire: Wire) -> Plan:
-        """Return what protects the assistant there; `FieldInvalid` says why that cannot be."""
+    def plan(self, target: Place, wire: Wire) -> Plan:
+        """Return the plan for a target. Raises `FieldInvalid` if the assistant cannot be protected there."""

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from remit.assistants.install.files import Found, look, replace
+from remit.assistants.install.files import FileSnapshot, read_file, replace_file
 from remit.assistants.monitor.fragments import recover_written
-from remit.assistants.records import Protection, Protections, Written
+from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import RemitError
 
 __all__ = ["Retokened", "replace_tokens"]
@@ -43,8 +43,8 @@ def _replaced(protections: Protections, protection: Protection, secrets: Mapping
         wire = protections.wire(protection.id)
         if wire is not None:
             wire = {name: secrets.get(value, value) if name in _SECRETS else value for name, value in wire.items()}
-        files = dict[str, tuple[Written, bytes]]()
-        held = list[tuple[Written, Found]]()
+        files = dict[str, tuple[WrittenFile, bytes]]()
+        held = list[tuple[WrittenFile, FileSnapshot]]()
         for old, new in secrets.items():
             tokens = old.encode("ascii"), new.encode("ascii")
             for written, found in ((one, found) for one in protection.files for found in _holding(one, old)):
@@ -53,19 +53,19 @@ def _replaced(protections: Protections, protection: Protection, secrets: Mapping
         kept = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
         protections.put(structs.replace(protection, files=kept), wire)
         for written, found in held:
-            replace(found, files[written.path][1])
+            replace_file(found, files[written.path][1])
     except RemitError as error:
         return Retokened(protection, (), str(error))
     return Retokened(protection, tuple(files))
 
 
-def _holding(written: Written, token: str) -> list[Found]:
+def _holding(written: WrittenFile, token: str) -> list[FileSnapshot]:
     """Return the file if the token is in it; one that is gone or was changed by hand need not have it."""
-    found = look(written.path)
+    found = read_file(written.path)
     return [found] if found.data is not None and token.encode("ascii") in found.data else []
 
 
-def _retokened(written: Written, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[Written, bytes]:
+def _retokened(written: WrittenFile, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[WrittenFile, bytes]:
     """Return the record of a file and the file with the new token; what others have changed in it stays theirs."""
     was = recover_written(written, mark, data)
     after = written.after if was is None else hashlib.sha256(was.replace(*tokens)).hexdigest()

@@ -26,7 +26,7 @@ from remit.assistants.install.jsonedit import add_entries, remove_at, remove_ent
 from remit.assistants.install.jsontext import BOM
 from remit.assistants.install.plan import Entry, Member
 from remit.assistants.install.tomltext import add_block
-from remit.assistants.records import ANY_ID, FileKind, Written
+from remit.assistants.records import ANY_ID, FileKind, WrittenFile
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
@@ -70,7 +70,7 @@ class SettingsFragment(NamedTuple):
 
 
 def find_fragment(
-    written: Written, mark: str, data: bytes | None, reader: Reader | None = None
+    written: WrittenFile, mark: str, data: bytes | None, reader: Reader | None = None
 ) -> SettingsFragment | None:
     """Return the settings that Remit wrote to a file. None if the digest in the record does not confirm them."""
     with suppress(InputError):
@@ -79,7 +79,7 @@ def find_fragment(
     return None
 
 
-def recover_written(written: Written, mark: str, data: bytes | None) -> bytes | None:
+def recover_written(written: WrittenFile, mark: str, data: bytes | None) -> bytes | None:
     """Return the bytes that Remit wrote to a file, given its content now. None if they cannot be recovered.
 
     If others have changed the file since, the marked settings in it are added to the content that it had before Remit
@@ -132,7 +132,7 @@ def _is_blank(data: bytes | None) -> bool:
     return not (data or b"").strip(b" \t\r\n\0")
 
 
-def _json_fragment(written: Written, mark: str, data: bytes) -> SettingsFragment:
+def _json_fragment(written: WrittenFile, mark: str, data: bytes) -> SettingsFragment:
     value = _parse_json(data)
     members = (*(member.where for member in written.members), *_DEPENDENCIES)
     known = ((where, _get(value, where)) for where in dict.fromkeys(members))
@@ -146,27 +146,27 @@ def _json_fragment(written: Written, mark: str, data: bytes) -> SettingsFragment
     )
 
 
-def _toml_fragment(_: Written, mark: str, data: bytes) -> SettingsFragment:
+def _toml_fragment(_: WrittenFile, mark: str, data: bytes) -> SettingsFragment:
     return SettingsFragment("toml", mark, data, blocks=tuple(_blocks(mark, data)))
 
 
-def _whole_fragment(_: Written, mark: str, data: bytes) -> SettingsFragment:
+def _whole_fragment(_: WrittenFile, mark: str, data: bytes) -> SettingsFragment:
     return SettingsFragment("whole", mark, data)
 
 
-_EXTRACT: Final[Mapping[FileKind, Callable[[Written, str, bytes], SettingsFragment]]] = {
+_EXTRACT: Final[Mapping[FileKind, Callable[[WrittenFile, str, bytes], SettingsFragment]]] = {
     "json": _json_fragment,
     "toml": _toml_fragment,
     "whole": _whole_fragment,
 }
 
 
-def _candidates(written: Written, mark: str, data: bytes) -> Iterator[bytes]:
+def _candidates(written: WrittenFile, mark: str, data: bytes) -> Iterator[bytes]:
     yield data
     yield _rebuild(written, mark, data)
 
 
-def _rebuild(written: Written, mark: str, data: bytes) -> bytes:
+def _rebuild(written: WrittenFile, mark: str, data: bytes) -> bytes:
     """Return the content from before Remit wrote to the file, with the marked settings in it now added."""
     before = written.before
     if written.kind == "json":

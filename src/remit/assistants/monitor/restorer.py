@@ -32,7 +32,7 @@ from remit.assistants.monitor.fragments import (
     keeps_other_settings,
     merge,
 )
-from remit.assistants.records import Protection, Protections, Written
+from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import LedgerInUse, RemitError
 
 __all__ = ["REPAIRS", "WINDOW_S", "Gap", "SettingsRestorer", "Tampering"]
@@ -85,7 +85,7 @@ class _FileState:
     """The state of one settings file. Times are those that `check` was called with."""
 
     protection: Protection
-    written: Written
+    written: WrittenFile
     fragment: SettingsFragment | None = None
     # Where the file was when it was last in force.
     location: Location | None = None

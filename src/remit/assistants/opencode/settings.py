@@ -12,7 +12,7 @@ from typing import Final
 
 from remit.assistants.install.advice import in_folder, not_held, protected
 from remit.assistants.install.machine import PUBLIC
-from remit.assistants.install.plan import Added, Change, Entry, Level, Place, Plan, Whole, Wire
+from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, OwnFile, Place, Plan, Wire
 from remit.errors import FieldInvalid
 
 __all__ = ["OpencodePlanner", "plugin_text"]
@@ -56,14 +56,14 @@ def plugin_text(wire: Wire) -> str:
     return template.replace("@PROTECTION@", wire.protection).replace('"@WIRE@"', json.dumps(wire.path))
 
 
-def _changes(place: Place, wire: Wire) -> tuple[Change, ...]:
+def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
     if place.level != "managed":
-        return (Whole(str(_plugins(place) / f"{_name(wire)}.js"), plugin_text(wire)),)
+        return (OwnFile(str(_plugins(place) / f"{_name(wire)}.js"), plugin_text(wire)),)
     folder = _machine(place)
     plugin = folder / "remit" / f"{_name(wire)}.js"
     return (
-        Whole(str(plugin), plugin_text(wire), PUBLIC),
-        Added(str(folder / "opencode.json"), (Entry(("plugin",), plugin.as_uri()),), PUBLIC),
+        OwnFile(str(plugin), plugin_text(wire), PUBLIC),
+        JsonEdit(str(folder / "opencode.json"), (Entry(("plugin",), plugin.as_uri()),), PUBLIC),
     )
 
 
