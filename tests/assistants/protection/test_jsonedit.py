@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.assistants.install.jsonedit import add_entries, put_back, remove_entries, set_member, still_set
+from remit.assistants.install.jsonedit import add_entries, remove_entries, restore_members, set_member, still_set
 from remit.assistants.install.plan import Entry, Member
 from remit.assistants.records import SetMember
 from remit.errors import (
@@ -157,7 +157,7 @@ def test_members_are_set_and_putting_them_back_gives_back_every_byte(data: bytes
     assert said == {**json.loads(data.removeprefix(BOM)), OFF: True, "deep": {"off": {"a": [True]}}}
     assert said[OFF] is True
     assert with_members(after, SET, DEEP) == (after, [])
-    assert put_back(after, changes, data) == data
+    assert restore_members(after, changes, data) == data
 
 
 def test_setting_a_member_follows_the_manner_of_the_file() -> None:
@@ -178,14 +178,14 @@ def test_a_member_of_what_is_no_object_is_refused(data: bytes) -> None:
 )
 def test_a_member_that_others_have_changed_since_is_not_put_back(now: bytes) -> None:
     ours = [SetMember(where=(OFF,), value=True, former="false")]
-    assert (put_back(now, ours), still_set(now, ours)) == (now, ())
+    assert (restore_members(now, ours), still_set(now, ours)) == (now, ())
 
 
 def test_members_stay_as_long_as_a_protection_has_entries_beside_them() -> None:
     after, changes = with_members(b'{"note": "prot-ffffffffffff"}', SET)
     shared = add_entries(after, [OURS])
-    assert put_back(shared, changes) == shared
-    assert put_back(after, changes) == b'{"note": "prot-ffffffffffff"}'
+    assert restore_members(shared, changes) == shared
+    assert restore_members(after, changes) == b'{"note": "prot-ffffffffffff"}'
     assert still_set(shared, changes) == tuple(changes)
 
 
@@ -218,4 +218,4 @@ def test_whatever_the_settings_and_their_manner_removal_is_the_inverse(
     after = add_entries(after, [OURS])
     deep = {**value.get("deep", {}), "off": DEEP.value}
     assert json.loads(after) == {**with_ours(value), OFF: True, "deep": deep}
-    assert put_back(remove_entries(after, MARK, data), changes, data) == data
+    assert restore_members(remove_entries(after, MARK, data), changes, data) == data

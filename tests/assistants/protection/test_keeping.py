@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
-from remit.assistants.install.acceptance import Reader, refused_in
+from remit.assistants.install.acceptance import Reader, find_invalid
 from remit.assistants.install.install import install
 from remit.assistants.install.plan import Level, OwnFile, Plan, TomlBlock
 from remit.assistants.install.retoken import replace_tokens
@@ -201,7 +201,7 @@ def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_
         True,
     )
     found = json.loads(scene.settings.read_bytes())
-    assert [*refused_in(Reader("claude-code", "2.1.325"), found)] == []
+    assert [*find_invalid(Reader("claude-code", "2.1.325"), found)] == []
     assert {event: groups for event, groups in found["hooks"].items() if groups} == before["hooks"]
     assert found["outputStyle"] == "short"
     (kept,) = gap.displaced

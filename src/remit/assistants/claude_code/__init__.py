@@ -1,1 +1,1 @@
-"""Claude Code."""
+"""Claude Code: hook adapter, installation planner and transcript reader."""

@@ -1,6 +1,6 @@
-"""Variables that settings of Claude Code set for it, and that take its calls past hooks.
+"""Checks the environment variables in settings of Claude Code for those that bypass hooks.
 
-The environment that Claude Code is started from is not looked at here.
+The environment that Claude Code itself is started with is not checked here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,45 +9,45 @@ from typing import Final
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["ENVIRONMENT", "NO_PROXY", "check_environment", "is_left_out"]
+__all__ = ["ENVIRONMENT", "NO_PROXY", "check_environment", "lists_hub"]
 
 ENVIRONMENT: Final = "env"
-# What the first release has set, whose hooks asked the Hub over HTTP.
+# Set by the first release, whose hooks sent HTTP requests to the Hub.
 NO_PROXY: Final = ("NO_PROXY", "no_proxy")
 _HUB_HOSTS: Final = ("127.0.0.1", "localhost")
 _ALL_HOSTS: Final = "*"
-# Each turns hooks off, or lets other code into the programs that ask.
-_DIVERTING: Final = frozenset((
+# Each turns hooks off, or loads other code into the hook command.
+_BYPASSING: Final = frozenset((
     "CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE", "CLAUDE_CODE_SHELL_PREFIX",
     "BASH_ENV", "BUN_OPTIONS", "ENV", "NODE_OPTIONS",
 ))  # fmt: skip
-# Where the command of shared settings finds its interpreter, and the home.
-_DIVERTING_SHARED: Final = frozenset(("HOME", "PATH", "REMIT_HOME"))
-_LOADING: Final = ("LD_", "DYLD_")
+# The hook command in shared settings finds the interpreter and the Remit home through these.
+_BYPASSING_SHARED: Final = frozenset(("HOME", "PATH", "REMIT_HOME"))
+_LOADER_PREFIXES: Final = ("LD_", "DYLD_")
 
 
 def check_environment(settings: Mapping[str, JSON], place: str, *, shared: bool = False) -> None:
-    """Raise if settings set a variable that can take calls past their hooks; an empty one does not.
+    """Raise if settings set a variable that can bypass hooks to a value that is not empty.
 
-    `shared` says that the hooks are in shared settings, and so name no path of this machine.
+    `shared` means that the hooks are in shared settings, whose hook command depends on more variables.
     """
-    diverting = _DIVERTING | _DIVERTING_SHARED if shared else _DIVERTING
+    bypassing = _BYPASSING | _BYPASSING_SHARED if shared else _BYPASSING
     for name, value in _variables(settings).items():
-        if value != "" and (name.upper() in diverting or name.upper().startswith(_LOADING)):
+        if value != "" and (name.upper() in bypassing or name.upper().startswith(_LOADER_PREFIXES)):
             problem = f"sets {quote(name)}, which can take calls past their hooks: take it out first"
             refused = FieldInvalid(problem, place=f"{place} {ENVIRONMENT}")
-            refused.add_note("What you need of it belongs into the environment that Claude Code is started from.")
+            refused.add_note("If you need the variable, set it in the environment that Claude Code is started from.")
             raise refused
 
 
-def is_left_out(said: JSON) -> bool:
-    """Tell whether a list of hosts that no proxy is used for has the Hub's in it."""
-    hosts = set(_hosts(said))
+def lists_hub(value: JSON) -> bool:
+    """Return whether the value of NO_PROXY contains the hosts of the Hub."""
+    hosts = set(_hosts(value))
     return _ALL_HOSTS in hosts or hosts.issuperset(_HUB_HOSTS)
 
 
-def _hosts(said: JSON) -> Iterable[str]:
-    return said.replace(",", " ").split() if isinstance(said, str) else ()
+def _hosts(value: JSON) -> Iterable[str]:
+    return value.replace(",", " ").split() if isinstance(value, str) else ()
 
 
 def _variables(settings: Mapping[str, JSON]) -> Mapping[str, JSON]:

@@ -1,7 +1,7 @@
-"""The layers of Claude Code's settings: what in any of them would keep hooks from running, or weaken them.
+"""Checks the settings layers of Claude Code for values that keep hooks from running, or weaken them.
 
-Keeps this invariant: hooks that would not run are not written, and a layer that is not understood counts as one that
-turns them off. Only what stands in files is seen here; options of the command line and what a company sends are not.
+Invariant: hooks that would not run are not written, and a layer that cannot be parsed is treated as one that turns them
+off. Only files are checked, not command-line options or settings that an organization distributes remotely.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,52 +17,53 @@ from remit.errors import FieldInvalid
 __all__ = ["DISABLED", "NO_SHELL_IN_SKILLS", "find_obstacles"]
 
 DISABLED: Final = "disableAllHooks"
-# Where it is not true, Claude Code runs commands that stand in skills and custom commands, and asks no hook about them.
+# Unless this is true, Claude Code runs shell commands in skills and custom commands without calling a hook.
 NO_SHELL_IN_SKILLS: Final = "disableSkillShellExecution"
 _MANAGED_ONLY: Final = "allowManagedHooksOnly"
 
 
-class _Kept(NamedTuple):
-    """What is set beside hooks: which value does, and what follows where a stronger layer says another."""
+class _Required(NamedTuple):
+    """A member that Remit sets besides the hooks."""
 
     where: tuple[str, ...]
-    does: Callable[[JSON], bool]
-    else_: str
+    is_valid: Callable[[JSON], bool]
+    # What happens if a layer of higher precedence has another value.
+    consequence: str
 
 
-_KEPT: Final = (_Kept((NO_SHELL_IN_SKILLS,), lambda value: value is True, "commands in skills run unasked"),)
+_REQUIRED: Final = (_Required((NO_SHELL_IN_SKILLS,), lambda value: value is True, "commands in skills run unasked"),)
 
 
 def find_obstacles(layers: Mapping[Level, Path], level: Level) -> tuple[str, ...]:
-    """Return what weakens hooks of a level; `FieldInvalid` says that they would not run, or not ask the Hub.
+    """Return warnings about what weakens hooks of a level. Raises `FieldInvalid` if they would not run.
 
-    `layers` are the settings files, the weakest first.
+    `layers` are the settings files, lowest precedence first.
     """
     read = {layer: read_settings(path) for layer, path in layers.items() if layer != "managed"}
     managed = _managed(layers["managed"])
-    if level != "managed" and any(settings.get(_MANAGED_ONLY) is True for settings in managed.values()):
+    if level != "managed" and any(one.get(_MANAGED_ONLY) is True for one in managed.values()):
         raise FieldInvalid(f"{_MANAGED_ONLY} is set for this machine: only managed hooks run", place="--settings")
-    everything = {**{str(path): read[layer] for layer, path in layers.items() if layer in read}, **managed}
-    _check_enabled(everything, level)
-    for path, settings in everything.items():
-        check_environment(settings, shown_path(path), shared=level == "project")
-    return _overruled(everything, str(layers[level]))
+    settings = {**{str(path): read[layer] for layer, path in layers.items() if layer in read}, **managed}
+    _check_enabled(settings, level)
+    for path, values in settings.items():
+        check_environment(values, shown_path(path), shared=level == "project")
+    return _find_overrides(settings, str(layers[level]))
 
 
-def _overruled(settings: Mapping[str, Mapping[str, JSON]], path: str) -> tuple[str, ...]:
-    """Return what is said in files stronger than the one at `path`, against what is written there beside hooks."""
+def _find_overrides(settings: Mapping[str, Mapping[str, JSON]], path: str) -> tuple[str, ...]:
+    """Return warnings about files of higher precedence than `path` that override a required member."""
     stronger = list(settings)[list(settings).index(path) + 1 :]
     warnings = list[str]()
-    for kept in _KEPT:
-        said = [(one, value) for one in stronger for value in _said(settings[one], kept.where)]
-        if said and not kept.does(said[-1][1]):
-            name, shown = ".".join(kept.where), shown_path(said[-1][0])
-            warnings.append(f"{name} is not as it must be in {shown}, which counts more: {kept.else_}")
+    for required in _REQUIRED:
+        values = [(one, value) for one in stronger for value in _values(settings[one], required.where)]
+        if values and not required.is_valid(values[-1][1]):
+            name, shown = ".".join(required.where), shown_path(values[-1][0])
+            warnings.append(f"{name} is not as it must be in {shown}, which counts more: {required.consequence}")
     return tuple(warnings)
 
 
-def _said(settings: Mapping[str, JSON], where: tuple[str, ...]) -> tuple[JSON, ...]:
-    """Return the value of a member, if it is there."""
+def _values(settings: Mapping[str, JSON], where: tuple[str, ...]) -> tuple[JSON, ...]:
+    """Return the value of a member as a tuple of one; empty if it is missing."""
     value: JSON = dict(settings)
     for name in where:
         if not isinstance(value, dict) or name not in value:
@@ -72,15 +73,15 @@ def _said(settings: Mapping[str, JSON], where: tuple[str, ...]) -> tuple[JSON, .
 
 
 def _check_enabled(settings: Mapping[str, Mapping[str, JSON]], level: Level) -> None:
-    """Raise if the strongest file that says something about it turns hooks off; managed ones run nevertheless."""
-    said = [(path, one[DISABLED]) for path, one in settings.items() if DISABLED in one]
-    if level != "managed" and said and said[-1][1] is True:
+    """Raise if hooks are turned off. The file of highest precedence decides; managed hooks always run."""
+    switches = [(path, one[DISABLED]) for path, one in settings.items() if DISABLED in one]
+    if level != "managed" and switches and switches[-1][1] is True:
         problem = f"{DISABLED} is true, so no hook would run: take it out first"
-        raise FieldInvalid(problem, place=shown_path(said[-1][0]))
+        raise FieldInvalid(problem, place=shown_path(switches[-1][0]))
 
 
 def _managed(ours: Path) -> dict[str, Mapping[str, JSON]]:
-    """Return the settings for the whole machine, the weakest first; the file of ours is among them, there or not."""
+    """Return the managed settings, lowest precedence first, including Remit's own file even if it does not exist."""
     folder = ours.parent
     try:
         paths = [folder.parent / "managed-settings.json", *sorted({*folder.glob("*.json"), ours})]

@@ -1,1 +1,1 @@
-"""Codex."""
+"""Codex CLI: hook adapter, installation planner and transcript reader."""

@@ -1,7 +1,7 @@
-"""Codex CLI: command hooks, which it runs once they are trusted, and no input that it asks no hook about.
+"""Installation planner for Codex CLI, which runs command hooks only once they are trusted.
 
-Keeps these invariants: nothing is written that it would not read, because one entry of a kind that it does not know
-makes it drop all of them; and input to a running program, about which it asks no hook, is turned off.
+Invariants: only entries that Codex knows are written, because it ignores all hooks if one is unknown. Input to running
+programs is turned off, because Codex calls no hook for it.
 """
 
 import json
@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remit.assistants.install.advice import in_folder, not_held, protected
+from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, TomlBlock, Wire
 from remit.assistants.install.tomltext import remove_blocks
-from remit.assistants.install.trust import ask_hooks, trusting
+from remit.assistants.install.trust import list_hooks, trust_settings
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError
 
@@ -27,23 +27,23 @@ _OFF: Final = f"[features]\n{_TERMINAL} = false\n"
 
 
 class _Event(NamedTuple):
-    """An event that is hooked; one of a tool is matched for all tools."""
+    """A hook event. Events of tool calls are registered for all tools."""
 
     name: str
     timeout_s: int
-    of_tool: bool = False
+    is_tool_event: bool = False
 
 
 _EVENTS: Final = (
-    _Event("PreToolUse", 30, of_tool=True),
-    _Event("PostToolUse", 30, of_tool=True),
+    _Event("PreToolUse", 30, is_tool_event=True),
+    _Event("PostToolUse", 30, is_tool_event=True),
     _Event("SubagentStart", 30),
     _Event("SubagentStop", 30),
     _Event("SessionStart", 30),
-    # It cuts a longer time down to this, and says so at every start.
+    # Codex limits the timeout of this event to this value, and warns about a longer one at every start.
     _Event("SessionEnd", 3),
 )
-_UNSEEN: Final = "Searches of the web and pictures: the provider of the model makes them, and no hook is asked"
+_WITHOUT_HOOKS: Final = "Searches of the web and pictures: the provider of the model makes them, and no hook is asked"
 _TURNED_OFF: Final = (
     "`codex --disable hooks`, and features.hooks = false in any settings; managed settings hold there too"
 )
@@ -54,7 +54,7 @@ _MOVED: Final = "Changes to {path}: Codex trusts a hook by its place there; run 
 
 
 class CodexPlanner:
-    """The planner of Codex CLI."""
+    """Makes installation plans for Codex CLI."""
 
     name = "codex"
     title = "Codex CLI"
@@ -62,19 +62,19 @@ class CodexPlanner:
     variable = "CODEX_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, place: Place) -> tuple[str, ...]:
-        """Return the settings that name features."""
-        own = () if place.level == "managed" else (_folder(place),)
-        return tuple(str(folder / "config.toml") for folder in (_user(place), *own))
+    def reads(self, target: Place) -> tuple[str, ...]:
+        """Return the settings files that can turn features off."""
+        own = () if target.level == "managed" else (_folder(target),)
+        return tuple(str(folder / "config.toml") for folder in (_user(target), *own))
 
-    def plan(self, place: Place, wire: Wire) -> Plan:
-        """Return the hooks for a place, and what makes Codex trust them."""
-        if place.level == "managed":
-            return self._managed(place, wire)
-        folder = _folder(place)
+    def plan(self, target: Place, wire: Wire) -> Plan:
+        """Return the plan for a target: hooks, and the settings that make Codex trust them."""
+        if target.level == "managed":
+            return self._managed(target, wire)
+        folder = _folder(target)
         settings = folder / "config.toml"
         own = _features(settings, wire)
-        features = {**_features(_user(place) / "config.toml", wire), **own}
+        features = {**_features(_user(target) / "config.toml", wire), **own}
         if features.get(_HOOKS) is False:
             raise FieldInvalid("hooks are turned off, so none would run: take that out first", place="features.hooks")
         entries = tuple(Entry(("hooks", event.name), _group(event, wire)) for event in _EVENTS)
@@ -83,55 +83,55 @@ class CodexPlanner:
         return Plan(
             form="command",
             changes=(JsonEdit(str(folder / "hooks.json"), entries), *turned_off),
-            guards=_guards(place),
-            protected=protected(self.title, place),
-            not_protected=self._open(place, _MOVED.format(path=folder / "hooks.json")),
-            steps=_steps(place),
+            guards=_guards(target),
+            protected=protected(self.title, target),
+            not_protected=self._not_protected(target, _MOVED.format(path=folder / "hooks.json")),
+            steps=_steps(target),
             warnings=(_by_hand(settings),) if is_open else (),
-            settle=partial(_settled, place, wire),
+            settle=partial(_trust_hooks, target, wire),
         )
 
-    def _managed(self, place: Place, wire: Wire) -> Plan:
-        folder = _machine(place)
+    def _managed(self, target: Place, wire: Wire) -> Plan:
+        folder = _machine(target)
         moved, script = for_everyone(wire, folder)
         text = _tables(moved) + f"{_OFF}{_HOOKS} = true\n"
         return Plan(
             form="command",
             changes=(script, TomlBlock(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
-            guards=_guards(place),
-            protected=protected(self.title, place),
-            not_protected=self._open(place),
+            guards=_guards(target),
+            protected=protected(self.title, target),
+            not_protected=self._not_protected(target),
         )
 
-    def _open(self, place: Place, *others: str) -> tuple[str, ...]:
-        weaker = () if place.level == "managed" else (_TURNED_OFF, *others)
-        return not_held(self.title, *((_BELOW,) if in_folder(place) else ()), *weaker, _UNSEEN)
+    def _not_protected(self, target: Place, *others: str) -> tuple[str, ...]:
+        weaker = () if target.level == "managed" else (_TURNED_OFF, *others)
+        return not_protected(self.title, *((_BELOW,) if in_folder(target) else ()), *weaker, _WITHOUT_HOOKS)
 
 
-def _settled(place: Place, wire: Wire) -> tuple[FileChange, ...]:
-    """Return the trust in the hooks that are written by now, as Codex itself names them."""
-    told = ask_hooks(place.program, place.folder or place.user_home)
-    text = trusting(told, wire.protection, len(_EVENTS))
-    return (TomlBlock(str(_user(place) / "config.toml"), "trust", text),) if text else ()
+def _trust_hooks(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+    """Return the change that makes Codex trust the hooks, which must be written by now."""
+    hooks = list_hooks(target.program, target.folder or target.user_home)
+    text = trust_settings(hooks, wire.protection, len(_EVENTS))
+    return (TomlBlock(str(_user(target) / "config.toml"), "trust", text),) if text else ()
 
 
 def _group(event: _Event, wire: Wire) -> JSON:
     hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_s}
-    return {"matcher": "*", "hooks": [hook]} if event.of_tool else {"hooks": [hook]}
+    return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
 
 
 def _tables(wire: Wire) -> str:
     """Return the hooks as TOML."""
     lines = list[str]()
     for event in _EVENTS:
-        lines += [f"[[hooks.{event.name}]]", *(['matcher = "*"'] if event.of_tool else [])]
+        lines += [f"[[hooks.{event.name}]]", *(['matcher = "*"'] if event.is_tool_event else [])]
         lines += [f"[[hooks.{event.name}.hooks]]", 'type = "command"', f"timeout = {event.timeout_s}"]
         lines += [f"command = {json.dumps(wire.command())}", ""]
     return "\n".join(lines) + "\n"
 
 
 def _features(path: Path, wire: Wire) -> Mapping[str, Any]:
-    """Return the features that a settings file names, ours left out; one that cannot be read is refused later."""
+    """Return the features in a settings file, without Remit's. Empty if it cannot be parsed, which is refused later."""
     try:
         features = tomllib.loads(remove_blocks(path.read_bytes(), wire.protection).decode("utf-8")).get("features")
     except (OSError, InputError):
@@ -147,30 +147,30 @@ def _by_hand(path: Path) -> str:
     )
 
 
-def _steps(place: Place) -> tuple[str, ...]:
-    if not in_folder(place):
+def _steps(target: Place) -> tuple[str, ...]:
+    if not in_folder(target):
         return ()
     return ("Keep .codex/hooks.json out of version control: it names programs of this machine",)
 
 
-def _guards(place: Place) -> tuple[str, ...]:
-    user = _user(place)
+def _guards(target: Place) -> tuple[str, ...]:
+    user = _user(target)
     steering = (user / "hooks.json", user / "config.toml", user / "rules", user / "plugins", user / "AGENTS.md")
-    here = str(Path(place.folder, ".codex")) if place.folder else "**/.codex"
-    return (*map(str, steering), here, str(_machine(place)))
+    here = str(Path(target.folder, ".codex")) if target.folder else "**/.codex"
+    return (*map(str, steering), here, str(_machine(target)))
 
 
-def _folder(place: Place) -> Path:
-    if not in_folder(place):
-        return _user(place)
-    if place.folder is None:
+def _folder(target: Place) -> Path:
+    if not in_folder(target):
+        return _user(target)
+    if target.folder is None:
         raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
-    return Path(place.folder, ".codex")
+    return Path(target.folder, ".codex")
 
 
-def _user(place: Place) -> Path:
-    return Path(place.config or Path(place.user_home, ".codex"))
+def _user(target: Place) -> Path:
+    return Path(target.config or Path(target.user_home, ".codex"))
 
 
-def _machine(place: Place) -> Path:
-    return Path(place.managed or "/etc/codex")
+def _machine(target: Place) -> Path:
+    return Path(target.managed or "/etc/codex")

@@ -1,7 +1,7 @@
-"""The transcripts of Codex CLI: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`.
+"""Reads transcripts of Codex CLI: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`.
 
-Codex asks its hooks about commands, patches and tools of MCP servers. What is only its own planning is left out here.
-That a call was not begun is told by the text of its output alone, which a tool of an MCP server can write as well.
+Codex calls hooks for commands, patches and tools of MCP servers. Its planning tool has no hook, and is left out. Only
+the text of the output shows that a call was not started, and a tool of an MCP server can write the same text.
 """
 
 import json
@@ -17,15 +17,15 @@ __all__ = ["CodexTranscripts"]
 
 _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
-_ASKED: Final = ("function_call", "custom_tool_call", "local_shell_call")
-_SETTLED: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+_CALL_TYPES: Final = ("function_call", "custom_tool_call", "local_shell_call")
+_OUTPUT_TYPES: Final = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _PATCH: Final = "apply_patch"
-# Tools that hooks are told of as Bash.
+# Tools that hooks receive under the name Bash.
 _SHELLS: Final = ("exec_command", "shell", "shell_command", "local_shell_call")
-# Before the names of tools of MCP servers; those of other namespaces are told without it.
+# The namespace prefix of MCP tools. Hooks receive tools of other namespaces without the namespace.
 _MCP: Final = "mcp__"
 _PLANNING: Final = ("update_plan",)
-_BEFORE_IT_BEGAN: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
+_NOT_STARTED: Final[tuple[tuple[re.Pattern[str], Outcome], ...]] = (
     (re.compile(r"[A-Za-z ]{1,64} blocked by PreToolUse hook"), "refused_by_hook"),
     (re.compile(r"unsupported (custom tool )?call: "), "not_run"),
     (re.compile(r"failed to parse function arguments"), "not_run"),
@@ -41,78 +41,82 @@ class CodexTranscripts:
     folder = ".codex"
 
     def find(self, config: Path, session: str) -> Iterator[Path]:
-        """Yield the files of a session, by its id."""
+        """Yield the files of a session."""
         if _SESSION.fullmatch(session):
             yield from sorted((config / "sessions").rglob(f"rollout-*-{session}.jsonl"))
 
-    def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:  # noqa: ARG002 - names do not tell it
-        """Yield the files of all sessions: where each was started, its calls say."""
+    def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:  # noqa: ARG002 - file names do not show it
+        """Yield the files of all sessions. The folder of each is in its calls."""
         yield from sorted((config / "sessions").rglob("rollout-*.jsonl"))
 
     def read(self, path: Path) -> Transcript:
-        """Return what a file tells."""
-        lines, tally, about = Lines(path), Tally(_MAX_CALLS), dict[str, str]()
+        """Parse a transcript."""
+        lines, tally, metadata = Lines(path), Tally(_MAX_CALLS), dict[str, str]()
         planned = set[str]()
         for line in lines:
             item = line.get("payload")
             if not isinstance(item, dict):
                 continue
             if line.get("type") in ("session_meta", "turn_context"):
-                # A session that goes on from another one repeats what that one says of itself.
-                about = {**_about(item), **about, **({"cwd": plain(item["cwd"])} if plain(item.get("cwd")) else {})}
+                # A session that continues another one repeats its metadata; the first values count, except for `cwd`.
+                metadata = {
+                    **_session_ids(item),
+                    **metadata,
+                    **({"cwd": plain(item["cwd"])} if plain(item.get("cwd")) else {}),
+                }
             elif line.get("type") == "response_item":
-                _note(tally, planned, _call(line, item, about), item)
+                _add_item(tally, planned, _call(line, item, metadata), item)
         return Transcript(
-            str(path), about.get("id", path.stem), tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
+            str(path), metadata.get("id", path.stem), tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
         )
 
 
-def _about(item: Mapping[str, Any]) -> dict[str, str]:
+def _session_ids(item: Mapping[str, Any]) -> dict[str, str]:
     return {name: plain(item[name]) for name in ("id", "session_id") if plain(item.get(name))}
 
 
-def _call(line: Mapping[str, Any], item: Mapping[str, Any], about: Mapping[str, str]) -> Call:
+def _call(line: Mapping[str, Any], item: Mapping[str, Any], metadata: Mapping[str, str]) -> Call:
     tool = plain(item.get("name")) or plain(item.get("type"))
     at = plain(line.get("timestamp"))
-    # A subagent has a file of its own, and hooks are told of it under the session that has started it.
-    own = about.get("id", "")
-    session = about.get("session_id", own)
+    # A subagent has its own file; hooks receive its calls under the session that started it.
+    own = metadata.get("id", "")
+    session = metadata.get("session_id", own)
     agent = own if own != session else ""
-    return Call(plain(item.get("call_id")), tool, session, agent, at, "pending", about.get("cwd", ""))
+    return Call(plain(item.get("call_id")), tool, session, agent, at, "pending", metadata.get("cwd", ""))
 
 
-def _note(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
+def _add_item(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if not call.id or call.id in planned:
         return
-    if kind in _ASKED and call.tool in _PLANNING:
+    if kind in _CALL_TYPES and call.tool in _PLANNING:
         planned.add(call.id)
-    elif kind in _ASKED:
-        tally.asked(_as_hooked(call, item))
-    elif kind in _SETTLED:
+    elif kind in _CALL_TYPES:
+        tally.asked(_with_hook_fields(call, item))
+    elif kind in _OUTPUT_TYPES:
         tally.settled(call._replace(tool="").settled(_result(item.get("output"))._replace(at=call.at)))
 
 
-def _as_hooked(call: Call, item: Mapping[str, Any]) -> Call:
-    """Return a call with what its hook is told, where that is known."""
+def _with_hook_fields(call: Call, item: Mapping[str, Any]) -> Call:
+    """Return a call with the tool and arguments as its hook receives them, if that is known."""
     if call.tool == _PATCH:
         return call._replace(hook_tool=_PATCH, hook_arguments=digest_of({"command": item.get("input")}))
     try:
-        given = json.loads(item.get("arguments") or "")
+        arguments = json.loads(item.get("arguments") or "")
     except (TypeError, ValueError, RecursionError):
-        given = None
+        arguments = None
     if call.tool not in _SHELLS:
         namespace = plain(item.get("namespace"))
         tool = f"{namespace}__{call.tool}" if namespace.startswith(_MCP) else call.tool
-        return call._replace(hook_tool=tool, hook_arguments=digest_of(given) if namespace else "")
-    command = given.get("cmd") if isinstance(given, dict) else None
-    arguments = digest_of({"command": command}) if isinstance(command, str) else ""
-    return call._replace(hook_tool="Bash", hook_arguments=arguments)
+        return call._replace(hook_tool=tool, hook_arguments=digest_of(arguments) if namespace else "")
+    command = arguments.get("cmd") if isinstance(arguments, dict) else None
+    digest = digest_of({"command": command}) if isinstance(command, str) else ""
+    return call._replace(hook_tool="Bash", hook_arguments=digest)
 
 
 def _result(output: object) -> Result:
     if isinstance(output, dict):
         output = output.get("content")
     text = output if isinstance(output, str) else ""
-    outcome = next((outcome for words, outcome in _BEFORE_IT_BEGAN if words.match(text)), None)
+    outcome = next((outcome for pattern, outcome in _NOT_STARTED if pattern.match(text)), None)
     return Result(outcome, by_words=True, receipts=receipts_in(text)) if outcome else Result("ran")

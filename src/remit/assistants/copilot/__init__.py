@@ -1,1 +1,1 @@
-"""Copilot CLI."""
+"""Copilot CLI: hook adapter, installation planner."""

@@ -1,7 +1,7 @@
-"""Copilot CLI: command hooks in a file of ours.
+"""Installation planner for Copilot CLI: command hooks in a file that only Remit writes.
 
-A failing hook blocks there, but one that takes too long does not: our command gives up well before. Hooks of a folder
-count only where the folder is trusted, which it is not in a session without a person; so the usual place is the user's.
+A hook that fails blocks the call, but one that times out does not, so the hook command has a shorter timeout. Hooks in
+a folder run only if the folder is trusted, and a non-interactive session trusts none, so the default level is `user`.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.advice import in_folder, not_held, protected
+from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import FileChange, Level, OwnFile, Place, Plan, Wire
 from remit.assistants.install.reading import read_settings, shown_path
@@ -36,7 +36,7 @@ _TURNED_OFF: Final = f"{_SWITCH} in settings or in another file of hooks; manage
 
 
 class CopilotPlanner:
-    """The planner of Copilot CLI."""
+    """Makes installation plans for Copilot CLI."""
 
     name = "copilot"
     title = "Copilot CLI"
@@ -44,30 +44,30 @@ class CopilotPlanner:
     variable = "COPILOT_HOME"
     levels: tuple[Level, ...] = ("user", "local", "managed")
 
-    def reads(self, place: Place) -> tuple[str, ...]:
-        """Return the settings of the user, and the folder of hooks."""
-        return (*map(str, _settings(place)), str(_hooks(place)))
+    def reads(self, target: Place) -> tuple[str, ...]:
+        """Return the user settings, and the folder of hook files."""
+        return (*map(str, _settings(target)), str(_hooks(target)))
 
-    def plan(self, place: Place, wire: Wire) -> Plan:
-        """Return the hooks for a place."""
-        weaker = () if place.level == "managed" else (_TURNED_OFF,)
+    def plan(self, target: Place, wire: Wire) -> Plan:
+        """Return the plan for a target."""
+        weaker = () if target.level == "managed" else (_TURNED_OFF,)
         if weaker:
-            _check_enabled(place)
+            _check_enabled(target)
         return Plan(
             form="command",
-            changes=_changes(place, wire),
-            guards=_guards(place),
-            protected=protected(self.title, place),
-            not_protected=not_held(self.title, *((_UNTRUSTED,) if in_folder(place) else ()), *weaker),
-            steps=_steps(place),
+            changes=_changes(target, wire),
+            guards=_guards(target),
+            protected=protected(self.title, target),
+            not_protected=not_protected(self.title, *((_UNTRUSTED,) if in_folder(target) else ()), *weaker),
+            steps=_steps(target),
         )
 
 
-def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
-    path = _hooks(place) / "remit.json"
-    if place.level != "managed":
+def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+    path = _hooks(target) / "remit.json"
+    if target.level != "managed":
         return (OwnFile(str(path), _text(wire)),)
-    moved, script = for_everyone(wire, _machine(place))
+    moved, script = for_everyone(wire, _machine(target))
     return (script, OwnFile(str(path), _text(moved), PUBLIC))
 
 
@@ -79,17 +79,17 @@ def _text(wire: Wire) -> str:
     return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
 
 
-def _check_enabled(place: Place) -> None:
-    """Raise if a file that counts here turns hooks off."""
-    for path in (*_settings(place), *sorted(_hooks(place).glob("*.json"))):
-        # It begins its own file with comments.
+def _check_enabled(target: Place) -> None:
+    """Raise if a settings or hook file turns hooks off."""
+    for path in (*_settings(target), *sorted(_hooks(target).glob("*.json"))):
+        # Copilot CLI writes comments at the start of its own file.
         if read_settings(path, with_comments=True).get(_SWITCH, False) is not False:
             problem = f"{_SWITCH} is not false, so no hook would run: take it out first"
             raise FieldInvalid(problem, place=shown_path(path))
 
 
-def _steps(place: Place) -> tuple[str, ...]:
-    if not in_folder(place):
+def _steps(target: Place) -> tuple[str, ...]:
+    if not in_folder(target):
         return ()
     return (
         "Keep .github/hooks/remit.json out of version control: it names programs of this machine",
@@ -97,7 +97,7 @@ def _steps(place: Place) -> tuple[str, ...]:
     )
 
 
-def _guards(place: Place) -> tuple[str, ...]:
+def _guards(target: Place) -> tuple[str, ...]:
     steering = ("hooks", "settings.json", "config.json", "mcp-config.json", "agents", "skills", "plugins")
     names = (
         ".github/hooks",
@@ -106,29 +106,29 @@ def _guards(place: Place) -> tuple[str, ...]:
         ".claude/settings.json",
         ".claude/settings.local.json",
     )
-    here = (str(Path(place.folder, name)) if place.folder else f"**/{name}" for name in names)
-    return (*(str(_user(place) / name) for name in steering), *here, str(_machine(place)))
+    here = (str(Path(target.folder, name)) if target.folder else f"**/{name}" for name in names)
+    return (*(str(_user(target) / name) for name in steering), *here, str(_machine(target)))
 
 
-def _settings(place: Place) -> tuple[Path, ...]:
-    return tuple(_user(place) / name for name in ("settings.json", "config.json"))
+def _settings(target: Place) -> tuple[Path, ...]:
+    return tuple(_user(target) / name for name in ("settings.json", "config.json"))
 
 
-def _hooks(place: Place) -> Path:
-    """Return the folder whose files of hooks are read."""
-    if place.level == "managed":
-        return _machine(place) / "policy.d"
-    if not in_folder(place):
-        return _user(place) / "hooks"
-    if place.folder is None:
+def _hooks(target: Place) -> Path:
+    """Return the folder of hook files for a target."""
+    if target.level == "managed":
+        return _machine(target) / "policy.d"
+    if not in_folder(target):
+        return _user(target) / "hooks"
+    if target.folder is None:
         raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
-    return Path(place.folder, ".github", "hooks")
+    return Path(target.folder, ".github", "hooks")
 
 
-def _user(place: Place) -> Path:
-    return Path(place.config or Path(place.user_home, ".copilot"))
+def _user(target: Place) -> Path:
+    return Path(target.config or Path(target.user_home, ".copilot"))
 
 
-def _machine(place: Place) -> Path:
+def _machine(target: Place) -> Path:
     usual = "/Library/Application Support/github-copilot" if sys.platform == "darwin" else "/etc/github-copilot"
-    return Path(place.managed or usual)
+    return Path(target.managed or usual)

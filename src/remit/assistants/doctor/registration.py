@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.assistants.claude_code.environment import ENVIRONMENT, NO_PROXY, is_left_out
+from remit.assistants.claude_code.environment import ENVIRONMENT, NO_PROXY, lists_hub
 from remit.assistants.doctor.settings import Hook, contains, hooks_in, parse_settings, read_settings
-from remit.assistants.install.acceptance import Reader, named, refused_in
+from remit.assistants.install.acceptance import Reader, find_invalid, shown_where
 from remit.assistants.install.jsontext import is_same
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, TomlBlock
 from remit.assistants.records import Protection, WrittenFile
@@ -68,9 +68,9 @@ def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[Fil
 def _dropped(written: WrittenFile, protection: Protection, says: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
     """Yield a sentence for each value for which the assistant drops the whole file."""
     if written.kind == "json" and isinstance(says, dict):
-        refused = refused_in(Reader(protection.assistant, protection.version), says)
+        refused = find_invalid(Reader(protection.assistant, protection.version), says)
         name = Path(written.path).name
-        yield from (f"{name} is dropped as a whole: {named(where)} is not accepted" for where in refused)
+        yield from (f"{name} is dropped as a whole: {shown_where(where)} is not accepted" for where in refused)
 
 
 def _unset(says: Any, name: str, planned: Sequence[FileChange]) -> Iterator[str]:  # noqa: ANN401
@@ -121,4 +121,4 @@ def excepts_hub(protection: Protection) -> bool:
     read = ((written.path, read_settings(written.path)) for written in protection.files)
     said = [parse_settings(path, data) for path, data in read if data is not None]
     variables = [one.get(ENVIRONMENT) for one in said if isinstance(one, dict)]
-    return any(all(is_left_out(one.get(name)) for name in NO_PROXY) for one in variables if isinstance(one, dict))
+    return any(all(lists_hub(one.get(name)) for name in NO_PROXY) for one in variables if isinstance(one, dict))

@@ -1,1 +1,1 @@
-"""Gemini CLI."""
+"""Gemini CLI: hook adapter, installation planner."""

@@ -1,6 +1,7 @@
-"""Gemini CLI: command hooks, with their patience in milliseconds, and no names that settings could turn them off by.
+"""Installation planner for Gemini CLI, which runs command hooks with timeouts in milliseconds.
 
-It runs a call whose hook fails in any other way than with exit code 2, so the command sees to that itself.
+The hooks have no names, so that settings cannot turn them off by name. Gemini CLI blocks a call only if the hook exits
+with 2, so the hook command turns every failure into that.
 """
 
 import json
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-from remit.assistants.install.advice import in_folder, not_held, protected
+from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, Wire
 from remit.assistants.install.reading import read_settings, shown_path
@@ -22,16 +23,16 @@ _SWITCH: Final = "hooksConfig"
 
 
 class _Event(NamedTuple):
-    """An event that is hooked; one of a tool is matched for all tools."""
+    """A hook event. Events of tool calls are registered for all tools."""
 
     name: str
     timeout_ms: int
-    of_tool: bool = False
+    is_tool_event: bool = False
 
 
 _EVENTS: Final = (
-    _Event("BeforeTool", 30_000, of_tool=True),
-    _Event("AfterTool", 30_000, of_tool=True),
+    _Event("BeforeTool", 30_000, is_tool_event=True),
+    _Event("AfterTool", 30_000, is_tool_event=True),
     _Event("SessionStart", 30_000),
     _Event("SessionEnd", 5_000),
 )
@@ -46,7 +47,7 @@ _AS_ONE: Final = "Subagents apart from the one that starts them: Gemini CLI does
 
 
 class GeminiPlanner:
-    """The planner of Gemini CLI."""
+    """Makes installation plans for Gemini CLI."""
 
     name = "gemini"
     title = "Gemini CLI"
@@ -54,27 +55,27 @@ class GeminiPlanner:
     variable = "GEMINI_CLI_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, place: Place) -> tuple[str, ...]:
-        """Return the settings that count in a place."""
-        return tuple(map(str, _counting(place)))
+    def reads(self, target: Place) -> tuple[str, ...]:
+        """Return the settings files for a target."""
+        return tuple(map(str, _settings_files(target)))
 
-    def plan(self, place: Place, wire: Wire) -> Plan:
-        """Return the hooks for a place."""
-        _check_enabled(place, wire)
-        local = (_BELOW, _UNTRUSTED) if in_folder(place) else ()
+    def plan(self, target: Place, wire: Wire) -> Plan:
+        """Return the plan for a target."""
+        _check_enabled(target, wire)
+        local = (_BELOW, _UNTRUSTED) if in_folder(target) else ()
         return Plan(
             form="command",
-            changes=_changes(place, wire),
-            guards=_guards(place),
-            protected=protected(self.title, place),
-            not_protected=not_held(self.title, *local, _TURNED_OFF, _AS_ONE),
-            steps=_steps(place),
+            changes=_changes(target, wire),
+            guards=_guards(target),
+            protected=protected(self.title, target),
+            not_protected=not_protected(self.title, *local, _TURNED_OFF, _AS_ONE),
+            steps=_steps(target),
         )
 
 
-def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
-    path = _settings(place)
-    if place.level != "managed":
+def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+    path = _settings(target)
+    if target.level != "managed":
         return (JsonEdit(str(path), _entries(wire)),)
     moved, script = for_everyone(wire, path.parent)
     return (script, JsonEdit(str(path), _entries(moved), PUBLIC))
@@ -86,12 +87,12 @@ def _entries(wire: Wire) -> tuple[Entry, ...]:
 
 def _group(event: _Event, wire: Wire) -> JSON:
     hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_ms}
-    return {"matcher": "*", "hooks": [hook]} if event.of_tool else {"hooks": [hook]}
+    return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
 
 
-def _check_enabled(place: Place, wire: Wire) -> None:
-    """Raise if settings that count here turn hooks off, all or ours by the command that is their name."""
-    for path in _counting(place):
+def _check_enabled(target: Place, wire: Wire) -> None:
+    """Raise if settings turn off all hooks, or Remit's: a hook without a name is identified by its command."""
+    for path in _settings_files(target):
         switch = read_settings(path, with_comments=True).get(_SWITCH)
         if not isinstance(switch, dict):
             continue
@@ -99,21 +100,22 @@ def _check_enabled(place: Place, wire: Wire) -> None:
             _refuse("enabled", f"is not true in {shown_path(path)}, so no hook would run: take it out first")
         if wire.protection in json.dumps(switch.get("disabled")):
             _refuse(
-                "disabled", f"names our hooks in {shown_path(path)}, so they would not run: take them out of it first"
+                "disabled",
+                f"names the hooks of Remit in {shown_path(path)}, so they would not run: take them out of it first",
             )
 
 
-def _counting(place: Place) -> tuple[Path, ...]:
-    here = (Path(place.folder, ".gemini", _SETTINGS),) if place.folder else ()
-    return (_machine(place) / _SETTINGS, _user(place) / _SETTINGS, *here)
+def _settings_files(target: Place) -> tuple[Path, ...]:
+    here = (Path(target.folder, ".gemini", _SETTINGS),) if target.folder else ()
+    return (_machine(target) / _SETTINGS, _user(target) / _SETTINGS, *here)
 
 
 def _refuse(name: str, problem: str) -> NoReturn:
     raise FieldInvalid(problem, place=f"{_SWITCH}.{name}")
 
 
-def _steps(place: Place) -> tuple[str, ...]:
-    if not in_folder(place):
+def _steps(target: Place) -> tuple[str, ...]:
+    if not in_folder(target):
         return ()
     return (
         "Keep these lines of .gemini/settings.json out of version control: they name programs of this machine",
@@ -121,27 +123,27 @@ def _steps(place: Place) -> tuple[str, ...]:
     )
 
 
-def _guards(place: Place) -> tuple[str, ...]:
-    user = _user(place)
+def _guards(target: Place) -> tuple[str, ...]:
+    user = _user(target)
     steering = (_SETTINGS, "trustedFolders.json", "extensions", "commands", "agents", "policies", "skills", ".env")
-    here = str(Path(place.folder, ".gemini")) if place.folder else "**/.gemini"
-    return (*(str(user / name) for name in steering), here, str(_machine(place)))
+    here = str(Path(target.folder, ".gemini")) if target.folder else "**/.gemini"
+    return (*(str(user / name) for name in steering), here, str(_machine(target)))
 
 
-def _settings(place: Place) -> Path:
-    if place.level == "managed":
-        return _machine(place) / _SETTINGS
-    if not in_folder(place):
-        return _user(place) / _SETTINGS
-    if place.folder is None:
+def _settings(target: Place) -> Path:
+    if target.level == "managed":
+        return _machine(target) / _SETTINGS
+    if not in_folder(target):
+        return _user(target) / _SETTINGS
+    if target.folder is None:
         raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
-    return Path(place.folder, ".gemini", _SETTINGS)
+    return Path(target.folder, ".gemini", _SETTINGS)
 
 
-def _user(place: Place) -> Path:
-    return Path(place.config or place.user_home, ".gemini")
+def _user(target: Place) -> Path:
+    return Path(target.config or target.user_home, ".gemini")
 
 
-def _machine(place: Place) -> Path:
+def _machine(target: Place) -> Path:
     usual = "/Library/Application Support/GeminiCli" if sys.platform == "darwin" else "/etc/gemini-cli"
-    return Path(place.managed or usual)
+    return Path(target.managed or usual)

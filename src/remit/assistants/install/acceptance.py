@@ -1,11 +1,11 @@
-"""What an assistant accepts in a settings file: one value that it does not accept makes it drop the whole file.
+"""Validates settings files as the assistant does: one invalid value makes it ignore the whole file.
 
-The tables in `accepted/` say which members are known and which values they may have, in a part of JSON Schema; with
-`whole`, a value is taken out as one. That of Claude Code follows the schema of its version 2.1.325, and what 2.1.197
-accepts less of; where the program checks more than a schema can say, the table allows only what surely passes. Keeps
-this invariant: a file in which nothing is refused here is one that the assistant does not drop. So a value that no
-table allows for a known member is refused, and an unknown member only where the assistant refuses those. The monitor
-of the settings and `remit doctor` ask here, and nowhere else.
+The tables in `accepted/` define the valid values of each member in a subset of JSON Schema; with `whole`, an invalid
+value is removed as a whole, not in parts. The table of Claude Code follows the schema of version 2.1.325, with the
+restrictions of 2.1.197. Where Claude Code checks more than a schema can express, the table allows only what certainly
+passes. Invariant: the assistant does not ignore a file that is valid here. So an unlisted value of a known member is
+invalid, and an unknown member is invalid only if the assistant rejects unknown members. The settings monitor and
+`remit doctor` both use this module.
 """
 
 import json
@@ -18,46 +18,46 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from remit.assistants.install.jsonedit import remove_at
 from remit.errors import quote
 
-__all__ = ["Reader", "Where", "is_known", "named", "refused_in", "trusts_by_place", "without_refused"]
+__all__ = ["Reader", "Where", "find_invalid", "is_known", "remove_invalid", "shown_where", "trusts_by_position"]
 
-# Names of members and indexes of items, from the root.
+# A path of member names and item indexes from the root.
 Where: TypeAlias = "tuple[str | int, ...]"
 _Schema: TypeAlias = Mapping[str, Any]
 
 _HOOKS: Final = "hooks"
 _PLAIN: Final = re.compile(r"[A-Za-z$_][A-Za-z0-9$_-]{0,59}")
 _NUMBERS: Final = re.compile(r"\d+")
-# Each pass takes out everything that is refused; what is left then can lack something in turn.
+# Each pass removes all invalid values. That can make others invalid, such as an object that lacks a member then.
 _MAX_PASSES: Final = 20
-# Integers beyond this are none in JavaScript.
-_SAFE: Final = 2**53 - 1
+# The largest safe integer in JavaScript.
+_MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
 class Reader(NamedTuple):
-    """Who reads a file: the assistant, and its version when it was protected; empty where that is not known."""
+    """The assistant that reads a file, and its version when it was protected; empty if unknown."""
 
     assistant: str
     version: str = ""
 
 
 class _Table(NamedTuple):
-    """What is known of the settings of one assistant."""
+    """The table of one assistant."""
 
     members: _Schema
-    # Whether a file with an unknown member is dropped.
+    # Whether a file with an unknown member is ignored.
     is_closed: bool = False
-    # Whether hooks are trusted by their place in the file.
+    # Whether hooks are trusted by their position in the file.
     is_by_place: bool = False
-    # For versions before the one named: what they accept less of.
+    # Further restrictions of versions before the given one.
     before: tuple[tuple[tuple[int, ...], _Schema], ...] = ()
-    # Names of events whose hooks make the file one that is dropped where they stand outside of `hooks`, and the
-    # members in which that is not looked for.
+    # Names of hook events that make the file invalid if they are outside of `hooks`, and the members that are not
+    # searched for them.
     guards: frozenset[str] = frozenset()
     unscanned: frozenset[str] = frozenset()
 
 
-def refused_in(reader: Reader, value: Any) -> Iterator[Where]:  # noqa: ANN401 - whatever a file holds
-    """Yield the places of what an assistant does not accept; the root where the file holds no object."""
+def find_invalid(reader: Reader, value: Any) -> Iterator[Where]:  # noqa: ANN401 - any value
+    """Yield the paths of invalid values; the root if the file is not an object."""
     table = _table(reader.assistant)
     if table is None:
         return
@@ -65,45 +65,45 @@ def refused_in(reader: Reader, value: Any) -> Iterator[Where]:  # noqa: ANN401 -
         yield ()
         return
     found = list[Where]()
-    for name, said in value.items():
+    for name, member_value in value.items():
         if table.is_closed and name not in table.members:
             found.append((name,))
         for schema in _schemas(table, reader.version, name):
-            found += _refused(schema, said, (name,))
-        if name not in table.unscanned and _holds_guard(table.guards, name, said):
-            found.append((name,) if name != _HOOKS else _guard_in_hooks(table.guards, said))
+            found += _refused(schema, member_value, (name,))
+        if name not in table.unscanned and _holds_guard(table.guards, name, member_value):
+            found.append((name,) if name != _HOOKS else _guard_in_hooks(table.guards, member_value))
     yield from dict.fromkeys(found)
 
 
 def is_known(reader: Reader, name: str) -> bool:
-    """Tell whether it is known what a member at the root of an assistant's settings may be."""
+    """Return whether the table of an assistant has a member at the root."""
     table = _table(reader.assistant)
     return table is not None and name in table.members
 
 
-def trusts_by_place(reader: Reader) -> bool:
-    """Tell whether an assistant runs hooks only at the place in the file at which they were trusted."""
+def trusts_by_position(reader: Reader) -> bool:
+    """Return whether an assistant runs hooks only at the position in the file at which they were trusted."""
     table = _table(reader.assistant)
     return table is not None and table.is_by_place
 
 
-def without_refused(reader: Reader, data: bytes, read: Callable[[bytes], Any]) -> bytes | None:
-    """Return a file without what the assistant does not accept; None if there is nothing to accept in it."""
+def remove_invalid(reader: Reader, data: bytes, read: Callable[[bytes], Any]) -> bytes | None:
+    """Return a file without its invalid values, or None if nothing valid is left."""
     for _ in range(_MAX_PASSES):
-        refused = list(refused_in(reader, read(data)))
+        refused = list(find_invalid(reader, read(data)))
         if not refused:
             return data
         if () in refused:
             return None
-        # The last first: a place does not change by what is taken out behind it.
+        # The last first, because removing a value changes the paths of those after it.
         for where in sorted(refused, key=_order, reverse=True):
             if not any(where[:depth] in refused for depth in range(1, len(where))):
                 data = remove_at(data, where)
     return None
 
 
-def named(where: Where) -> str:
-    """Return a place for a message; names are written by others."""
+def shown_where(where: Where) -> str:
+    """Return a path for a message. Unusual names are quoted, because anyone may have written them."""
     parts = (f"[{one}]" if isinstance(one, int) else _shown(one) for one in where[:4])
     return ".".join(parts).replace(".[", "[") or "the file"
 
@@ -121,14 +121,14 @@ def _table(assistant: str) -> _Table | None:
     file = files(__package__).joinpath("accepted", f"{assistant}.json")
     if not file.is_file():
         return None
-    said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    member_value: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return _Table(
-        members=said["members"],
-        is_closed=said.get("closed", False),
-        is_by_place=said.get("by_place", False),
-        before=tuple((_numbers(version), members) for version, members in said.get("before", {}).items()),
-        guards=frozenset(said.get("guards", ())),
-        unscanned=frozenset(said.get("unscanned", ())),
+        members=member_value["members"],
+        is_closed=member_value.get("closed", False),
+        is_by_place=member_value.get("by_place", False),
+        before=tuple((_numbers(version), members) for version, members in member_value.get("before", {}).items()),
+        guards=frozenset(member_value.get("guards", ())),
+        unscanned=frozenset(member_value.get("unscanned", ())),
     )
 
 
@@ -137,19 +137,23 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _schemas(table: _Table, version: str, name: str) -> Iterator[_Schema]:
-    """Yield what a member must be; an unknown version counts as an old one."""
+    """Yield the schemas of a member. An unknown version counts as the oldest."""
     if name in table.members:
         yield table.members[name]
     yield from (members[name] for first, members in table.before if _numbers(version) < first and name in members)
 
 
 def _refused(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
-    """Yield the innermost places that can be taken out so that the rest is accepted."""
+    """Yield the innermost paths whose removal makes the value valid."""
     if _accepts(schema, value):
         return
     inside = [*_refused_members(schema, value, where), *_refused_items(schema, value, where)]
     required = {(*where, name) for name in schema.get("required", ())}
-    bare = {name: said for name, said in schema.items() if name not in ("properties", "additionalProperties", "items")}
+    bare = {
+        name: member_value
+        for name, member_value in schema.items()
+        if name not in ("properties", "additionalProperties", "items")
+    }
     if schema.get("whole") or not inside or required.intersection(inside) or not _accepts(bare, value):
         yield where
     else:
@@ -157,10 +161,10 @@ def _refused(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # n
 
 
 def _refused_members(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
-    for name, said in value.items() if isinstance(value, dict) else ():
+    for name, member_value in value.items() if isinstance(value, dict) else ():
         known = _of_member(schema, name)
         if known is not None:
-            yield from _refused(known, said, (*where, name))
+            yield from _refused(known, member_value, (*where, name))
 
 
 def _refused_items(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
@@ -180,16 +184,16 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: _TYPES["number"](value) and value == int(value) and abs(value) <= _SAFE,
+    "integer": lambda value: _TYPES["number"](value) and value == int(value) and abs(value) <= _MAX_SAFE_INTEGER,
 }
 
 
 def _accepts_members(schema: _Schema, value: Any) -> bool:  # noqa: ANN401
-    known = ((_of_member(schema, name), said) for name, said in value.items())
-    return all(one is None or _accepts(one, said) for one, said in known)
+    known = ((_of_member(schema, name), member_value) for name, member_value in value.items())
+    return all(one is None or _accepts(one, member_value) for one, member_value in known)
 
 
-# What each keyword asks of a value of the type that it is for.
+# The type that each keyword applies to, and its check.
 _KEYWORDS: Final[Mapping[str, tuple[str, Callable[[Any, _Schema], bool]]]] = {
     "properties": ("object", lambda value, schema: _accepts_members(schema, value)),
     "additionalProperties": ("object", lambda value, schema: _accepts_members(schema, value)),
@@ -219,13 +223,13 @@ def _accepts(schema: _Schema, value: Any) -> bool:  # noqa: ANN401
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Tell whether a text matches as in JavaScript: only the very end is one, and only ASCII digits are digits."""
+    """Return whether a text matches as in JavaScript, with `$` only at the very end and only ASCII digits."""
     exact = pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern
     return re.search(exact, text, re.ASCII) is not None
 
 
 def _holds_guard(guards: frozenset[str], name: str, value: Any) -> bool:  # noqa: ANN401
-    """Tell whether a member of the root has hooks in it that ask about calls, elsewhere than where they belong."""
+    """Return whether a member of the root contains hooks of a guarded event at a place where they do not belong."""
     if not guards:
         return False
     if name == _HOOKS:
@@ -234,7 +238,7 @@ def _holds_guard(guards: frozenset[str], name: str, value: Any) -> bool:  # noqa
 
 
 def _guard_in_hooks(guards: frozenset[str], events: Any) -> Where:  # noqa: ANN401
-    """Return the first event that has hooks of another one in it."""
+    """Return the path of the first event that contains hooks of another event, or an empty path."""
     for event, groups in events.items() if isinstance(events, dict) else ():
         if _has_guard(guards, groups, groups=False):
             return (_HOOKS, event)
@@ -249,6 +253,6 @@ def _has_guard(guards: frozenset[str], value: Any, *, groups: bool) -> bool:  # 
     if groups and isinstance(value.get(_HOOKS), list | dict) and value[_HOOKS] not in ([], {}):
         return True
     return any(
-        (name in guards and said not in (None, [])) or _has_guard(guards, said, groups=groups)
-        for name, said in value.items()
+        (name in guards and member_value not in (None, [])) or _has_guard(guards, member_value, groups=groups)
+        for name, member_value in value.items()
     )

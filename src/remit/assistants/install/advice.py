@@ -1,25 +1,25 @@
-"""What people are told of every assistant that is protected, in the same words."""
+"""Sentences for the user about the protection of an assistant, which several planners share."""
 
 from typing import Final
 
 from remit.assistants.install.plan import Place
 
-__all__ = ["in_folder", "not_held", "protected"]
+__all__ = ["in_folder", "not_protected", "protected"]
 
 _OUTSIDE: Final = "What programs do that it may run: a test that it writes runs unseen, with your rights"
 _RUNNING: Final = "Sessions that run already: start {title} anew"
 _OTHERS: Final = "Hooks and plugins of others that change a call after Remit has decided on it"
 
 
-def in_folder(place: Place) -> bool:
-    """Tell whether hooks are written for one folder alone."""
-    return place.level in ("local", "project")
+def in_folder(target: Place) -> bool:
+    """Return whether the hooks are for one folder only."""
+    return target.level in ("local", "project")
 
 
-def protected(title: str, place: Place) -> tuple[str, ...]:
-    """Return what holds from now on."""
-    where = f"{title} started in {place.folder}" if in_folder(place) else f"{title}, wherever it is started"
-    if place.level == "managed":
+def protected(title: str, target: Place) -> tuple[str, ...]:
+    """Return what is protected from now on."""
+    where = f"{title} started in {target.folder}" if in_folder(target) else f"{title}, wherever it is started"
+    if target.level == "managed":
         where = f"{title} of every user of this machine"
     return (
         f"{where}: every tool call that it asks hooks about is decided on first",
@@ -28,6 +28,6 @@ def protected(title: str, place: Place) -> tuple[str, ...]:
     )
 
 
-def not_held(title: str, *others: str) -> tuple[str, ...]:
-    """Return what stays open: what is said of this assistant, and what is so with all of them."""
+def not_protected(title: str, *others: str) -> tuple[str, ...]:
+    """Return what is not protected: `others`, and what is not protected with any assistant."""
     return (*others, _OTHERS, _OUTSIDE, _RUNNING.format(title=title))

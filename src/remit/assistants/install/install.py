@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from remit.assistants.install.files import FileSnapshot, adding_path, read_file, remove_file, replace_file
-from remit.assistants.install.jsonedit import add_entries, put_back, remove_entries, set_member, still_set
+from remit.assistants.install.jsonedit import add_entries, remove_entries, restore_members, set_member, still_set
 from remit.assistants.install.jsontext import read_document
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, Plan, TomlBlock
 from remit.assistants.install.tomltext import add_block, remove_blocks
@@ -274,7 +274,7 @@ def _remove_additions(kind: FileKind, data: bytes, mark: str, written: WrittenFi
     """Return a file without what Remit added, or None if Remit wrote all of it."""
     if kind == "json":
         original, members = (written.before, written.members) if written else (None, ())
-        return put_back(remove_entries(data, mark, original), members, original)
+        return restore_members(remove_entries(data, mark, original), members, original)
     if kind == "toml":
         return remove_blocks(data, mark)
     return None if mark.encode("ascii") in data else data

@@ -1,8 +1,7 @@
-"""The text of a JSON file as a tree of places, so that a change can leave every other byte as it is.
+"""Parses a JSON file into a tree of nodes with their positions, so that an edit can keep all other bytes.
 
-Keeps this invariant: what it reads is JSON that every reader understands alike (`strictjson`), after a byte order mark
-that is kept. Comments, duplicates and everything else that is not so are refused, by line where that can be told.
-What is changed, and how it is laid out, is for `jsonedit.py`.
+Invariant: only strict JSON is accepted (`strictjson`), with an optional byte order mark, which is kept. Comments,
+duplicate members and the like are refused. `jsonedit.py` makes the edits.
 """
 
 import json
@@ -20,76 +19,79 @@ _Kind: TypeAlias = Literal["object", "array", "text", "other"]
 
 
 class Node(NamedTuple):
-    """One value: where it stands, and what is in it. `keys` are the starts of the members' names."""
+    """One value and its position in the text."""
 
     kind: _Kind
     start: int
     end: int
+    # The names of the members of an object, and the positions at which the names start.
     names: tuple[str, ...] = ()
     keys: tuple[int, ...] = ()
     children: "tuple[Node, ...]" = ()
 
-    def spot(self, index: int) -> int:
-        """Return where a child begins, with its name if it has one."""
+    def child_start(self, index: int) -> int:
+        """Return where a child starts, including its name if it has one."""
         return self.keys[index] if self.kind == "object" else self.children[index].start
 
 
 class Step(NamedTuple):
-    """A container, and which of its children is meant."""
+    """One step of a path: a container, and the index of one of its children."""
 
     container: Node
     child: int
 
     @property
     def node(self) -> Node:
-        """The child itself."""
+        """The child."""
         return self.container.children[self.child]
 
 
 class Document(NamedTuple):
-    """A text without its mark, whether it had one, and its tree: None where nothing is written."""
+    """A parsed file."""
 
+    # Without the byte order mark.
     text: str
-    marked: bool
+    has_bom: bool
+    # None if the file is blank.
     root: Node | None
 
     def bytes(self, text: str) -> bytes:
-        """Return another text as this one was written."""
-        return (BOM * self.marked + text).encode("utf-8")
+        """Encode another text like this one, with a byte order mark if this one has it."""
+        return (BOM * self.has_bom + text).encode("utf-8")
 
 
 def read_document(data: bytes) -> Document:
-    """Return the places in a file; one of nothing but white space has none."""
-    marked = data.startswith(BOM.encode("utf-8"))
-    plain = data[len(BOM.encode("utf-8")) :] if marked else data
+    """Parse a file."""
+    has_bom = data.startswith(BOM.encode("utf-8"))
+    plain = data[len(BOM.encode("utf-8")) :] if has_bom else data
     if not plain.strip(b" \t\r\n"):
-        return Document(plain.decode("ascii"), marked, None)
+        return Document(plain.decode("ascii"), has_bom, None)
     try:
         parse_json(plain)
     except JsonSyntax as error:
-        raise _commented(plain.decode("utf-8")) or error from None
+        raise _comment_error(plain.decode("utf-8")) or error from None
     text = plain.decode("utf-8")
-    return Document(text, marked, _node(_tokens(text)))
+    return Document(text, has_bom, _node(_tokens(text)))
 
 
 def value_of(document: Document, node: Node) -> JSON:
-    """Return the value that stands there."""
+    """Return the value of a node."""
     value: JSON = json.loads(document.text[node.start : node.end])
     return value
 
 
 def is_same(one: JSON, other: JSON) -> bool:
-    """Tell whether two values are the same JSON, in which 1 is not true."""
+    """Return whether two values are equal as JSON, in which 1 is not true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def walk(root: Node) -> Iterator[tuple[tuple[Step, ...], Node]]:
-    """Give every value with the way to it, from the outside in."""
-    waiting: list[tuple[tuple[Step, ...], Node]] = [((), root)]
-    while waiting:
-        way, node = waiting.pop()
-        yield way, node
-        waiting.extend(((*way, Step(node, index)), child) for index, child in enumerate(node.children))
+    """Yield each node with the path to it. Containers come before their children."""
+    pending: list[tuple[tuple[Step, ...], Node]] = [((), root)]
+    while pending:
+        path, node = pending.pop()
+        yield path, node
+        pending.extend(((*path, Step(node, index)), child) for index, child in enumerate(node.children))
 
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
@@ -101,8 +103,8 @@ def _tokens(text: str) -> _Tokens:
     return _TOKEN.finditer(text)
 
 
-def _commented(text: str) -> InputError | None:
-    """Return the error for a file with comments, if that is what is wrong with it."""
+def _comment_error(text: str) -> InputError | None:
+    """Return the error for a file with comments, or None if it has none."""
     for found in _COMMENT.finditer(text):
         if found["comment"]:
             line = text.count("\n", 0, found.start()) + 1
@@ -111,12 +113,12 @@ def _commented(text: str) -> InputError | None:
 
 
 def _node(tokens: _Tokens) -> Node:
-    """Return the next value. The text was read before, so only what must come can come."""
+    """Parse the next value. The text is known to be valid JSON, so errors are not handled."""
     found = next(tokens)
-    return _begun(found, tokens)
+    return _node_from(found, tokens)
 
 
-def _begun(found: "re.Match[str]", tokens: _Tokens) -> Node:
+def _node_from(found: "re.Match[str]", tokens: _Tokens) -> Node:
     if found[0] == "{":
         return _object(found.start(), tokens)
     if found[0] == "[":
@@ -143,5 +145,5 @@ def _array(start: int, tokens: _Tokens) -> Node:
         if found[0] == "]":
             return Node("array", start, found.end(), children=tuple(children))
         if found[0] != ",":
-            children.append(_begun(found, tokens))
+            children.append(_node_from(found, tokens))
     raise JsonSyntax("an array has no end")

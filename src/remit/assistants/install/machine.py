@@ -1,7 +1,7 @@
-"""What hooks for everyone on a machine need beside them: the script, out of anyone's home.
+"""The hook script for machine-wide hooks, in a folder that every user can read and only root can write.
 
-Everyone runs these hooks, so everyone reads the script; only root can write there. The wire file, in which a token is,
-stays in the home of whoever runs the Hub, so the hooks answer that user, and refuse the calls of all others.
+The wire file with the token stays in the home of the user who runs the Hub. So the hooks work for that user, and deny
+the calls of all other users.
 """
 
 from pathlib import Path
@@ -16,6 +16,6 @@ PUBLIC: Final = 0o644
 
 
 def for_everyone(wire: Wire, folder: Path) -> tuple[Wire, FileChange]:
-    """Return the wire that hooks for everyone use, and the script that they run, in a folder of ours."""
+    """Return a wire whose script is in a subfolder of `folder`, and the change that writes the script."""
     moved = wire.with_script_in(str(folder / "remit"))
     return moved, OwnFile(moved.script, script_text(wire.protection), PUBLIC)

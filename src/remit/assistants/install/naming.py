@@ -1,6 +1,6 @@
-"""The id of a protection: the same for the same assistant in the same place, so that protecting twice is once.
+"""Protection ids. They are deterministic, so that protecting an assistant twice updates one protection.
 
-It is a name and no secret: what opens the Hub is the token beside it.
+An id is not a secret: hooks authenticate with a token.
 """
 
 import hashlib
@@ -13,20 +13,20 @@ from remit.claims.canonical import canonicalize
 
 __all__ = ["adopted_id", "protection_id"]
 
-# As shared settings name it: in a command, or in the address that the first release wrote.
-_NAMED: Final = re.compile(rb"(?:/protections/hook\.py\\?\" |/v1/hooks/claude-code/)(prot-[0-9a-f]{12})\b")
+# Where shared settings have the id: in the hook command, or in the URL that the first release wrote.
+_ID_IN_SETTINGS: Final = re.compile(rb"(?:/protections/hook\.py\\?\" |/v1/hooks/claude-code/)(prot-[0-9a-f]{12})\b")
 
 
-def protection_id(assistant: str, place: Place, home: str) -> str:
-    """Return the id of a protection in a place, kept in a home."""
-    anchors = {"local": place.folder, "project": place.folder, "managed": place.managed}
-    anchor = anchors.get(place.level, place.config or place.user_home) or ""
-    return "prot-" + hashlib.sha256(canonicalize([assistant, place.level, anchor, home])).hexdigest()[:12]
+def protection_id(assistant: str, target: Place, home: str) -> str:
+    """Return the id of the protection of a target, stored in the Remit home `home`."""
+    anchors = {"local": target.folder, "project": target.folder, "managed": target.managed}
+    anchor = anchors.get(target.level, target.config or target.user_home) or ""
+    return "prot-" + hashlib.sha256(canonicalize([assistant, target.level, anchor, home])).hexdigest()[:12]
 
 
 def adopted_id(plan: Plan) -> str | None:
-    """Return the id that shared settings name already, if it is one: all who share them keep to it."""
+    """Return the id in the shared settings, if there is exactly one: all users of the settings use the same id."""
     changes = (change for change in plan.changes if isinstance(change, JsonEdit))
     texts = (read_file(change.path).data or b"" for change in changes)
-    named = {found[1] for text in texts for found in _NAMED.finditer(text)}
-    return named.pop().decode("ascii") if len(named) == 1 else None
+    ids = {found[1] for text in texts for found in _ID_IN_SETTINGS.finditer(text)}
+    return ids.pop().decode("ascii") if len(ids) == 1 else None

@@ -1,7 +1,7 @@
-"""Settings files of assistants, read to learn what they do to hooks.
+"""Reads settings files of assistants, to find out what they do to hooks.
 
-Keeps this invariant: a file that is there is understood, or refused. Assistants read what we do not, a member that is
-there twice or a number of any size, and then nobody can tell what the file says to them.
+Invariant: a file is parsed strictly or refused. Assistants accept duplicate members, numbers of any size and more, and
+what they make of such a file is unknown.
 """
 
 import re
@@ -15,14 +15,14 @@ from remit.errors import FieldInvalid, InputError
 
 __all__ = ["read_settings", "shown_path"]
 
-# No string of JSON goes over a line, so what begins one with two slashes is a comment to everyone who knows comments.
+# JSON strings do not span lines, so a line that starts with two slashes is always a comment.
 _COMMENTED_LINE: Final = re.compile(rb"^[ \t]*//[^\r\n]*\r?$", re.MULTILINE)
 
 
 def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JSON]:
-    """Return what a settings file says: nothing where there is none; an `InputError` names one not understood.
+    """Return the content of a settings file; empty if there is none. Raises `InputError` if it cannot be parsed.
 
-    `with_comments` is for assistants that know comments: lines of nothing else are left out.
+    `with_comments` is for assistants that accept comments: lines with nothing but a comment are ignored.
     """
     try:
         if not path.is_file():
@@ -33,7 +33,7 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
         value = parse_json(plain) if plain.strip(b" \t\r\n") else {}
     except OSError:
         raise FieldInvalid(
-            "cannot be read, so it may turn hooks off: see who owns it", place=shown_path(path)
+            "cannot be read, so it may turn hooks off: check its owner and mode", place=shown_path(path)
         ) from None
     except InputError as error:
         where = "" if error.place == "$" else f" at {error.place}"
@@ -46,5 +46,5 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
 
 
 def shown_path(path: str | Path) -> str:
-    """Return enough of a path to know the file by, without where it lies."""
+    """Return the last two components of a path, for messages."""
     return "/".join(Path(path).parts[-2:])

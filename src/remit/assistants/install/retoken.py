@@ -1,4 +1,4 @@
-"""Replacing the token of hooks in everything that a protection has written, after the Hub got a new one.
+"""Replaces the hook token in all files of a protection, after the token of the Hub was rotated.
 
 Invariants: nothing but the token changes in a file; the record of a protection is written before its files, under the
 lock of all protections, so that the settings monitor does not restore the old token; a file that cannot be changed is
@@ -22,51 +22,53 @@ _SECRETS: Final = ("token", "proof")
 
 
 class Retokened(NamedTuple):
-    """One protection after the token was replaced: the settings that hold it, and why it could not be replaced."""
+    """The result for one protection."""
 
     protection: Protection
+    # The settings files that hold the token.
     changed: tuple[str, ...]
+    # Why the token could not be replaced.
     why: str = ""
 
 
 def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[str, str]]) -> list[Retokened]:
-    """Replace the secrets of all protections; `secrets` maps the old to the new ones of the protection of an id."""
+    """Replace the secrets of all protections. `secrets` maps old to new secrets, given a protection id."""
     with protections.locked():
         return [
-            _replaced(protections, protection, secrets(protection.id))
+            _replace_in(protections, protection, secrets(protection.id))
             for protection in protections.all(damaged=lambda _: None)
         ]
 
 
-def _replaced(protections: Protections, protection: Protection, secrets: Mapping[str, str]) -> Retokened:
+def _replace_in(protections: Protections, protection: Protection, secrets: Mapping[str, str]) -> Retokened:
     try:
         wire = protections.wire(protection.id)
         if wire is not None:
             wire = {name: secrets.get(value, value) if name in _SECRETS else value for name, value in wire.items()}
         files = dict[str, tuple[WrittenFile, bytes]]()
-        held = list[tuple[WrittenFile, FileSnapshot]]()
+        holding = list[tuple[WrittenFile, FileSnapshot]]()
         for old, new in secrets.items():
             tokens = old.encode("ascii"), new.encode("ascii")
-            for written, found in ((one, found) for one in protection.files for found in _holding(one, old)):
-                held.append((written, found))
+            for written, found in ((one, found) for one in protection.files for found in _files_with(one, old)):
+                holding.append((written, found))
                 files[written.path] = _retokened(written, protection.id, found.data or b"", tokens)
-        kept = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
-        protections.put(structs.replace(protection, files=kept), wire)
-        for written, found in held:
+        records = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
+        protections.put(structs.replace(protection, files=records), wire)
+        for written, found in holding:
             replace_file(found, files[written.path][1])
     except RemitError as error:
         return Retokened(protection, (), str(error))
     return Retokened(protection, tuple(files))
 
 
-def _holding(written: WrittenFile, token: str) -> list[FileSnapshot]:
-    """Return the file if the token is in it; one that is gone or was changed by hand need not have it."""
+def _files_with(written: WrittenFile, token: str) -> list[FileSnapshot]:
+    """Return the file if it contains the token. It may be gone, or the user may have removed the token."""
     found = read_file(written.path)
     return [found] if found.data is not None and token.encode("ascii") in found.data else []
 
 
 def _retokened(written: WrittenFile, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[WrittenFile, bytes]:
-    """Return the record of a file and the file with the new token; what others have changed in it stays theirs."""
-    was = recover_written(written, mark, data)
-    after = written.after if was is None else hashlib.sha256(was.replace(*tokens)).hexdigest()
+    """Return the record and the content of a file with the new token. Changes by others are kept."""
+    original = recover_written(written, mark, data)
+    after = written.after if original is None else hashlib.sha256(original.replace(*tokens)).hexdigest()
     return structs.replace(written, after=after), data.replace(*tokens)

@@ -1,6 +1,6 @@
-"""Lines of ours in a TOML file of others, between two marks, and taking them out again.
+"""Adds blocks of lines to a TOML file, between two marker comments, and removes them again.
 
-Keeps this invariant: the file is TOML before and after; all other lines of it stay as they are.
+Invariant: the file is valid TOML before and after, and its other lines are kept as they are.
 """
 
 import re
@@ -17,20 +17,20 @@ _NAME: Final = "[a-z][a-z0-9-]*"
 
 
 def add_block(data: bytes | None, protection: str, name: str, text: str) -> bytes:
-    """Return the file with a block of ours at its end, in the place of one of this name."""
+    """Return the file with a block appended. A block of the same name is removed."""
     before = remove_blocks(data or b"", protection, name)
     line_end = b"\r\n" if b"\r\n" in before else b"\n"
     begin, end = (mark.format(protection=protection, name=name) for mark in (_BEGIN, _END))
     block = "\n".join((begin, text.strip("\n"), end, "")).encode("utf-8").replace(b"\n", line_end)
-    joint = line_end if before and not before.endswith(b"\n") else b""
-    after = before + joint + block
-    _check(after, "cannot take what Remit has to add: it says something else of the same name")
+    separator = line_end if before and not before.endswith(b"\n") else b""
+    after = before + separator + block
+    _check(after, "cannot take what Remit has to add: it defines the same name differently")
     return after
 
 
 def remove_blocks(data: bytes, protection: str, name: str = _NAME) -> bytes:
-    """Return the file without the blocks of a protection, or without the one of a name."""
-    _check(data, "is not TOML; Remit does not rewrite what it cannot read")
+    """Return the file without the blocks of a protection, or without its block `name`."""
+    _check(data, "is not TOML; Remit does not rewrite what it cannot parse")
     begin = rb"^# >>> remit %b (%b):[^\n]*\n" % (protection.encode(), name.encode())
     end = rb"^# <<< remit %b \1\r?(?:\n|\Z)" % protection.encode()
     return re.sub(begin + rb"(?:[^\n]*\n)*?" + end, b"", data, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Which hooks Codex trusts: it runs none that nobody has reviewed, and says nothing about it.
+"""Makes Codex trust the hooks of a protection. Codex silently skips hooks that the user has not reviewed.
 
-Codex itself is asked for the name and the digest of each hook, because both are its own affair. Keeps this invariant:
-nothing is trusted but hooks that name the protection, and all of them are there.
+Codex itself is asked for the key and the hash of each hook, because how it computes them is not documented. Invariant:
+only hooks that contain the protection id are trusted, and only if all of them are present.
 """
 
 import json
@@ -14,35 +14,35 @@ from typing import IO, Any, Final
 from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["ask_hooks", "trusting"]
+__all__ = ["list_hooks", "trust_settings"]
 
-_PATIENCE_S: Final = 30
+_TIMEOUT_S: Final = 30
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_LINES: Final = 200
-_ASKED: Final = 2
+_REQUEST_ID: Final = 2
 _PLACE: Final = "--program"
 
 
-def ask_hooks(program: str, folder: str) -> Sequence[Mapping[str, Any]]:
-    """Return what Codex says of the hooks that it would run in a folder."""
+def list_hooks(program: str, folder: str) -> Sequence[Mapping[str, Any]]:
+    """Return the hooks that Codex would run in a folder, as its app server lists them."""
     if not program:
-        raise FieldInvalid("was not found, and only Codex itself can tell how its hooks are trusted", place=_PLACE)
+        raise FieldInvalid("was not found; without Codex its hooks cannot be marked as trusted", place=_PLACE)
     messages = (
         {"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "remit", "version": "1"}}},
         {"method": "initialized"},
-        {"id": _ASKED, "method": "hooks/list", "params": {"cwds": [folder]}},
+        {"id": _REQUEST_ID, "method": "hooks/list", "params": {"cwds": [folder]}},
     )
     try:
-        with _served(program) as (said, heard):
-            said.write("".join(json.dumps(message) + "\n" for message in messages).encode("utf-8"))
-            said.flush()
-            return _hooks_in(heard)
+        with _app_server(program) as (stdin, stdout):
+            stdin.write("".join(json.dumps(message) + "\n" for message in messages).encode("utf-8"))
+            stdin.flush()
+            return _read_hooks(stdout)
     except (OSError, InputError, KeyError, TypeError, IndexError):
-        raise FieldInvalid("does not tell which hooks it trusts: update Codex", place=_PLACE) from None
+        raise FieldInvalid("does not list the hooks that it trusts: update Codex", place=_PLACE) from None
 
 
-def trusting(hooks: Sequence[Mapping[str, Any]], protection: str, count: int) -> str:
-    """Return the lines of Codex's settings that make it trust the hooks of a protection; none if it does already."""
+def trust_settings(hooks: Sequence[Mapping[str, Any]], protection: str, count: int) -> str:
+    """Return the settings that make Codex trust the hooks of a protection. Empty if it trusts them already."""
     ours = [hook for hook in hooks if protection in str(hook.get("command", ""))]
     if len(ours) != count:
         raise FieldInvalid(
@@ -57,28 +57,28 @@ def trusting(hooks: Sequence[Mapping[str, Any]], protection: str, count: int) ->
 
 
 @contextmanager
-def _served(program: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Run Codex as a server for as long as the block is, and no longer than our patience."""
-    # Not in the folder that is to be governed: nothing that lies there has a say in this.
-    with subprocess.Popen(  # noqa: S603 - what the user starts as well
+def _app_server(program: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Run the Codex app server for the duration of the block. It is killed after a timeout."""
+    # Not in the folder that is to be governed, so that its content cannot influence Codex.
+    with subprocess.Popen(  # noqa: S603 - the program that the user starts
         [program, "app-server"], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as server:
-        over = threading.Timer(_PATIENCE_S, server.kill)
-        over.start()
+        timer = threading.Timer(_TIMEOUT_S, server.kill)
+        timer.start()
         try:
             if server.stdin is None or server.stdout is None:
                 raise OSError("no pipes")
             yield server.stdin, server.stdout
         finally:
-            over.cancel()
+            timer.cancel()
             server.kill()
 
 
-def _hooks_in(heard: IO[bytes]) -> Sequence[Mapping[str, Any]]:
-    """Return the hooks from the answer among everything that the server says."""
+def _read_hooks(stdout: IO[bytes]) -> Sequence[Mapping[str, Any]]:
+    """Return the hooks from the response, which may come after other messages."""
     for _ in range(_MAX_LINES):
-        message: dict[str, Any] = dict(parse_object(heard.readline(_MAX_LINE)))
-        if message.get("id") == _ASKED:
+        message: dict[str, Any] = dict(parse_object(stdout.readline(_MAX_LINE)))
+        if message.get("id") == _REQUEST_ID:
             hooks: Sequence[Mapping[str, Any]] = message["result"]["data"][0]["hooks"]
             return hooks
-    raise FieldInvalid("has said too much")
+    raise FieldInvalid("sent too many messages")

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from remit.assistants.claude_code.layers import NO_SHELL_IN_SKILLS
-from remit.assistants.install.acceptance import Reader, named, refused_in, trusts_by_place, without_refused
+from remit.assistants.install.acceptance import Reader, find_invalid, remove_invalid, shown_where, trusts_by_position
 from remit.assistants.install.jsonedit import add_entries, remove_at, remove_entries, set_member
 from remit.assistants.install.jsontext import BOM
 from remit.assistants.install.plan import Entry, Member
@@ -214,7 +214,7 @@ def _missing_members(fragment: SettingsFragment, value: JSON) -> Iterator[str]:
 def _not_accepted(fragment: SettingsFragment, value: JSON) -> Iterator[str]:
     """Describe each value that makes the assistant ignore the file."""
     if fragment.reader is not None and fragment.kind == "json":
-        yield from (f"an accepted value of {named(where)}" for where in refused_in(fragment.reader, value))
+        yield from (f"an accepted value of {shown_where(where)}" for where in find_invalid(fragment.reader, value))
 
 
 def _turned_off(fragment: SettingsFragment, value: JSON) -> Iterator[Member]:
@@ -233,7 +233,7 @@ def _missing_blocks(fragment: SettingsFragment, value: JSON, data: bytes) -> Ite
 
 
 def _with_members(fragment: SettingsFragment, data: bytes) -> bytes:
-    accepted = without_refused(fragment.reader, data, _parse_json) if fragment.reader else data
+    accepted = remove_invalid(fragment.reader, data, _parse_json) if fragment.reader else data
     if accepted is None:
         raise FieldInvalid("holds no value that the assistant accepts")
     merged = remove_entries(accepted, fragment.mark)
@@ -260,7 +260,7 @@ def _with_entries_in_place(fragment: SettingsFragment, data: bytes) -> bytes:
 
 
 def _needs_position(fragment: SettingsFragment) -> bool:
-    return fragment.reader is not None and trusts_by_place(fragment.reader)
+    return fragment.reader is not None and trusts_by_position(fragment.reader)
 
 
 def _index(entry: Entry, value: JSON) -> int:

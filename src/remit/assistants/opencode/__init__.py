@@ -1,1 +1,1 @@
-"""opencode."""
+"""opencode: hook adapter, installation planner."""

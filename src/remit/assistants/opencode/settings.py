@@ -1,7 +1,7 @@
-"""opencode: a plugin of ours, which asks about every call and blocks it by throwing.
+"""Installation planner for opencode: a plugin that asks the Hub about each call, and throws to block it.
 
-Keeps this invariant: the plugin does nothing while it is loaded, because opencode goes on without a plugin that cannot
-be loaded. Address and token are not in it; it reads them from the wire file when it asks.
+Invariant: the plugin does nothing while it is loaded, because opencode continues without a plugin that fails to load.
+It does not contain URL and token; it reads them from the wire file for each request.
 """
 
 import json
@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.advice import in_folder, not_held, protected
+from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC
 from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, OwnFile, Place, Plan, Wire
 from remit.errors import FieldInvalid
@@ -20,13 +20,13 @@ __all__ = ["OpencodePlanner", "plugin_text"]
 _TEMPLATE: Final = "plugin.js"
 _PURE: Final = "`opencode --pure`: it loads no plugins, at no level"
 _BELOW: Final = "opencode started in another folder, or attached to a server that runs elsewhere"
-_OWN_ASKING: Final = (
+_OWN_PROMPTS: Final = (
     "What opencode asks you about itself: its own permissions say that, whatever the mode of the profile"
 )
 
 
 class OpencodePlanner:
-    """The planner of opencode."""
+    """Makes installation plans for opencode."""
 
     name = "opencode"
     title = "opencode"
@@ -34,32 +34,32 @@ class OpencodePlanner:
     variable = "XDG_CONFIG_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, place: Place) -> tuple[str, ...]:  # noqa: ARG002 - others do
-        """Return nothing: no file that is looked at keeps plugins from running."""
+    def reads(self, target: Place) -> tuple[str, ...]:  # noqa: ARG002 - part of the interface
+        """Return nothing: no settings file keeps plugins from running."""
         return ()
 
-    def plan(self, place: Place, wire: Wire) -> Plan:
-        """Return the plugin for a place."""
+    def plan(self, target: Place, wire: Wire) -> Plan:
+        """Return the plan for a target."""
         return Plan(
             form="plugin",
-            changes=_changes(place, wire),
-            guards=_guards(place),
-            protected=protected(self.title, place),
-            not_protected=not_held(self.title, *((_BELOW,) if in_folder(place) else ()), _PURE, _OWN_ASKING),
-            steps=_steps(place),
+            changes=_changes(target, wire),
+            guards=_guards(target),
+            protected=protected(self.title, target),
+            not_protected=not_protected(self.title, *((_BELOW,) if in_folder(target) else ()), _PURE, _OWN_PROMPTS),
+            steps=_steps(target),
         )
 
 
 def plugin_text(wire: Wire) -> str:
-    """Return the plugin of a protection."""
+    """Return the source of the plugin for a protection."""
     template = files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
     return template.replace("@PROTECTION@", wire.protection).replace('"@WIRE@"', json.dumps(wire.path))
 
 
-def _changes(place: Place, wire: Wire) -> tuple[FileChange, ...]:
-    if place.level != "managed":
-        return (OwnFile(str(_plugins(place) / f"{_name(wire)}.js"), plugin_text(wire)),)
-    folder = _machine(place)
+def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+    if target.level != "managed":
+        return (OwnFile(str(_plugins(target) / f"{_name(wire)}.js"), plugin_text(wire)),)
+    folder = _machine(target)
     plugin = folder / "remit" / f"{_name(wire)}.js"
     return (
         OwnFile(str(plugin), plugin_text(wire), PUBLIC),
@@ -71,30 +71,30 @@ def _name(wire: Wire) -> str:
     return f"remit-{wire.protection}"
 
 
-def _steps(place: Place) -> tuple[str, ...]:
-    if not in_folder(place):
+def _steps(target: Place) -> tuple[str, ...]:
+    if not in_folder(target):
         return ()
     return ("Keep .opencode/plugin/remit-*.js out of version control: it names a file of this machine",)
 
 
-def _guards(place: Place) -> tuple[str, ...]:
+def _guards(target: Place) -> tuple[str, ...]:
     names = (".opencode", "opencode.json", "opencode.jsonc")
-    here = (str(Path(place.folder, name)) if place.folder else f"**/{name}" for name in names)
-    return (str(_user(place)), *here, str(_machine(place)))
+    here = (str(Path(target.folder, name)) if target.folder else f"**/{name}" for name in names)
+    return (str(_user(target)), *here, str(_machine(target)))
 
 
-def _plugins(place: Place) -> Path:
-    if not in_folder(place):
-        return _user(place) / "plugin"
-    if place.folder is None:
+def _plugins(target: Place) -> Path:
+    if not in_folder(target):
+        return _user(target) / "plugin"
+    if target.folder is None:
         raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
-    return Path(place.folder, ".opencode", "plugin")
+    return Path(target.folder, ".opencode", "plugin")
 
 
-def _user(place: Place) -> Path:
-    return Path(place.config or Path(place.user_home, ".config"), "opencode")
+def _user(target: Place) -> Path:
+    return Path(target.config or Path(target.user_home, ".config"), "opencode")
 
 
-def _machine(place: Place) -> Path:
+def _machine(target: Place) -> Path:
     usual = "/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode"
-    return Path(place.managed or usual)
+    return Path(target.managed or usual)
