@@ -13,8 +13,8 @@ import pytest
 from remit.assistants.doctor.processes import (
     Process,
     ancestors,
-    assistants_among,
-    process_of,
+    find_assistant_processes,
+    find_process,
     running_processes,
     suspects,
 )
@@ -123,7 +123,7 @@ def test_of_the_variables_of_a_process_only_names_that_matter_are_kept() -> None
 
 
 def among(*words: str, folder: str = FOLDER, uid: int | None = os.geteuid(), within: str | None = FOLDER) -> bool:
-    return bool(assistants_among("claude", [Process(7, words, folder, uid=uid)], within))
+    return bool(find_assistant_processes("claude", [Process(7, words, folder, uid=uid)], within))
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_a_process_descends_from_those_that_started_it() -> None:
 
 def test_a_process_that_has_ended_is_none_any_more(tmp_path: Path) -> None:
     with waiting(cwd=tmp_path) as child:
-        found = process_of(child.pid)
+        found = find_process(child.pid)
         assert found is not None
         assert (found.folder, found.uid) == (str(tmp_path), os.geteuid())
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert process_of(child.pid) is None
+        assert find_process(child.pid) is None

@@ -2,13 +2,13 @@
 
 import pytest
 
-from remit.assistants.doctor.variables import telling_variables
+from remit.assistants.doctor.variables import relevant_variables
 
 PROXY = "http://someone:s3cret@proxy:3128"
 
 
 def told(**variables: str) -> tuple[str, ...]:
-    return telling_variables(b"".join(f"{name}={value}\0".encode() for name, value in variables.items()))
+    return relevant_variables(b"".join(f"{name}={value}\0".encode() for name, value in variables.items()))
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "All_Proxy"])
@@ -36,4 +36,4 @@ def test_a_switch_counts_unless_it_is_off(value: str, count: int) -> None:
 
 @pytest.mark.parametrize("environ", [b"", b"\0\0=", b"HTTP_PROXY", b"\xff\xfe=\xff"])
 def test_an_environment_that_says_nothing_has_nothing_to_tell(environ: bytes) -> None:
-    assert telling_variables(environ) == ()
+    assert relevant_variables(environ) == ()

@@ -1,1 +1,1 @@
-"""What `remit doctor` looks at."""
+"""Checks of `remit doctor` on the protection of an assistant."""

@@ -1,6 +1,6 @@
-"""What a ledger holds of the sessions of one assistant, chains verified before anything in them is believed.
+"""Reads the sessions and decisions of one assistant from the ledger. Receipt chains are verified before use.
 
-Who reports to a session is not signed: it only says where to look. What counts is in the receipts.
+The source of a session is not signed, and is used only to find its receipts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,80 +22,82 @@ from remit.ledger.records import Session
 __all__ = [
     "BYPASSES",
     "Governed",
-    "Held",
-    "Recent",
+    "LedgerDecisions",
+    "RecentFindings",
     "ended_for_tampering",
     "governed_sessions",
-    "held_of",
+    "load_decisions",
     "recent",
     "refusal_in",
 ]
 
-# What is signed when a call was made without being asked for, or although it was refused.
+# Denial codes of receipts about calls that ran without a decision, or after a denial.
 BYPASSES: Final = ("run_unasked", "denied_but_run")
 
 _PAGE: Final = 500
 _SECOND: Final = len("2000-01-01T00:00:00")
-_told_in: Final = msgspec.json.Decoder(dict[str, str]).decode
+_decode_source: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Governed(NamedTuple):
-    """One session of an assistant: its own name of it, the protection, and the chains that were kept of it."""
+    """One session of an assistant."""
 
+    # The session id that the assistant uses.
     name: str
     protection: str
-    # That of the assistant itself first, then those of its subagents.
+    # The sessions in the ledger: that of the main agent first, then those of its subagents.
     sessions: tuple[Session, ...]
-    # That of the protection when the last of them was started.
+    # The generation of the protection when the last of them was started.
     generation: int = 0
 
     @property
     def started_ms(self) -> int:
-        """Return when it was first heard of."""
+        """Return the start of the earliest session, in milliseconds."""
         return min(session.started_ms for session in self.sessions)
 
     @property
     def has_permitted(self) -> bool:
-        """Tell whether anything was permitted in it."""
+        """Return whether any call was permitted in it."""
         return any(session.used for session in self.sessions)
 
 
-class Recent(NamedTuple):
-    """What the last receipts say of an assistant."""
+class RecentFindings(NamedTuple):
+    """Findings in the most recent receipts of an assistant."""
 
-    # The ids of receipts that say a call got past its hooks.
+    # The ids of receipts about calls that bypassed the hooks.
     bypassed: tuple[str, ...]
-    # In which permission modes calls were made.
+    # The permission modes in which calls were made.
     modes: frozenset[str]
 
 
-class Held(NamedTuple):
-    """The decisions of one session, and the codes of findings; `broken` says which chains do not verify."""
+class LedgerDecisions(NamedTuple):
+    """The decisions in a set of sessions."""
 
     decisions: tuple[Decided, ...]
+    # The ids of sessions whose chain does not verify.
     broken: tuple[str, ...]
 
 
 def governed_sessions(reader: Reader, assistant: str) -> list[Governed]:
-    """Return the sessions of an assistant that the ledger knows, oldest first."""
+    """Return the sessions of an assistant in the ledger, oldest first."""
     children = dict[str, list[Session]]()
     for session in _all_sessions(reader):
         if session.parent is not None:
             children.setdefault(session.parent, []).append(session)
     found = dict[tuple[str, str], list[Session]]()
     generations = dict[tuple[str, str], int]()
-    for session, told in _reported(reader):
-        if told.get("app") == assistant and told.get("id"):
-            key = (told["id"], told.get("protection", ""))
+    for session, source in _sources(reader):
+        if source.get("app") == assistant and source.get("id"):
+            key = (source["id"], source.get("protection", ""))
             found.setdefault(key, []).extend(_with_children(session, children))
-            generations[key] = generation_of(told)
+            generations[key] = generation_of(source)
     return [Governed(*key, tuple(sessions), generations[key]) for key, sessions in found.items()]
 
 
 def ended_for_tampering(governed: Iterable[Governed], protection: Protection) -> list[Session]:
-    """Return the sessions of a protection that were ended for tampering since a person last protected the assistant."""
-    ours = (one for one in governed if one.protection == protection.id and one.generation >= protection.generation)
-    return [session for one in ours for session in one.sessions if session.cause == TAMPERED]
+    """Return the sessions of a protection that were ended for tampering since `remit protect` was last run."""
+    current = (one for one in governed if one.protection == protection.id and one.generation >= protection.generation)
+    return [session for one in current for session in one.sessions if session.cause == TAMPERED]
 
 
 def _all_sessions(reader: Reader) -> Iterator[Session]:
@@ -105,39 +107,39 @@ def _all_sessions(reader: Reader) -> Iterator[Session]:
         after = page[-1].number
 
 
-def _reported(reader: Reader) -> Iterator[tuple[Session, Mapping[str, str]]]:
+def _sources(reader: Reader) -> Iterator[tuple[Session, Mapping[str, str]]]:
     after = 0
     while page := reader.sources(after=after, limit=_PAGE):
         for session, source in page:
             try:
-                yield session, _told_in(source.told)
+                yield session, _decode_source(source.told)
             except msgspec.DecodeError:
-                continue  # nothing signs it, so it may be anything; the session is none of an assistant then
+                continue  # it is not signed, so it may be anything; such a session is not one of an assistant
         after = page[-1][0].number
 
 
 def _with_children(session: Session, children: Mapping[str, list[Session]]) -> Iterator[Session]:
-    waiting = [session]
-    while waiting:
-        one = waiting.pop()
+    pending = [session]
+    while pending:
+        one = pending.pop()
         yield one
-        waiting += children.get(one.id, [])
+        pending += children.get(one.id, [])
 
 
-def held_of(reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring) -> Held:
-    """Return the decisions of sessions, up to where each chain verifies."""
+def load_decisions(reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring) -> LedgerDecisions:
+    """Return the decisions in sessions, from the part of each chain that verifies."""
     decisions, broken = list[Decided](), list[str]()
     for one in governed:
         for session in one.sessions:
-            chain, whole = _verified(reader, session, keyring)
+            chain, is_whole = _verify_chain(reader, session, keyring)
             decisions += decided_in(chain, assistant, one.name)
-            if not whole:
+            if not is_whole:
                 broken.append(session.id)
-    return Held(tuple(decisions), tuple(broken))
+    return LedgerDecisions(tuple(decisions), tuple(broken))
 
 
-def _verified(reader: Reader, session: Session, keyring: Keyring) -> tuple[list[SignedReceipt], bool]:
-    """Return the receipts of a chain as far as they verify, and whether that is all that the session says."""
+def _verify_chain(reader: Reader, session: Session, keyring: Keyring) -> tuple[list[SignedReceipt], bool]:
+    """Return the receipts of a chain as far as they verify, and whether the whole chain does."""
     chain, head = list[SignedReceipt](), None
     try:
         for receipt, reached in walk_chain(_tokens(reader, session), keyring):
@@ -145,16 +147,16 @@ def _verified(reader: Reader, session: Session, keyring: Keyring) -> tuple[list[
             head = reached
     except BrokenChain:
         return chain, False
-    return chain, _ends(head, session)
+    return chain, _is_head_of(head, session)
 
 
-def _ends(head: Head | None, session: Session) -> bool:
+def _is_head_of(head: Head | None, session: Session) -> bool:
     reached = (head.lineage.grant_id, head.length, head.receipt_hash) if head else (session.id, 0, None)
     return reached == (session.id, session.length, session.receipt_hash)
 
 
 def _tokens(reader: Reader, session: Session) -> Iterator[str]:
-    """Yield the tokens of a session up to where it stood when it was read: it may go on meanwhile."""
+    """Yield the receipt tokens of a session, up to the length that it had when it was read."""
     after = 0
     while after < session.length:
         page = reader.receipts(session.id, after=after, limit=min(_PAGE, session.length - after))
@@ -164,27 +166,36 @@ def _tokens(reader: Reader, session: Session) -> Iterator[str]:
         after = page[-1].seq
 
 
-def recent(reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring, since: str) -> Recent:
-    """Return what the last receipts say of an assistant, from a moment on; those that do not verify say nothing."""
+def recent(
+    reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring, since: str
+) -> RecentFindings:
+    """Return findings in the most recent receipts of an assistant that verify.
+
+    Bypassed calls before `since` are left out; it does not apply to the permission modes.
+    """
     sessions = {session.id for one in governed for session in one.sessions}
     kept = [numbered.kept for code in BYPASSES for numbered in reader.denials(code, limit=_PAGE)]
-    found = [receipt for one in kept if one.session_id in sessions for receipt in _genuine(one.token, keyring)]
+    found = [
+        receipt for one in kept if one.session_id in sessions for receipt in _verified_receipts(one.token, keyring)
+    ]
     bypassed = (one.claims.receipt_id for one in found if one.claims.timestamp[:_SECOND] >= since[:_SECOND])
     last = [one.kept for one in reader.latest(limit=_PAGE) if one.kept.session_id in sessions]
-    decisions = decided_in((receipt for one in last for receipt in _genuine(one.token, keyring)), assistant, "")
-    return Recent(tuple(bypassed), frozenset(one.mode for one in decisions if one.mode))
+    decisions = decided_in(
+        (receipt for one in last for receipt in _verified_receipts(one.token, keyring)), assistant, ""
+    )
+    return RecentFindings(tuple(bypassed), frozenset(one.mode for one in decisions if one.mode))
 
 
 def refusal_in(reader: Reader, receipt_id: str, keyring: Keyring, tool: str) -> str | None:
-    """Return the session of a receipt that verifies and refuses a call of this tool; None if there is no such one."""
+    """Return the session of a receipt, if it verifies and denies a call of this tool; else None."""
     kept = reader.receipt(receipt_id)
-    for one in _genuine(kept.token, keyring) if kept else ():
+    for one in _verified_receipts(kept.token, keyring) if kept else ():
         if (one.claims.receipt_id, one.claims.tool) == (receipt_id, tool) and one.claims.verdict != "compliant":
             return one.claims.grant_id
     return None
 
 
-def _genuine(token: str, keyring: Keyring) -> Iterator[SignedReceipt]:
+def _verified_receipts(token: str, keyring: Keyring) -> Iterator[SignedReceipt]:
     try:
         yield verify_receipt(token, keyring)
     except TokenError:

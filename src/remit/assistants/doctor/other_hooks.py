@@ -1,7 +1,7 @@
-"""Hooks of others that are asked about a call as well: they can change it once it was decided on.
+"""Finds hooks that Remit did not write and that can change a call after Remit has decided on it.
 
-All layers of settings are looked through in which an assistant finds hooks, plugins that are installed included. Not
-seen are hooks in the text of skills and agents, and what options of the command line name.
+All settings layers of an assistant are searched, including installed plugins. Hooks in the text of skills and agents,
+and those from command-line options, are not found.
 """
 
 import sys
@@ -20,20 +20,21 @@ _SUPPORT: Final = "/Library/Application Support/"
 
 
 class _Layers(NamedTuple):
-    """Where an assistant finds hooks: patterns below each folder, and the events in which a call can be changed."""
+    """Where an assistant reads hooks from, as glob patterns."""
 
+    # The hook events in which a call can be changed.
     events: tuple[str, ...]
-    # Below the folder of the user's settings.
+    # Below the user settings folder.
     user: tuple[str, ...]
-    # Below the folder that it is started in.
+    # Below the working folder.
     here: tuple[str, ...]
     machine: tuple[str, ...]
-    # The folder of the user's settings, from home on.
+    # The user settings folder, relative to the home directory.
     home: str
-    # That of the whole machine, and on macOS.
+    # The machine-wide settings folder, on Linux and on macOS.
     root: str
     root_on_mac: str
-    # Whether a variable of the environment names what is above the folder of the user's settings.
+    # Whether the environment variable names the parent of the user settings folder.
     config_is_above: bool = False
 
 
@@ -78,27 +79,27 @@ _LAYERS: Final[Mapping[str, _Layers]] = {
 }
 
 
-def hooks_of_others(assistant: str, places: Sequence[Place], ours: Collection[Hook]) -> list[Hook]:
-    """Return the hooks in these places that can change a call, and that are not among `ours`."""
+def hooks_of_others(assistant: str, targets: Sequence[Place], ours: Collection[Hook]) -> list[Hook]:
+    """Return the hooks for these targets that can change a call and are not among `ours`."""
     if assistant not in _LAYERS:
         return []
     layers = _LAYERS[assistant]
     events = [event.lower() for event in layers.events]
-    files = dict.fromkeys(path for place in places for path in islice(_files(layers, place), _MAX_FILES))
-    # The same hook in another file asks the same, and is asked once.
+    files = dict.fromkeys(path for target in targets for path in islice(_files(layers, target), _MAX_FILES))
+    # A copy of one of our hooks in another file does no harm.
     known = [hook._replace(path="") for hook in ours]
     found = (hook for path in files for hook in _in_file(assistant, path))
     return [hook for hook in found if hook.event.lower() in events and hook._replace(path="") not in known]
 
 
-def _files(layers: _Layers, place: Place) -> Iterator[str]:
-    """Yield the files of all layers that count in a place."""
-    usual = Path(place.user_home, layers.home)
-    named = Path(place.config, layers.home) if layers.config_is_above else Path(place.config)
+def _files(layers: _Layers, target: Place) -> Iterator[str]:
+    """Yield the settings files of all layers for a target."""
+    usual = Path(target.user_home, layers.home)
+    named = Path(target.config, layers.home) if layers.config_is_above else Path(target.config)
     machine = layers.root_on_mac if sys.platform == "darwin" else layers.root
-    below = [(named if place.config else usual, layers.user), (Path(place.managed or machine), layers.machine)]
-    if place.folder is not None:
-        below.append((Path(place.folder), layers.here))
+    below = [(named if target.config else usual, layers.user), (Path(target.managed or machine), layers.machine)]
+    if target.folder is not None:
+        below.append((Path(target.folder), layers.here))
     for folder, patterns in below:
         yield from (str(path) for pattern in patterns for path in sorted(folder.glob(pattern)))
 

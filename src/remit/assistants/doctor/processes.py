@@ -1,8 +1,8 @@
-"""Assistants that run at this moment with an option that leaves hooks out, or that asks nobody any more.
+"""Finds running assistants that were started with an option or variable that bypasses hooks or permission prompts.
 
-Only processes that the system shows are seen: on Linux by /proc, elsewhere by ps, which tells no variables. What ran
-and has ended is for the evidence to tell. Keeps this invariant: of the environment of a process nothing is kept but
-names of variables that matter; those of other users are not read.
+Processes are read from /proc on Linux and from ps elsewhere, which does not show environment variables. Processes that
+have ended are not found. Invariant: of the environment of a process, only the names of relevant variables are kept, and
+the environment of processes of other users is not read.
 """
 
 import os
@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from remit.assistants.doctor.variables import PROXIES, TURNING_OFF, telling_variables
+from remit.assistants.doctor.variables import BYPASSING_VARIABLES, PROXY_VARIABLES, relevant_variables
 
 __all__ = [
     "OPTIONS",
@@ -21,16 +21,16 @@ __all__ = [
     "Process",
     "Suspect",
     "ancestors",
-    "assistants_among",
-    "process_of",
+    "find_assistant_processes",
+    "find_process",
     "running_processes",
     "suspects",
 ]
 
-# bypassing: hooks that are not managed do not run; misleading: what they ask may not reach the Hub; unasking: nobody is
-# asked but they; steering: settings count that were not looked at.
+# bypassing: hooks other than managed ones do not run. misleading: requests of hooks may not reach the Hub.
+# unasking: the assistant does not prompt the user. steering: further settings apply, which were not checked.
 Effect: TypeAlias = Literal["bypassing", "misleading", "unasking", "steering"]
-# Options that matter; some do so by their value.
+# The options with each effect, some of them with their value.
 OPTIONS: Final[Mapping[str, Mapping[Effect, tuple[str, ...]]]] = {
     "claude-code": {
         "bypassing": ("--bare", "--safe-mode", "--setting-sources"),
@@ -45,15 +45,15 @@ OPTIONS: Final[Mapping[str, Mapping[Effect, tuple[str, ...]]]] = {
     "gemini": {"unasking": ("--yolo", "-y")},
     "copilot": {"unasking": ("--allow-all-tools", "--allow-all", "--yolo")},
 }
-# What in a word of its own says that no hooks run.
-_SAYING: Final[Mapping[str, str]] = {"claude-code": "disableAllHooks"}
+# A setting that turns hooks off, and that may be part of any argument.
+_DISABLING_SETTING: Final[Mapping[str, str]] = {"claude-code": "disableAllHooks"}
 _PROC: Final = Path("/proc")
 _MAX_BYTES: Final = 256 * 1024
-_PATIENCE_S: Final = 10
-# An interpreter, an option of it and the script.
+_TIMEOUT_S: Final = 10
+# The program name is among these first arguments: an interpreter, an option of it, and the script.
 _FIRST_WORDS: Final = 3
 _INTERPRETERS: Final = re.compile(r"(node|nodejs|bun|deno|sh|bash|dash|python[0-9.]*)")
-# The packages that programs of assistants are installed from.
+# The npm packages of the assistants.
 _PACKAGES: Final[Mapping[str, str]] = {
     "claude": "@anthropic-ai/claude-code",
     "codex": "@openai/codex",
@@ -66,19 +66,21 @@ _STATUS: Final = re.compile(r"^(PPid|State):\s*(\S+)", re.MULTILINE)
 
 
 class Process(NamedTuple):
-    """A program that runs; the folder is empty where it cannot be told."""
+    """A running process."""
 
     pid: int
+    # The command line.
     words: tuple[str, ...]
+    # The working directory; empty if unknown.
     folder: str = ""
-    # The names of variables that matter, as they are set there.
+    # The names of relevant environment variables.
     variables: tuple[str, ...] = ()
-    # Whose it is; None where that cannot be told.
+    # The owner; None if unknown.
     uid: int | None = None
 
 
 class Suspect(NamedTuple):
-    """An assistant that runs with an option or a variable that matters."""
+    """A running assistant with a relevant option or variable."""
 
     pid: int
     option: str
@@ -93,13 +95,13 @@ def suspects(
     *,
     over_http: bool = False,
 ) -> list[Suspect]:
-    """Return the processes of an assistant that run with such an option, in one of these folders; None is any.
+    """Return the processes of an assistant with such an option in one of these folders; None is any folder.
 
-    `over_http` says that its hooks are asked over HTTP, which a proxy may stand in the way of.
+    `over_http` means that its hooks send HTTP requests, which a proxy may intercept.
     """
     found = list[Suspect]()
     for process in processes:
-        if _is(program, process) and any(_within(process.folder, folder) for folder in folders):
+        if _is_assistant(program, process) and any(_may_be_within(process.folder, folder) for folder in folders):
             effects = {**_by_option(assistant, process), **_by_variable(assistant, process, over_http=over_http)}
             found += [Suspect(process.pid, option, effect) for option, effect in effects.items()]
     return found
@@ -108,41 +110,41 @@ def suspects(
 def _by_option(assistant: str, process: Process) -> dict[str, Effect]:
     given = dict.fromkeys(_options(process.words))
     effects = {one: effect for effect, options in OPTIONS.get(assistant, {}).items() for one in given if one in options}
-    saying = _SAYING.get(assistant)
-    if saying and any(saying in word for word in process.words):
-        effects[saying] = "bypassing"
+    setting = _DISABLING_SETTING.get(assistant)
+    if setting and any(setting in word for word in process.words):
+        effects[setting] = "bypassing"
     return effects
 
 
 def _by_variable(assistant: str, process: Process, *, over_http: bool) -> dict[str, Effect]:
     effects: dict[str, Effect] = {}
-    effects |= {name: "bypassing" for name in process.variables if name in TURNING_OFF.get(assistant, ())}
+    effects |= {name: "bypassing" for name in process.variables if name in BYPASSING_VARIABLES.get(assistant, ())}
     if over_http:
-        effects |= {name: "misleading" for name in process.variables if name.upper() in PROXIES}
+        effects |= {name: "misleading" for name in process.variables if name.upper() in PROXY_VARIABLES}
     return effects
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
-    """Yield the options in words: each by itself, and each with its value."""
+    """Yield the options in a command line, each with and without its value."""
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, _, value = word.partition("=")
         yield from (name, f"{name} {value}", f"{word} {following}")
 
 
-def _is(program: str, process: Process) -> bool:
+def _is_assistant(program: str, process: Process) -> bool:
     names = (PurePath(word).name for word in process.words[:_FIRST_WORDS])
     return any(name.removesuffix(".exe").removesuffix(".js") == program for name in names)
 
 
-def _within(place: str, folder: str | None) -> bool:
-    """Tell whether a process may be in a folder; what cannot be told counts as within."""
-    return folder is None or not place or PurePath(place).is_relative_to(folder)
+def _may_be_within(path: str, folder: str | None) -> bool:
+    """Return whether a process may be in a folder. An unknown working directory counts as within."""
+    return folder is None or not path or PurePath(path).is_relative_to(folder)
 
 
-def assistants_among(program: str, processes: Sequence[Process], folder: str | None) -> list[Process]:
-    """Return the processes of this user that run a program of an assistant, in a folder or beneath it; None is any.
+def find_assistant_processes(program: str, processes: Sequence[Process], folder: str | None) -> list[Process]:
+    """Return the processes of this user that run an assistant in a folder or below it; None is any folder.
 
-    This is stricter than what `suspects` looks for: what cannot be told does not count.
+    Stricter than `suspects`: a process with an unknown owner or working directory is left out.
     """
     return [
         process
@@ -154,13 +156,13 @@ def assistants_among(program: str, processes: Sequence[Process], folder: str | N
 
 
 def _runs(program: str, words: Sequence[str]) -> bool:
-    """Tell whether a command line is that of a program: by its own name, or as the script of an interpreter."""
+    """Return whether a command line runs a program, directly or as the script of an interpreter."""
     if not words:
         return False
-    named = [words[0]]
+    names = [words[0]]
     if _INTERPRETERS.fullmatch(PurePath(words[0]).name):
-        named += [word for word in words[1:] if not word.startswith("-")][:1]
-    return any(_is_program(program, word) for word in named)
+        names += [word for word in words[1:] if not word.startswith("-")][:1]
+    return any(_is_program(program, word) for word in names)
 
 
 def _is_program(program: str, word: str) -> bool:
@@ -168,13 +170,13 @@ def _is_program(program: str, word: str) -> bool:
     return name == program or f"/node_modules/{_PACKAGES.get(program, program)}/" in word
 
 
-def _is_within(place: str, folder: str) -> bool:
+def _is_within(path: str, folder: str) -> bool:
     real = os.path.realpath(folder)
-    return bool(place) and PurePath(place.removesuffix(_DELETED)).is_relative_to(real)
+    return bool(path) and PurePath(path.removesuffix(_DELETED)).is_relative_to(real)
 
 
 def ancestors(pid: int) -> frozenset[int]:
-    """Return a process and those that it descends from, as far as the system tells."""
+    """Return the ids of a process and its ancestors."""
     found = list[int]()
     while pid > 0 and pid not in found:
         found.append(pid)
@@ -184,47 +186,47 @@ def ancestors(pid: int) -> frozenset[int]:
 
 def _parent_of(pid: int) -> int:
     if _PROC.joinpath("self", "status").exists():
-        told = dict(_STATUS.findall(_told(_PROC / str(pid) / "status").decode("utf-8", "replace")))
-        return int(told.get("PPid", "0"))
+        status = dict(_STATUS.findall(_read(_PROC / str(pid) / "status").decode("utf-8", "replace")))
+        return int(status.get("PPid", "0"))
     return next((int(words[1]) for words in _ps("pid=,ppid=") if words[0] == str(pid)), 0)
 
 
-def process_of(pid: int) -> Process | None:
-    """Return the process of this number, or None if there is none, or one that has ended and was not waited for."""
+def find_process(pid: int) -> Process | None:
+    """Return a process by its id, or None if there is none or it is a zombie."""
     if not _PROC.joinpath("self", "cmdline").exists():
         return next((one for one in _from_ps() if one.pid == pid), None)
     entry = _PROC / str(pid)
-    told = dict(_STATUS.findall(_told(entry / "status").decode("utf-8", "replace")))
-    return None if told.get("State", "Z") in "ZX" else _process_in(entry)
+    status = dict(_STATUS.findall(_read(entry / "status").decode("utf-8", "replace")))
+    return None if status.get("State", "Z") in "ZX" else _read_process(entry)
 
 
 def running_processes() -> list[Process]:
-    """Return the processes that the system shows to this user."""
+    """Return the processes that this user can see."""
     return [*_from_proc()] if _PROC.joinpath("self", "cmdline").exists() else [*_from_ps()]
 
 
 def _from_proc() -> Iterator[Process]:
     for entry in _PROC.iterdir():
         if entry.name.isdecimal():
-            yield _process_in(entry)
+            yield _read_process(entry)
 
 
-def _process_in(entry: Path) -> Process:
-    line = _told(entry / "cmdline")
+def _read_process(entry: Path) -> Process:
+    line = _read(entry / "cmdline")
     words = tuple(line.decode("utf-8", "replace").rstrip("\0").split("\0")) if line else ()
     return Process(int(entry.name), words, _folder_of(entry), _variables_of(entry), _owner_of(entry))
 
 
-def _told(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_MAX_BYTES)
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # it has ended, or belongs to another user
         return b""
 
 
 def _variables_of(entry: Path) -> tuple[str, ...]:
-    return telling_variables(_told(entry / "environ")) if _owner_of(entry) == os.geteuid() else ()
+    return relevant_variables(_read(entry / "environ")) if _owner_of(entry) == os.geteuid() else ()
 
 
 def _owner_of(entry: Path) -> int | None:
@@ -236,13 +238,13 @@ def _owner_of(entry: Path) -> int | None:
 
 def _folder_of(entry: Path) -> str:
     try:
-        return os.readlink(entry / "cwd")  # noqa: PTH115 - as the system writes it
+        return os.readlink(entry / "cwd")  # noqa: PTH115 - the exact text
     except OSError:
         return ""
 
 
 def _from_ps() -> Iterator[Process]:
-    """Ask ps, which tells words without saying where each ends: an option is still one of them."""
+    """Yield processes from ps. Its output does not show where arguments end, so they are split at spaces."""
     for number, uid, *words in _ps("pid=,uid=,command="):
         if number.isdecimal() and uid.isdecimal() and words:
             yield Process(int(number), tuple(words), uid=int(uid))
@@ -250,11 +252,11 @@ def _from_ps() -> Iterator[Process]:
 
 def _ps(columns: str) -> Iterator[list[str]]:
     try:
-        told = subprocess.run(  # noqa: S603 - no word of it comes from outside
-            ["/bin/ps", "-axww", "-o", columns], capture_output=True, timeout=_PATIENCE_S, check=True
+        output = subprocess.run(  # noqa: S603 - constant arguments
+            ["/bin/ps", "-axww", "-o", columns], capture_output=True, timeout=_TIMEOUT_S, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return
-    for line in told.decode("utf-8", "replace").splitlines():
+    for line in output.decode("utf-8", "replace").splitlines():
         if len(words := line.split()) > 1:
             yield words

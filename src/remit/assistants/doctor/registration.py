@@ -1,8 +1,8 @@
-"""What stands in the files of an assistant by now, held against what was written there.
+"""Compares the settings files of an assistant with what Remit wrote to them.
 
-Keeps this invariant: a hook counts as ours, to be asked or run, only if its file is byte for byte what we wrote, or the
-hook itself is what we would write today, where the assistant looks for it. A hook that only names a protection is
-anybody's. What has to be set beside hooks must be set now, whoever has set it.
+Invariant: a hook counts as Remit's only if its file is byte for byte what Remit wrote, or if the hook is what Remit
+would write today, at the place where the assistant reads it. A hook that merely contains the protection id does not.
+Members that Remit sets besides hooks must have their value now, no matter who set it.
 """
 
 import hashlib
@@ -22,16 +22,18 @@ __all__ = ["Registered", "excepts_hub", "registered"]
 
 
 class Registered(NamedTuple):
-    """The hooks that are ours, and what is not as it was written: a sentence each, without a closing stop."""
+    """The state of the settings files of a protection."""
 
+    # The hooks that Remit wrote.
     hooks: tuple[Hook, ...]
+    # Sentences about what is not as it was written, without a full stop at the end.
     faults: tuple[str, ...]
-    # The names of files that others have changed since, though all of ours stands in them.
+    # The names of files that others have changed, but that still have all settings of Remit.
     changed: tuple[str, ...] = ()
 
 
 def registered(protection: Protection, changes: Sequence[FileChange]) -> Registered:
-    """Return what stands in the files of a protection; `changes` are what would be written there today."""
+    """Return the state of the files of a protection; `changes` is what Remit would write today."""
     hooks, faults, changed = list[Hook](), list[str](), list[str]()
     if not protection.files:
         faults.append("it has written no file")
@@ -49,35 +51,37 @@ def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[Fil
     data = read_settings(written.path)
     if data is None:
         return Registered((), (f"{name} is gone, or cannot be read",))
-    says = parse_settings(written.path, data)
-    there = tuple(hook for hook in hooks_in(protection.assistant, says, written.path) if hook.names(protection.id))
-    unset = (*_unset(says, name, planned), *_dropped(written, protection, says))
+    settings = parse_settings(written.path, data)
+    present = tuple(
+        hook for hook in hooks_in(protection.assistant, settings, written.path) if hook.names(protection.id)
+    )
+    wrong = (*_wrong_members(settings, name, planned), *_invalid_values(written, protection, settings))
     if hashlib.sha256(data).hexdigest() == written.after:
-        return Registered(there, unset)
-    expected = [hook for change in planned for hook in _planned(change, protection.assistant)]
-    ours = tuple(hook for hook in there if hook in expected)
-    missing = dict.fromkeys(hook.event for hook in expected if hook not in there)
-    faults = [*unset]
+        return Registered(present, wrong)
+    expected = [hook for change in planned for hook in _planned_hooks(change, protection.assistant)]
+    ours = tuple(hook for hook in present if hook in expected)
+    missing = dict.fromkeys(hook.event for hook in expected if hook not in present)
+    faults = [*wrong]
     if missing:
         faults.append(f"{name} was changed: the hook for {', '.join(missing)} is missing, or another one")
-    elif not _holds(written, data.decode("utf-8", "replace"), says, protection.id, planned):
+    elif not _has_all(written, data.decode("utf-8", "replace"), settings, protection.id, planned):
         faults.append(f"{name} was changed: what was written there is not there any more")
     return Registered(ours, tuple(faults), () if faults else (name,))
 
 
-def _dropped(written: WrittenFile, protection: Protection, says: Any) -> Iterator[str]:  # noqa: ANN401 - whatever a file holds
-    """Yield a sentence for each value for which the assistant drops the whole file."""
-    if written.kind == "json" and isinstance(says, dict):
-        refused = find_invalid(Reader(protection.assistant, protection.version), says)
+def _invalid_values(written: WrittenFile, protection: Protection, settings: Any) -> Iterator[str]:  # noqa: ANN401 - any value
+    """Yield a sentence for each value that makes the assistant ignore the whole file."""
+    if written.kind == "json" and isinstance(settings, dict):
+        refused = find_invalid(Reader(protection.assistant, protection.version), settings)
         name = Path(written.path).name
         yield from (f"{name} is dropped as a whole: {shown_where(where)} is not accepted" for where in refused)
 
 
-def _unset(says: Any, name: str, planned: Sequence[FileChange]) -> Iterator[str]:  # noqa: ANN401
-    """Yield a sentence for each member that has not the value which it must have."""
+def _wrong_members(settings: Any, name: str, planned: Sequence[FileChange]) -> Iterator[str]:  # noqa: ANN401
+    """Yield a sentence for each member that does not have its required value."""
     members = (member for change in planned if isinstance(change, JsonEdit) for member in change.members)
     for member in members:
-        if not _has(says, member):
+        if not _has(settings, member):
             yield f"{'.'.join(member.where)} in {name} is not {json.dumps(member.value)}"
 
 
@@ -95,30 +99,32 @@ def _nested(where: Sequence[str], value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _holds(written: WrittenFile, text: str, says: Any, mark: str, planned: Sequence[FileChange]) -> bool:  # noqa: ANN401
-    """Tell whether a file that others have changed still holds what was written, each thing at its place."""
+def _has_all(written: WrittenFile, text: str, settings: Any, mark: str, planned: Sequence[FileChange]) -> bool:  # noqa: ANN401
+    """Return whether a file that others have changed still has everything that Remit wrote, at the same places."""
     if written.kind == "whole":
         return any(isinstance(change, OwnFile) and change.text == text for change in planned)
-    return mark in text and all(contains(says, wanted) for change in planned for wanted in _said_by(change))
+    return mark in text and all(contains(settings, wanted) for change in planned for wanted in _added_values(change))
 
 
-def _said_by(change: FileChange) -> Iterator[Any]:
-    """Yield what a change puts into a file, from its root on."""
+def _added_values(change: FileChange) -> Iterator[Any]:
+    """Yield the values that a change adds to a file, each nested from the root."""
     if isinstance(change, JsonEdit):
         yield from (_nested(entry.where, [entry.value]) for entry in change.entries)
     elif isinstance(change, TomlBlock):
         yield parse_settings(change.path, change.text.encode())
 
 
-def _planned(change: FileChange, assistant: str) -> Iterator[Hook]:
-    said = [parse_settings(change.path, change.text.encode())] if isinstance(change, OwnFile) else _said_by(change)
-    for says in said:
-        yield from hooks_in(assistant, says, change.path)
+def _planned_hooks(change: FileChange, assistant: str) -> Iterator[Hook]:
+    values = (
+        [parse_settings(change.path, change.text.encode())] if isinstance(change, OwnFile) else _added_values(change)
+    )
+    for value in values:
+        yield from hooks_in(assistant, value, change.path)
 
 
 def excepts_hub(protection: Protection) -> bool:
-    """Tell whether a file of a protection sees to it that no proxy is asked in the place of the Hub."""
+    """Return whether a file of a protection sets NO_PROXY so that requests to the Hub use no proxy."""
     read = ((written.path, read_settings(written.path)) for written in protection.files)
-    said = [parse_settings(path, data) for path, data in read if data is not None]
-    variables = [one.get(ENVIRONMENT) for one in said if isinstance(one, dict)]
+    parsed = [parse_settings(path, data) for path, data in read if data is not None]
+    variables = [one.get(ENVIRONMENT) for one in parsed if isinstance(one, dict)]
     return any(all(lists_hub(one.get(name)) for name in NO_PROXY) for one in variables if isinstance(one, dict))

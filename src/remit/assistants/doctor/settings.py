@@ -1,7 +1,7 @@
-"""The settings files of assistants, read as each assistant reads them: what counts stands at one place, and no other.
+"""Reads hooks from settings files as the assistants do.
 
-Keeps this invariant: a hook is one only at `hooks.EVENT[].hooks[]`, or at `hooks.EVENT[]` where the assistant wants it
-so; the same text anywhere else is none. Files are untrusted: of one that cannot be read nothing is said.
+Invariant: a hook counts only at `hooks.EVENT[].hooks[]`, or at `hooks.EVENT[]` for assistants that read it there. Files
+are untrusted; one that cannot be read or parsed has no hooks.
 """
 
 import json
@@ -16,27 +16,28 @@ __all__ = ["Hook", "contains", "hooks_in", "parse_settings", "read_settings"]
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _HOOKS: Final = "hooks"
-_CALLING: Final = ("url", "command", "bash", "exec")
-# Those whose hooks need no group around them.
+_TARGET_MEMBERS: Final = ("url", "command", "bash", "exec")
+# Assistants whose hooks need not be in a group.
 _WITHOUT_GROUPS: Final = ("copilot",)
 
 
 class Hook(NamedTuple):
-    """One hook as it stands in a file: the event it is for, what it says, and what its group says of it."""
+    """One hook in a settings file."""
 
     event: str
     path: str
+    # The members of the hook, and the other members of its group.
     says: Mapping[str, Any]
     group: Mapping[str, Any] = MappingProxyType({})
 
     def names(self, mark: str) -> bool:
-        """Tell whether what it calls names a protection."""
-        texts = (self.says.get(name) for name in _CALLING)
+        """Return whether its URL or command contains a protection id."""
+        texts = (self.says.get(name) for name in _TARGET_MEMBERS)
         return any(mark in text for text in texts if isinstance(text, str))
 
 
 def read_settings(path: str) -> bytes | None:
-    """Return what a file holds; nothing where it is none, or cannot be read. Nobody waits for a pipe."""
+    """Return the content of a regular file; None if there is none or it cannot be read. Does not block on a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -48,8 +49,8 @@ def read_settings(path: str) -> bytes | None:
             return None
 
 
-def parse_settings(path: str, data: bytes) -> Any:  # noqa: ANN401 - whatever a file holds
-    """Return what a file says; nothing for one that is neither JSON nor TOML."""
+def parse_settings(path: str, data: bytes) -> Any:  # noqa: ANN401 - any value
+    """Parse a file as TOML or JSON, by its suffix. Return None if it is not valid."""
     text = data.decode("utf-8-sig", "replace")
     try:
         return tomllib.loads(text) if path.endswith(".toml") else json.loads(text, parse_constant=_refuse)
@@ -58,40 +59,40 @@ def parse_settings(path: str, data: bytes) -> Any:  # noqa: ANN401 - whatever a 
 
 
 def _refuse(name: str) -> NoReturn:
-    """Refuse NaN and the like, which make the file one that assistants drop."""
+    """Reject NaN and the like, for which assistants ignore the file."""
     raise ValueError(name)
 
 
-def hooks_in(assistant: str, says: Any, path: str) -> Iterator[Hook]:  # noqa: ANN401
-    """Yield the hooks that stand where an assistant looks for them."""
-    events = says.get(_HOOKS) if isinstance(says, dict) else None
+def hooks_in(assistant: str, settings: Any, path: str) -> Iterator[Hook]:  # noqa: ANN401
+    """Yield the hooks at the places where an assistant reads them."""
+    events = settings.get(_HOOKS) if isinstance(settings, dict) else None
     for event, groups in events.items() if isinstance(events, dict) else ():
         for group in groups if isinstance(groups, list) else ():
             yield from _in_group(assistant, group, Hook(event, path, {}))
 
 
-def _in_group(assistant: str, group: Any, under: Hook) -> Iterator[Hook]:  # noqa: ANN401
+def _in_group(assistant: str, group: Any, template: Hook) -> Iterator[Hook]:  # noqa: ANN401
     if not isinstance(group, dict):
         return
     hooks = group.get(_HOOKS)
     if isinstance(hooks, list):
-        about = {name: said for name, said in group.items() if name != _HOOKS}
-        yield from (under._replace(says=hook, group=about) for hook in hooks if isinstance(hook, dict))
+        other = {name: value for name, value in group.items() if name != _HOOKS}
+        yield from (template._replace(says=hook, group=other) for hook in hooks if isinstance(hook, dict))
     elif assistant in _WITHOUT_GROUPS:
-        yield under._replace(says=group)
+        yield template._replace(says=group)
 
 
-def contains(says: Any, wanted: Any) -> bool:  # noqa: ANN401
-    """Tell whether all of `wanted` stands at its place: members in their objects, items in their arrays."""
+def contains(value: Any, wanted: Any) -> bool:  # noqa: ANN401
+    """Return whether `value` contains all of `wanted`. Objects and arrays may have further items."""
     if isinstance(wanted, dict):
-        return isinstance(says, dict) and all(name in says and contains(says[name], wanted[name]) for name in wanted)
+        return isinstance(value, dict) and all(name in value and contains(value[name], wanted[name]) for name in wanted)
     if isinstance(wanted, list):
-        return isinstance(says, list) and all(any(_is_same(one, item) for one in says) for item in wanted)
-    return _is_same(says, wanted)
+        return isinstance(value, list) and all(any(_is_same(one, item) for one in value) for item in wanted)
+    return _is_same(value, wanted)
 
 
 def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    """Tell whether two values are the same, in which 1 is not true; TOML has values that JSON has not."""
+    """Return whether two values are equal and of the same types: 1 is not true. Values may be those of TOML."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

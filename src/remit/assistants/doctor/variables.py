@@ -1,43 +1,45 @@
-"""Variables in the environment of an assistant that leave its hooks out, or lead them elsewhere.
+"""Environment variables of an assistant that bypass its hooks, or redirect their requests.
 
-Pure. Keeps this invariant: names come out, values never do, as secrets are among them.
+Invariant: only names are returned, never values, because values may be secrets.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["PROXIES", "TURNING_OFF", "telling_variables"]
+__all__ = ["BYPASSING_VARIABLES", "PROXY_VARIABLES", "relevant_variables"]
 
-# Those that do what an option does with which hooks are left out.
-TURNING_OFF: Final[Mapping[str, tuple[str, ...]]] = {"claude-code": ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")}
-# Written in small letters too. What is asked over HTTP goes to whom they name.
-PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_EXCEPTED: Final = "NO_PROXY"
-_HERE: Final = ("*", "127.0.0.1")
+# Variables with which hooks do not run.
+BYPASSING_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "claude-code": ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
+}
+# Also in lower case. HTTP requests of hooks are sent to these proxies.
+PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_NO_PROXY: Final = "NO_PROXY"
+_THIS_MACHINE: Final = ("*", "127.0.0.1")
 _OFF: Final = ("", "0", "false", "no", "off")
-_SWITCHES: Final = frozenset(name for names in TURNING_OFF.values() for name in names)
+_SWITCHES: Final = frozenset(name for names in BYPASSING_VARIABLES.values() for name in names)
 
 
-def telling_variables(environ: bytes) -> tuple[str, ...]:
-    """Return the names of variables that matter, in an environment as the system writes it.
+def relevant_variables(environ: bytes) -> tuple[str, ...]:
+    """Return the names of relevant variables in the content of /proc/PID/environ.
 
-    Those of proxies matter only if nothing excepts this machine from them.
+    Proxy variables are relevant only if NO_PROXY does not except this machine.
     """
-    given = dict(_pairs(environ))
-    switched = [name for name, value in given.items() if name in _SWITCHES and value.strip().lower() not in _OFF]
-    if _excepts_here(given):
+    variables = dict(_pairs(environ))
+    switched = [name for name, value in variables.items() if name in _SWITCHES and value.strip().lower() not in _OFF]
+    if _excepts_this_machine(variables):
         return tuple(switched)
-    return (*switched, *(name for name, value in given.items() if name.upper() in PROXIES and value))
+    return (*switched, *(name for name, value in variables.items() if name.upper() in PROXY_VARIABLES and value))
 
 
 def _pairs(environ: bytes) -> Iterator[tuple[str, str]]:
     for item in environ.decode("utf-8", "replace").split("\0"):
         name, _, value = item.partition("=")
-        if name in _SWITCHES or name.upper() in (*PROXIES, _EXCEPTED):
+        if name in _SWITCHES or name.upper() in (*PROXY_VARIABLES, _NO_PROXY):
             yield name, value
 
 
-def _excepts_here(given: Mapping[str, str]) -> bool:
-    """Tell whether this machine is excepted, whichever of the two spellings is heeded."""
-    lists = [value.replace(",", " ").split() for name, value in given.items() if name.upper() == _EXCEPTED]
-    return bool(lists) and all(any(item in _HERE for item in listed) for listed in lists)
+def _excepts_this_machine(variables: Mapping[str, str]) -> bool:
+    """Return whether NO_PROXY excepts this machine, in each spelling of it that is set."""
+    lists = [value.replace(",", " ").split() for name, value in variables.items() if name.upper() == _NO_PROXY]
+    return bool(lists) and all(any(item in _THIS_MACHINE for item in listed) for listed in lists)

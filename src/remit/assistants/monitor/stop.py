@@ -17,7 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.processes import Process, ancestors, assistants_among, process_of, running_processes
+from remit.assistants.doctor.processes import (
+    Process,
+    ancestors,
+    find_assistant_processes,
+    find_process,
+    running_processes,
+)
 from remit.assistants.records import Protection
 from remit.assistants.registry import PLANNERS
 
@@ -52,7 +58,7 @@ class _Stopping:
     def send(self, signum: signal.Signals) -> None:
         if self.pidfd != _NO_PIDFD:
             signal.pidfd_send_signal(self.pidfd, signum)
-        elif process_of(self.pid) == self.process:
+        elif find_process(self.pid) == self.process:
             os.kill(self.pid, signum)
 
     def is_over(self) -> bool:
@@ -60,7 +66,7 @@ class _Stopping:
             poll = select.poll()
             poll.register(self.pidfd, select.POLLIN)
             return bool(poll.poll(0))
-        return process_of(self.pid) != self.process
+        return find_process(self.pid) != self.process
 
 
 class ProcessStopper:
@@ -77,7 +83,7 @@ class ProcessStopper:
             return
         self._last_search[protection.id] = now
         own_tree = ancestors(os.getpid())
-        for process in assistants_among(planner.program, running_processes(), protection.folder):
+        for process in find_assistant_processes(planner.program, running_processes(), protection.folder):
             if process.pid not in own_tree and process.pid not in self._stopping:
                 self._terminate(protection, process, now)
 
@@ -94,7 +100,7 @@ class ProcessStopper:
             pidfd = _NO_PIDFD
         stopping = _Stopping(protection, process.pid, pidfd, process, now)
         # The pid may have been reused before the pidfd was opened.
-        if process_of(process.pid) != process:
+        if find_process(process.pid) != process:
             self._close(stopping)
             return
         self._stopping[process.pid] = stopping

@@ -1,1 +1,1 @@
-"""Comparing the transcripts of an assistant with the receipts."""
+"""Compares the transcripts of an assistant with the receipts in the ledger."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.evidence import Governed, held_of
+from remit.assistants.doctor.evidence import Governed, load_decisions
 from remit.assistants.reconcile.calls import Transcript
 from remit.assistants.reconcile.coverage import Coverage, compare, in_words, report_of
 from remit.assistants.reconcile.selection import Selected
@@ -83,11 +83,11 @@ def hold_against(
     names = {one.session for one in selected.transcripts}
     first, rest = _parted(governed, names)
     calls = [call for one in selected.transcripts for call in one.calls]
-    held = held_of(reader, first, assistant, keyring)
+    held = load_decisions(reader, first, assistant, keyring)
     coverage = compare(calls, held.decisions, selected.since)
     if (coverage.unreceipted or coverage.unproven or coverage.mismatched) and rest:
         # Another session may have a receipt of the same id, which is then named.
-        further = held_of(reader, rest, assistant, keyring)
+        further = load_decisions(reader, rest, assistant, keyring)
         coverage = compare(calls, [*further.decisions, *held.decisions], selected.since)
     return Reconciled(assistant, coverage, selected.transcripts, selected.missing, held.broken)
 
