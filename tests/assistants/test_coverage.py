@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from remit.assistants.reconcile.calls import Call, Outcome
-from remit.assistants.reconcile.coverage import Coverage, Decided, Mismatched, compare, decided_in, in_words, report_of
+from remit.assistants.reconcile.coverage import (
+    Coverage,
+    Mismatched,
+    SignedDecision,
+    build_report,
+    compare,
+    find_decisions,
+    summarize,
+)
 from remit.claims.canonical import canonicalize
 from remit.claims.chain import walk_chain
 from remit.claims.receipt import SignedReceipt
@@ -30,8 +38,8 @@ def call(outcome: Outcome = "ran", name: str = "c1", **changes: Any) -> Call:
     return Call(name, "Bash", "s", at="2026-11-15T18:00:00.000Z", outcome=outcome)._replace(**changes)
 
 
-def decided(name: str = "c1", **changes: Any) -> Decided:
-    return Decided(name, f"rcpt:{name}", "s", "Bash", "", permitted=True)._replace(**changes)
+def decided(name: str = "c1", **changes: Any) -> SignedDecision:
+    return SignedDecision(name, f"rcpt:{name}", "s", "Bash", "", permitted=True)._replace(**changes)
 
 
 PERMITTED, DENIED = decided(), decided(permitted=False, arguments="0" * 64)
@@ -52,7 +60,7 @@ REFUSED = call("refused_by_hook", hook_tool="Bash", hook_arguments="0" * 64, by_
         ("not_run", None, {"not_run": 1}),
     ],
 )
-def test_what_is_covered(outcome: Outcome, decision: Decided | None, found: dict[str, int]) -> None:
+def test_what_is_covered(outcome: Outcome, decision: SignedDecision | None, found: dict[str, int]) -> None:
     coverage = compare([call(outcome)], [decision] if decision else [])
     assert coverage == Coverage(calls=1, **found)  # type: ignore[arg-type]
     assert coverage.is_full
@@ -75,10 +83,10 @@ def test_a_refusal_that_names_its_receipt_is_covered() -> None:
     ],
     ids=["no receipt", "not run", "unnamed", "another", "other tool", "other arguments"],
 )
-def test_a_text_alone_proves_no_refusal(refused: Call, decision: Decided | None) -> None:
+def test_a_text_alone_proves_no_refusal(refused: Call, decision: SignedDecision | None) -> None:
     coverage = compare([refused], [decision] if decision else [])
     assert (coverage.unproven, coverage.is_full, coverage.has_gaps) == ((refused,), False, False)
-    assert report_of(coverage)["unproven"] == [
+    assert build_report(coverage)["unproven"] == [
         {"call": "c1", "tool": "Bash", "session": "s", "agent": "", "at": refused.at, "outcome": refused.outcome}
     ]
 
@@ -166,11 +174,11 @@ def test_receipts_that_no_transcript_tells_of_are_named_for_sessions_that_were_r
 
 def test_the_report_names_what_is_in_question_and_has_a_canonical_form() -> None:
     coverage = compare([call(), call(name="c2", tool="?x")], [DENIED, decided("c9")])
-    report = report_of(coverage)
+    report = build_report(coverage)
     canonicalize(report)
     assert [one["call"] for one in report["unreceipted"]] == ["c2"]  # type: ignore[index,union-attr,call-overload]
     assert report["calls"] == 2
-    assert "1 without a receipt, 1 refused and run" in in_words(coverage)
+    assert "1 without a receipt, 1 refused and run" in summarize(coverage)
 
 
 def govern(service: Service, name: str, tool: ToolCall, agent: str = "") -> str:
@@ -186,7 +194,7 @@ def test_decisions_are_read_from_receipts_with_what_became_of_them(service: Serv
     name = govern(service, "c1", ALLOWED)
     govern(service, "c2", FORBIDDEN)
     service.run(Conclude(ACTOR, ALLOWED, "c1", "claude-code c1", DIGEST))
-    found = decided_in(chain(service, name), "claude-code", "s")
+    found = find_decisions(chain(service, name), "claude-code", "s")
     assert [(one.call_id, one.permitted, one.bound, one.mode) for one in found] == [
         ("c1", True, True, "acceptEdits"),
         ("c2", False, False, "acceptEdits"),
@@ -196,9 +204,9 @@ def test_decisions_are_read_from_receipts_with_what_became_of_them(service: Serv
 def test_a_finding_is_no_decision(service: Service) -> None:
     name = govern(service, "c1", ALLOWED)
     service.run(Conclude(ACTOR, ALLOWED, "c9", "claude-code c9", DIGEST))
-    assert [one.call_id for one in decided_in(chain(service, name), "claude-code", "s")] == ["c1"]
+    assert [one.call_id for one in find_decisions(chain(service, name), "claude-code", "s")] == ["c1"]
 
 
 def test_decisions_on_calls_of_another_assistant_do_not_count(service: Service) -> None:
     name = govern(service, "c1", ALLOWED)
-    assert decided_in(chain(service, name), "codex", "s") == []
+    assert find_decisions(chain(service, name), "codex", "s") == []

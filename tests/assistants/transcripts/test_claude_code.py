@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.transcript import ClaudeCodeTranscripts
-from remit.assistants.reconcile.calls import Call, digest_of
+from remit.assistants.reconcile.calls import Call, arguments_digest
 from tests.assistants.transcripts.written import AT, SESSION, ClaudeTranscript
 
 READER = ClaudeCodeTranscripts("/work")
@@ -24,7 +24,7 @@ def test_a_call_is_told_with_its_tool_its_session_and_its_time(tmp_path: Path) -
     expected = Call("toolu_1", "mcp__demo__echo", SESSION, "", AT, "ran", "/work/project")
     found = read(transcript, tmp_path)["toolu_1"]
     assert found[:7] == expected[:7]
-    assert (found.hook_tool, found.hook_arguments) == ("mcp__demo__echo", digest_of({"command": "true"}))
+    assert (found.hook_tool, found.hook_arguments) == ("mcp__demo__echo", arguments_digest({"command": "true"}))
 
 
 def test_a_call_of_a_subagent_names_it(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_session_id_that_is_a_path_or_a_pattern_finds_nothing(tmp_path: Path, 
 def test_sessions_of_a_folder_and_beneath_it_are_found(tmp_path: Path) -> None:
     for name in ("-work-my-project", "-work-my-project-src", "-elsewhere"):
         ClaudeTranscript().write(tmp_path / "projects" / name / f"{SESSION}.jsonl")
-    found = [path.parent.name for path in READER.found_in(tmp_path, "/work/my.project")]
+    found = [path.parent.name for path in READER.find_in_folder(tmp_path, "/work/my.project")]
     assert found == ["-work-my-project", "-work-my-project-src"]
-    assert len(list(READER.found_in(tmp_path, None))) == 3
+    assert len(list(READER.find_in_folder(tmp_path, None))) == 3
 
 
 @pytest.mark.parametrize("given", ["a", "./a", "../project/a", "/work/project/b/../a", "~/project/a"])
@@ -176,5 +176,5 @@ def test_paths_of_files_are_told_as_they_are_and_absolute(tmp_path: Path, given:
     transcript.asks("c1", "Read")
     transcript.lines[-1]["message"]["content"][1]["input"] = {"file_path": given, "limit": 1}
     (one,) = READER.read(transcript.write(tmp_path / "x.jsonl")).calls
-    assert one.hook_arguments == digest_of({"file_path": given, "limit": 1})
-    assert one.absolute_arguments == digest_of({"file_path": "/work/project/a", "limit": 1})
+    assert one.hook_arguments == arguments_digest({"file_path": given, "limit": 1})
+    assert one.absolute_arguments == arguments_digest({"file_path": "/work/project/a", "limit": 1})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.assistants.codex.transcript import CodexTranscripts
-from remit.assistants.reconcile.calls import digest_of
+from remit.assistants.reconcile.calls import arguments_digest
 from tests.assistants.transcripts.written import AT, SESSION, codex_lines, joined
 
 READER = CodexTranscripts()
@@ -50,8 +50,11 @@ def test_a_refusal_is_told_with_its_receipt_and_with_what_the_hook_was_told(tmp_
     path.write_bytes(codex_lines(shell, output("call_1", text), patch, done))
     first, second = READER.read(path).calls
     assert (first.by_words, first.receipts) == (True, ("rcpt:0123456789abcdef",))
-    assert (first.hook_tool, first.hook_arguments) == ("Bash", digest_of({"command": "true"}))
-    assert (second.hook_tool, second.hook_arguments) == ("apply_patch", digest_of({"command": "*** Begin Patch"}))
+    assert (first.hook_tool, first.hook_arguments) == ("Bash", arguments_digest({"command": "true"}))
+    assert (second.hook_tool, second.hook_arguments) == (
+        "apply_patch",
+        arguments_digest({"command": "*** Begin Patch"}),
+    )
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"cmd": 7}', "{}"])
@@ -80,7 +83,7 @@ def test_the_file_of_a_session_is_found_by_its_id(tmp_path: Path) -> None:
     path.write_bytes(codex_lines())
     assert list(READER.find(tmp_path, SESSION)) == [path]
     assert list(READER.find(tmp_path, "*")) == []
-    assert list(READER.found_in(tmp_path, "/work")) == [path]
+    assert list(READER.find_in_folder(tmp_path, "/work")) == [path]
 
 
 def test_a_call_of_a_subagent_belongs_to_the_session_that_hooks_are_told(tmp_path: Path) -> None:
@@ -99,4 +102,4 @@ def test_a_tool_of_a_server_is_told_as_hooks_are_told_it(tmp_path: Path) -> None
     given = {"namespace": "mcp__desk", "arguments": '{"path": "a"}'}
     path.write_bytes(codex_lines(call("call_1", tool="note") | given, output("call_1", "ok")))
     (one,) = READER.read(path).calls
-    assert (one.hook_tool, one.hook_arguments, one.ended) == ("mcp__desk__note", digest_of({"path": "a"}), AT)
+    assert (one.hook_tool, one.hook_arguments, one.ended) == ("mcp__desk__note", arguments_digest({"path": "a"}), AT)

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from remit.assistants.reconcile.calls import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
+from remit.assistants.reconcile.calls import (
+    Call,
+    CallCollector,
+    Outcome,
+    Result,
+    Transcript,
+    arguments_digest,
+    clean_text,
+    find_receipt_ids,
+)
 from remit.assistants.reconcile.lines import Lines
 
 __all__ = ["ClaudeCodeTranscripts"]
@@ -54,7 +63,7 @@ class ClaudeCodeTranscripts:
             yield main
             yield from _below(main.with_suffix(""))
 
-    def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:
+    def find_in_folder(self, config: Path, folder: str | None) -> Iterator[Path]:
         """Yield the files of all sessions in a folder or below it, and of their subagents; None is every folder."""
         begin = "" if folder is None else re.sub(r"[^A-Za-z0-9]", "-", folder)[:_MAX_NAME]
         for project in sorted((config / "projects").glob("*")):
@@ -63,13 +72,13 @@ class ClaudeCodeTranscripts:
 
     def read(self, path: Path) -> Transcript:
         """Parse a transcript."""
-        lines, tally, session = Lines(path), Tally(_MAX_CALLS), ""
+        lines, collector, session = Lines(path), CallCollector(_MAX_CALLS), ""
         for line in lines:
-            session = session or plain(line.get("sessionId"))
+            session = session or clean_text(line.get("sessionId"))
             for block in _blocks(line):
-                _add_block(tally, line, block, self._home)
+                _add_block(collector, line, block, self._home)
         return Transcript(
-            str(path), session or path.stem, tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
+            str(path), session or path.stem, collector.calls(), lines.bad, lines.cut or collector.full, lines.digest
         )
 
 
@@ -87,19 +96,19 @@ def _blocks(line: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)]
 
 
-def _add_block(tally: Tally, line: Mapping[str, Any], block: Mapping[str, Any], home: str) -> None:
+def _add_block(collector: CallCollector, line: Mapping[str, Any], block: Mapping[str, Any], home: str) -> None:
     kind = block.get("type")
-    if kind == "tool_use" and line["type"] == "assistant" and plain(block.get("id")):
-        call = _call(line, plain(block["id"]), plain(block.get("name")))
+    if kind == "tool_use" and line["type"] == "assistant" and clean_text(block.get("id")):
+        call = _call(line, clean_text(block["id"]), clean_text(block.get("name")))
         arguments = block.get("input")
-        absolute = digest_of(_absolute(arguments, call.cwd, home)) if isinstance(arguments, dict) else ""
-        tally.asked(
-            call._replace(hook_tool=call.tool, hook_arguments=digest_of(arguments), absolute_arguments=absolute)
+        absolute = arguments_digest(_absolute(arguments, call.cwd, home)) if isinstance(arguments, dict) else ""
+        collector.add_call(
+            call._replace(hook_tool=call.tool, hook_arguments=arguments_digest(arguments), absolute_arguments=absolute)
         )
-    elif kind == "tool_result" and line["type"] == "user" and plain(block.get("tool_use_id")):
+    elif kind == "tool_result" and line["type"] == "user" and clean_text(block.get("tool_use_id")):
         result = _result(block, line.get("toolUseResult"))
-        call = _call(line, plain(block["tool_use_id"]), "")
-        tally.settled(call.settled(result._replace(at=call.at)))
+        call = _call(line, clean_text(block["tool_use_id"]), "")
+        collector.add_result(call.with_result(result._replace(at=call.at)))
 
 
 def _absolute(given: Mapping[str, Any], cwd: str, home: str) -> dict[str, Any]:
@@ -115,7 +124,7 @@ def _expand_home(path: str, home: str) -> str:
 
 
 def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:
-    session, agent, at, cwd = (plain(line.get(member)) for member in ("sessionId", "agentId", "timestamp", "cwd"))
+    session, agent, at, cwd = (clean_text(line.get(member)) for member in ("sessionId", "agentId", "timestamp", "cwd"))
     return Call(name, tool, session, agent, at, "pending", cwd)
 
 
@@ -130,7 +139,7 @@ def _result(block: Mapping[str, Any], raw: object) -> Result:
     for pattern, outcome in _NOT_STARTED:
         if pattern.match(text):
             by_words = not wrapped or outcome == "refused_by_hook"
-            return Result(outcome, by_words, receipts_in(text))
+            return Result(outcome, by_words, find_receipt_ids(text))
     return Result("not_run" if wrapped else "failed")
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from remit.assistants.reconcile.calls import Call, Outcome, Result, Tally, Transcript, digest_of, plain, receipts_in
+from remit.assistants.reconcile.calls import (
+    Call,
+    CallCollector,
+    Outcome,
+    Result,
+    Transcript,
+    arguments_digest,
+    clean_text,
+    find_receipt_ids,
+)
 from remit.assistants.reconcile.lines import Lines
 
 __all__ = ["CodexTranscripts"]
@@ -45,13 +54,13 @@ class CodexTranscripts:
         if _SESSION.fullmatch(session):
             yield from sorted((config / "sessions").rglob(f"rollout-*-{session}.jsonl"))
 
-    def found_in(self, config: Path, folder: str | None) -> Iterator[Path]:  # noqa: ARG002 - file names do not show it
+    def find_in_folder(self, config: Path, folder: str | None) -> Iterator[Path]:  # noqa: ARG002 - file names do not show it
         """Yield the files of all sessions. The folder of each is in its calls."""
         yield from sorted((config / "sessions").rglob("rollout-*.jsonl"))
 
     def read(self, path: Path) -> Transcript:
         """Parse a transcript."""
-        lines, tally, metadata = Lines(path), Tally(_MAX_CALLS), dict[str, str]()
+        lines, collector, metadata = Lines(path), CallCollector(_MAX_CALLS), dict[str, str]()
         planned = set[str]()
         for line in lines:
             item = line.get("payload")
@@ -62,55 +71,60 @@ class CodexTranscripts:
                 metadata = {
                     **_session_ids(item),
                     **metadata,
-                    **({"cwd": plain(item["cwd"])} if plain(item.get("cwd")) else {}),
+                    **({"cwd": clean_text(item["cwd"])} if clean_text(item.get("cwd")) else {}),
                 }
             elif line.get("type") == "response_item":
-                _add_item(tally, planned, _call(line, item, metadata), item)
+                _add_item(collector, planned, _call(line, item, metadata), item)
         return Transcript(
-            str(path), metadata.get("id", path.stem), tally.calls(), lines.bad, lines.cut or tally.full, lines.digest
+            str(path),
+            metadata.get("id", path.stem),
+            collector.calls(),
+            lines.bad,
+            lines.cut or collector.full,
+            lines.digest,
         )
 
 
 def _session_ids(item: Mapping[str, Any]) -> dict[str, str]:
-    return {name: plain(item[name]) for name in ("id", "session_id") if plain(item.get(name))}
+    return {name: clean_text(item[name]) for name in ("id", "session_id") if clean_text(item.get(name))}
 
 
 def _call(line: Mapping[str, Any], item: Mapping[str, Any], metadata: Mapping[str, str]) -> Call:
-    tool = plain(item.get("name")) or plain(item.get("type"))
-    at = plain(line.get("timestamp"))
+    tool = clean_text(item.get("name")) or clean_text(item.get("type"))
+    at = clean_text(line.get("timestamp"))
     # A subagent has its own file; hooks receive its calls under the session that started it.
     own = metadata.get("id", "")
     session = metadata.get("session_id", own)
     agent = own if own != session else ""
-    return Call(plain(item.get("call_id")), tool, session, agent, at, "pending", metadata.get("cwd", ""))
+    return Call(clean_text(item.get("call_id")), tool, session, agent, at, "pending", metadata.get("cwd", ""))
 
 
-def _add_item(tally: Tally, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
+def _add_item(collector: CallCollector, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if not call.id or call.id in planned:
         return
     if kind in _CALL_TYPES and call.tool in _PLANNING:
         planned.add(call.id)
     elif kind in _CALL_TYPES:
-        tally.asked(_with_hook_fields(call, item))
+        collector.add_call(_with_hook_fields(call, item))
     elif kind in _OUTPUT_TYPES:
-        tally.settled(call._replace(tool="").settled(_result(item.get("output"))._replace(at=call.at)))
+        collector.add_result(call._replace(tool="").with_result(_result(item.get("output"))._replace(at=call.at)))
 
 
 def _with_hook_fields(call: Call, item: Mapping[str, Any]) -> Call:
     """Return a call with the tool and arguments as its hook receives them, if that is known."""
     if call.tool == _PATCH:
-        return call._replace(hook_tool=_PATCH, hook_arguments=digest_of({"command": item.get("input")}))
+        return call._replace(hook_tool=_PATCH, hook_arguments=arguments_digest({"command": item.get("input")}))
     try:
         arguments = json.loads(item.get("arguments") or "")
     except (TypeError, ValueError, RecursionError):
         arguments = None
     if call.tool not in _SHELLS:
-        namespace = plain(item.get("namespace"))
+        namespace = clean_text(item.get("namespace"))
         tool = f"{namespace}__{call.tool}" if namespace.startswith(_MCP) else call.tool
-        return call._replace(hook_tool=tool, hook_arguments=digest_of(arguments) if namespace else "")
+        return call._replace(hook_tool=tool, hook_arguments=arguments_digest(arguments) if namespace else "")
     command = arguments.get("cmd") if isinstance(arguments, dict) else None
-    digest = digest_of({"command": command}) if isinstance(command, str) else ""
+    digest = arguments_digest({"command": command}) if isinstance(command, str) else ""
     return call._replace(hook_tool="Bash", hook_arguments=digest)
 
 
@@ -119,4 +133,4 @@ def _result(output: object) -> Result:
         output = output.get("content")
     text = output if isinstance(output, str) else ""
     outcome = next((outcome for pattern, outcome in _NOT_STARTED if pattern.match(text)), None)
-    return Result(outcome, by_words=True, receipts=receipts_in(text)) if outcome else Result("ran")
+    return Result(outcome, by_words=True, receipts=find_receipt_ids(text)) if outcome else Result("ran")

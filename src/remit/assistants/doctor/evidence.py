@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from remit.assistants.reconcile.coverage import Decided, decided_in
+from remit.assistants.reconcile.coverage import SignedDecision, find_decisions
 from remit.assistants.records import Protection
 from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
@@ -73,7 +73,7 @@ class RecentFindings(NamedTuple):
 class LedgerDecisions(NamedTuple):
     """The decisions in a set of sessions."""
 
-    decisions: tuple[Decided, ...]
+    decisions: tuple[SignedDecision, ...]
     # The ids of sessions whose chain does not verify.
     broken: tuple[str, ...]
 
@@ -128,11 +128,11 @@ def _with_children(session: Session, children: Mapping[str, list[Session]]) -> I
 
 def load_decisions(reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring) -> LedgerDecisions:
     """Return the decisions in sessions, from the part of each chain that verifies."""
-    decisions, broken = list[Decided](), list[str]()
+    decisions, broken = list[SignedDecision](), list[str]()
     for one in governed:
         for session in one.sessions:
             chain, is_whole = _verify_chain(reader, session, keyring)
-            decisions += decided_in(chain, assistant, one.name)
+            decisions += find_decisions(chain, assistant, one.name)
             if not is_whole:
                 broken.append(session.id)
     return LedgerDecisions(tuple(decisions), tuple(broken))
@@ -180,7 +180,7 @@ def recent(
     ]
     bypassed = (one.claims.receipt_id for one in found if one.claims.timestamp[:_SECOND] >= since[:_SECOND])
     last = [one.kept for one in reader.latest(limit=_PAGE) if one.kept.session_id in sessions]
-    decisions = decided_in(
+    decisions = find_decisions(
         (receipt for one in last for receipt in _verified_receipts(one.token, keyring)), assistant, ""
     )
     return RecentFindings(tuple(bypassed), frozenset(one.mode for one in decisions if one.mode))

@@ -1,8 +1,7 @@
-"""The lines of a transcript, one JSON object each, from a file that may be anything.
+"""Reads the lines of a transcript, one JSON object each, from an untrusted file.
 
-Keeps this invariant: however long the file and its lines are, memory is bounded, and reading comes to an end. A line
-that cannot be read is counted, and the next one is tried; the last one may still be on its way, and is not counted
-then.
+Invariant: memory and the number of bytes read are bounded, whatever the file contains. Lines that cannot be parsed are
+counted and skipped. An incomplete last line is not counted, because it may still be being written.
 """
 
 import hashlib
@@ -17,16 +16,17 @@ from remit.errors import FieldInvalid, StateMissing, quote
 
 __all__ = ["MAX_BYTES", "MAX_LINE", "Lines"]
 
-# A picture fits, which stands in a line twice. Read, a line of this length takes up to thirty times as much.
+# Enough for an image, which a line contains twice. A parsed line takes up to thirty times as much memory.
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
-_PIECE: Final = 1024 * 1024
+_CHUNK: Final = 1024 * 1024
 
 
 class Lines:
-    """Goes through the objects of one file; once that has come to its end, `bad` and `cut` say what is missing.
+    """Iterates over the objects of one file.
 
-    `digest` is then that of all that was read, lines that are too long left out.
+    After the iteration, `bad` is the number of lines that could not be parsed, `cut` says whether the file is longer
+    than `max_bytes`, and `digest` is that of all lines that were not too long.
     """
 
     def __init__(self, path: Path, *, max_line: int = MAX_LINE, max_bytes: int = MAX_BYTES) -> None:
@@ -39,39 +39,39 @@ class Lines:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of what was read, in hex."""
+        """Return the SHA-256 of the lines that were read, in hexadecimal."""
         return self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield one object after the other."""
-        with _opened(self._path) as file:
-            for line, whole in self._split(file):
+        """Yield the objects."""
+        with _open(self._path) as file:
+            for line, is_complete in self._split(file):
                 members = _object(line)
                 if members is not None:
                     yield members
-                elif whole and line.strip():
+                elif is_complete and line.strip():
                     self.bad += 1
 
     def _split(self, file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-        """Yield the lines that are not too long, and whether each has its end."""
-        left = self._max_bytes
-        while left > 0:
-            line = file.readline(min(self._max_line, left))
+        """Yield the lines that are not too long, and whether each ends with a newline."""
+        remaining = self._max_bytes
+        while remaining > 0:
+            line = file.readline(min(self._max_line, remaining))
             if not line:
                 return
-            left -= len(line)
-            whole = line.endswith(b"\n")
-            if not whole and len(line) >= self._max_line:
+            remaining -= len(line)
+            is_complete = line.endswith(b"\n")
+            if not is_complete and len(line) >= self._max_line:
                 self.bad += 1
-                left -= _skip(file)
+                remaining -= _skip(file)
             else:
                 self._hash.update(line)
-                yield line, whole
+                yield line, is_complete
         self.cut = bool(file.read(1))
 
 
-def _opened(path: Path) -> BinaryIO:
-    """Return a file that is one: opening a pipe would wait for ever."""
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file. Does not block on a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -79,22 +79,22 @@ def _opened(path: Path) -> BinaryIO:
         raise kind(f"the transcript {quote(path.name)} cannot be opened") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise FieldInvalid(f"the transcript {quote(path.name)} is not a file")
+        raise FieldInvalid(f"the transcript {quote(path.name)} is not a regular file")
     return os.fdopen(fd, "rb")
 
 
 def _skip(file: BinaryIO) -> int:
-    """Read on to the end of a line; return how much that was."""
+    """Skip the rest of a line. Return the number of bytes skipped."""
     skipped = 0
-    while piece := file.readline(_PIECE):
-        skipped += len(piece)
-        if piece.endswith(b"\n"):
+    while chunk := file.readline(_CHUNK):
+        skipped += len(chunk)
+        if chunk.endswith(b"\n"):
             break
     return skipped
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """Return the object of a line. Assistants write half characters at times, which the strict reader refuses."""
+    """Parse a line. Not with the strict parser, because assistants sometimes write lone surrogates."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,11 +1,11 @@
-"""Reconciling: the transcripts of an assistant held against the ledger, as one finding that can be signed."""
+"""Compares the transcripts of an assistant with the ledger, and builds the statement to sign about the result."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from remit.assistants.doctor.evidence import Governed, load_decisions
 from remit.assistants.reconcile.calls import Transcript
-from remit.assistants.reconcile.coverage import Coverage, compare, in_words, report_of
+from remit.assistants.reconcile.coverage import Coverage, build_report, compare, summarize
 from remit.assistants.reconcile.selection import Selected
 from remit.claims.keys import Keyring
 from remit.claims.strictjson import JSON
@@ -20,38 +20,38 @@ _UNPROVEN: Final = "coverage_unproven"
 
 
 class Reconciled(NamedTuple):
-    """What was compared, and what was found."""
+    """The result of a reconciliation."""
 
     assistant: str
     coverage: Coverage
     transcripts: tuple[Transcript, ...]
-    # Sessions that the ledger knows, and whose transcript is not there.
+    # Sessions in the ledger without a transcript.
     missing: tuple[str, ...]
-    # Sessions of the ledger whose chain does not verify.
+    # Sessions in the ledger whose chain does not verify.
     broken: tuple[str, ...]
 
     @property
     def unread(self) -> int:
-        """Return how many lines of transcripts could not be read."""
+        """Return the number of transcript lines that could not be parsed."""
         return sum(one.bad_lines for one in self.transcripts)
 
     @property
     def cut(self) -> int:
-        """Return how many transcripts are longer than is read of one."""
+        """Return the number of transcripts that are longer than the limit."""
         return sum(one.cut for one in self.transcripts)
 
     @property
     def is_full(self) -> bool:
-        """Tell whether all that was begun is covered, and nothing was left out."""
+        """Return whether all started calls are covered, and all transcripts and chains were read completely."""
         return self.coverage.is_full and not self.has_gaps
 
     @property
     def has_gaps(self) -> bool:
-        """Tell whether a call is not covered, or something could not be looked at."""
+        """Return whether a call is not covered, or a transcript or chain could not be read completely."""
         return bool(self.coverage.has_gaps or self.missing or self.broken or self.unread or self.cut)
 
     def report(self) -> dict[str, JSON]:
-        """Return all of it as JSON."""
+        """Return the result as JSON."""
         transcripts: list[JSON] = [
             {"session": one.session, "calls": len(one.calls), "bad_lines": one.bad_lines, "sha256": one.digest}
             for one in self.transcripts
@@ -59,39 +59,39 @@ class Reconciled(NamedTuple):
         return {
             "assistant": self.assistant,
             "full": self.is_full,
-            **report_of(self.coverage),
+            **build_report(self.coverage),
             "transcripts": transcripts,
             "missing": list(self.missing),
             "broken": list(self.broken),
         }
 
     def statement(self) -> Declare:
-        """Return what is to be signed of it."""
+        """Return the statement to sign."""
         code, reason = "", "every call that was begun has a receipt"
         if self.has_gaps:
             code, reason = _GAP, "not every call is covered by a receipt"
         elif not self.is_full:
             code = _UNPROVEN
             reason = "that calls without a receipt of their own refusal did not run is the transcript's word alone"
-        return Declare(RECONCILE, self.assistant, self.report(), code, reason, in_words(self.coverage))
+        return Declare(RECONCILE, self.assistant, self.report(), code, reason, summarize(self.coverage))
 
 
 def hold_against(
     reader: Reader, keyring: Keyring, assistant: str, governed: Sequence[Governed], selected: Selected
 ) -> Reconciled:
-    """Return what the transcripts say, held against the sessions of the ledger."""
+    """Compare the selected transcripts with the sessions in the ledger."""
     names = {one.session for one in selected.transcripts}
-    first, rest = _parted(governed, names)
+    first, rest = _split_by_name(governed, names)
     calls = [call for one in selected.transcripts for call in one.calls]
-    held = load_decisions(reader, first, assistant, keyring)
-    coverage = compare(calls, held.decisions, selected.since)
+    loaded = load_decisions(reader, first, assistant, keyring)
+    coverage = compare(calls, loaded.decisions, selected.since)
     if (coverage.unreceipted or coverage.unproven or coverage.mismatched) and rest:
-        # Another session may have a receipt of the same id, which is then named.
+        # Another session may have a receipt for the same call id, which the result then names.
         further = load_decisions(reader, rest, assistant, keyring)
-        coverage = compare(calls, [*further.decisions, *held.decisions], selected.since)
-    return Reconciled(assistant, coverage, selected.transcripts, selected.missing, held.broken)
+        coverage = compare(calls, [*further.decisions, *loaded.decisions], selected.since)
+    return Reconciled(assistant, coverage, selected.transcripts, selected.missing, loaded.broken)
 
 
-def _parted(governed: Sequence[Governed], names: set[str]) -> tuple[list[Governed], list[Governed]]:
+def _split_by_name(governed: Sequence[Governed], names: set[str]) -> tuple[list[Governed], list[Governed]]:
     first = [one for one in governed if one.name in names]
     return first, [one for one in governed if one.name not in names]

@@ -1,8 +1,8 @@
-"""Which transcripts are held against the ledger: those of sessions that it knows, and those that it should know.
+"""Selects the transcripts to compare with the ledger: those of sessions in the ledger, and of protected folders.
 
-A session that was run past its hooks leaves no trace in the ledger, or none of that part of it. So all transcripts of
-protected folders are looked through too, from the moment on at which each was protected. A file that cannot be read
-stops nothing, and is not forgotten.
+A session that bypassed its hooks is not in the ledger, or not all of it. So all transcripts of protected folders are
+read too, from the time on at which each folder was protected. A file that cannot be read does not stop the selection;
+it counts as a transcript with an unreadable line.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -17,21 +17,23 @@ from remit.governor.clock import timestamp
 
 __all__ = ["Selected", "named", "of_ledger"]
 
-# Assistants name their sessions by a UUID, and the files of these end in it.
+# The session ids of assistants are UUIDs, and file names end in them.
 _ID_LENGTH: Final = 36
 _SECOND: Final = len("2000-01-01T00:00:00")
 
 
 class Selected(NamedTuple):
-    """Transcripts, the sessions whose transcript is not there, and from when on calls of a session count."""
+    """The selected transcripts."""
 
     transcripts: tuple[Transcript, ...]
+    # The ids of sessions without a transcript.
     missing: tuple[str, ...]
+    # The start of protection for each session id.
     since: Mapping[str, str]
 
 
 class _Protected(NamedTuple):
-    """A folder, None for any, and from when on it is protected."""
+    """A protected folder, None for any, and the start of its protection."""
 
     folder: str | None
     since: str
@@ -43,7 +45,7 @@ def named(
     governed: Sequence[Governed],
     protections: Mapping[str, Protection],
 ) -> Selected:
-    """Return the transcripts at these paths."""
+    """Select the transcripts at these paths."""
     return Selected(tuple(reader.read(path) for path in paths), (), _since(governed, protections))
 
 
@@ -54,9 +56,9 @@ def of_ledger(
     recent: Sequence[Governed],
     protections: Mapping[str, Protection],
 ) -> Selected:
-    """Return the transcripts of recent sessions, and all others of protected folders.
+    """Select the transcripts of recent sessions, and all others of protected folders.
 
-    One of which the ledger has heard without permitting anything, as of a check, needs none.
+    A session without permitted calls, such as one of a canary, need not have a transcript.
     """
     read, missing = dict[Path, Transcript](), list[str]()
     for one in recent:
@@ -69,7 +71,7 @@ def of_ledger(
 
 
 def _read(reader: TranscriptReader, path: Path) -> Transcript:
-    """Return what a file tells; one that cannot be opened, or is none, is as a line that cannot be read."""
+    """Parse a transcript. One that cannot be opened counts as one with a bad line."""
     try:
         return reader.read(path)
     except (FieldInvalid, StateMissing):
@@ -77,13 +79,13 @@ def _read(reader: TranscriptReader, path: Path) -> Transcript:
 
 
 def _protected_since(protection: Protection, governed: Sequence[Governed]) -> str:
-    """Return from when on a folder is protected: a protection that is made anew has been heard of before."""
-    heard = (timestamp(one.started_ms) for one in governed if one.protection == protection.id)
-    return min([protection.made_at, *heard])
+    """Return the start of protection of a folder: a protection that was renewed has earlier sessions."""
+    started = (timestamp(one.started_ms) for one in governed if one.protection == protection.id)
+    return min([protection.made_at, *started])
 
 
 def _since(governed: Sequence[Governed], protections: Mapping[str, Protection]) -> dict[str, str]:
-    """Return from when on each session is protected: before it was first heard of it may have run past its hooks."""
+    """Return the start of protection for each session. It may be before the start of the session in the ledger."""
     since = dict[str, str]()
     for one in governed:
         made = [protections[one.protection].made_at] if one.protection in protections else []
@@ -94,13 +96,13 @@ def _since(governed: Sequence[Governed], protections: Mapping[str, Protection]) 
 def _others(
     reader: TranscriptReader, config: Path, protected: Sequence[_Protected], known: Container[Path]
 ) -> Iterator[Transcript]:
-    """Yield what sessions of other files have called in protected folders, once these were.
+    """Yield the other transcripts, with the calls that were made in protected folders.
 
-    What a file says of its session does not count: one that was run past its hooks could name another.
+    The session id in a file is not used: a session that bypassed its hooks could claim another one.
     """
     read = dict[Path, Transcript]()
     for one in protected:
-        for path in reader.found_in(config, one.folder):
+        for path in reader.find_in_folder(config, one.folder):
             if path not in read and path not in known and not _is_before(_changed_at(path), one):
                 read[path] = _read(reader, path)
     for transcript in read.values():
@@ -110,7 +112,7 @@ def _others(
 
 
 def _changed_at(path: Path) -> str:
-    """Return when a file was changed last, as receipts write it; never where it has gone."""
+    """Return the modification time of a file in the format of receipts; empty if it is gone."""
     try:
         return timestamp(path.stat().st_mtime_ns // 1_000_000)
     except OSError:
@@ -118,12 +120,12 @@ def _changed_at(path: Path) -> str:
 
 
 def _is_before(moment: str, protected: _Protected) -> bool:
-    """Tell whether a moment is before a folder was protected: by the second, as one of the two may say no more."""
+    """Return whether a time is before the protection of a folder. Only whole seconds are compared."""
     return moment[:_SECOND] < protected.since[:_SECOND]
 
 
 def _is_within(call: Call, protected: _Protected) -> bool:
-    """Tell whether a call was made in a folder while it was protected."""
+    """Return whether a call was made in a folder while it was protected."""
     if call.at and _is_before(call.at, protected):
         return False
     return protected.folder is None or PurePath(call.cwd or protected.folder).is_relative_to(protected.folder)
