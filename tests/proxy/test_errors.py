@@ -235,7 +235,7 @@ def test_a_session_of_an_older_copy_of_the_ledger_is_sealed(visitor: Visitor) ->
 def test_every_status_has_its_place_in_the_table() -> None:
     """Those that no client can bring about by itself, or only at the Hub, are tested where they come from."""
     elsewhere = {"busy", "internal_error", "request_too_slow", "hub_auth_required", "origin_not_allowed"}
-    # Of hooks, and of passports: test_desk.py and test_authority_of_keys.py.
+    # Of hooks, and of passports: test_handlers.py and test_authority_of_keys.py.
     elsewhere |= {"hook_secret_wrong", "passport_unregistered", "audience_mismatch"}
     here = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("test_errors.py", "test_routes.py"))
     assert {status.error_code for status in STATUSES.values() if status.error_code not in here} <= elsewhere

@@ -16,7 +16,7 @@ from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S
 from remit.assistants.records import Protections
 from remit.ledger.home import open_home
 from tests.assistants.protection.places import ID, Scene, protection
-from tests.assistants.protection.test_keeping import THEIRS, Watch, protect
+from tests.assistants.protection.test_restorer import THEIRS, Watch, protect
 
 OFF = b'{"disableAllHooks": true}'
 NOBODY = 65534

@@ -182,14 +182,16 @@ def _guards(target: Place) -> tuple[str, ...]:
 
 def _protected(target: Place) -> tuple[str, ...]:
     where = (
-        f"Claude Code started in {target.folder}" if target.level in ("local", "project") else "Claude Code, wherever"
+        f"Claude Code started in {target.folder}"
+        if target.level in ("local", "project")
+        else "Claude Code, wherever it is started"
     )
     if target.level == "managed":
         where = "Claude Code of the user who runs the Hub; that of every other user of this machine runs nothing"
     return (
         f"{where}: every tool call of it and of its subagents is decided on first",
         "If Remit does not answer, nothing runs",
-        "Commands inside of skills and custom commands, which it asks nobody about, do not run at all",
+        "Shell commands in skills and custom commands, for which it calls no hook, do not run at all",
         "Its settings, its hooks and your profile: it may not change them",
     )
 

@@ -41,7 +41,7 @@ _BELOW: Final = (
     "Gemini CLI started in another folder, in one below, or with --worktree: it does not read these settings"
 )
 _TURNED_OFF: Final = (
-    f"{_SWITCH} in any settings: it turns hooks off; in managed settings it can name ours to be left out"
+    f"{_SWITCH} in any settings: it turns hooks off; in managed settings it can turn off the hooks of Remit by name"
 )
 _AS_ONE: Final = "Subagents apart from the one that starts them: Gemini CLI does not tell who calls, so all are one"
 
