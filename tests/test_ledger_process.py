@@ -34,7 +34,15 @@ from remit.governor.means import UseCaseRunner
 from remit.governor.remote import LedgerNotServed, RemoteGovernor, connect
 from remit.governor.revoke import KillSwitch, RevokePassport
 from remit.governor.sessions import End, Start
-from remit.governor.wire import HEADER, MAX_FRAME, Frames, decode_failure, decode_messages, encode_message, frame_of
+from remit.governor.wire import (
+    HEADER_BYTES,
+    MAX_FRAME,
+    Frames,
+    decode_failure,
+    decode_messages,
+    encode_message,
+    frame_of,
+)
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
@@ -238,9 +246,9 @@ def test_who_does_not_know_the_secret_is_not_served_and_not_believed(home: Path)
         secret.write_bytes(right)
         for proof in (b"", b"x" * 32, None):
             with raw(home) as connection:
-                mine = handshake.hello()
+                mine = handshake.new_hello()
                 send(connection, handshake.encode(mine))
-                other = handshake.decode_hello(connection.recv(4096)[HEADER:])
+                other = handshake.decode_hello(connection.recv(4096)[HEADER_BYTES:])
                 # The proof of the other side, sent back, proves nothing.
                 send(connection, handshake.encode(other.proof if proof is None else proof))
                 send(connection, handshake.encode(Introduction("test", Judging())))
@@ -251,7 +259,7 @@ def test_who_does_not_know_the_secret_is_not_served_and_not_believed(home: Path)
 def send(connection: socket.socket, message: bytes) -> None:
     """Send a message of the handshake."""
     with suppress(BrokenPipeError, ConnectionResetError):
-        connection.sendall(len(message).to_bytes(HEADER) + message)
+        connection.sendall(len(message).to_bytes(HEADER_BYTES) + message)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +284,7 @@ def test_what_is_no_handshake_is_cut_off(home: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\0\0\0\1\xc1", (MAX_FRAME + 1).to_bytes(HEADER), b"\0\0\0\2\x91\1", b"\0\0\0\0"],
+    [b"\0\0\0\1\xc1", (MAX_FRAME + 1).to_bytes(HEADER_BYTES), b"\0\0\0\2\x91\1", b"\0\0\0\0"],
     ids=repr,
 )
 def test_what_is_no_frame_of_messages_is_cut_off(home: Path, data: bytes) -> None:

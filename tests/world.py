@@ -28,7 +28,7 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.jws import unsafe_peek
 from remit.ledger.embedded import open_embedded
 from remit.ledger.port import Ledger
-from remit.ledger.records import Registered
+from remit.ledger.records import PassportRegistration
 
 __all__ = [
     "ISSUER",
@@ -63,7 +63,7 @@ def register(ledger: Ledger, token: str, *, at_ms: int | None = None) -> str:
     peeked = unsafe_peek(token)
     header, claims = peeked.header or {}, peeked.claims or {}
     moment = time.time_ns() // 1_000_000 if at_ms is None else at_ms
-    record = Registered(str(claims["jti"]), sha256_hex(token.encode()), str(header["kid"]), moment)
+    record = PassportRegistration(str(claims["jti"]), sha256_hex(token.encode()), str(header["kid"]), moment)
     ledger.run(lambda transaction: transaction.put_passport(record))
     return token
 

@@ -21,8 +21,8 @@ from remit.claims.jws import (
     KINDS,
     PASSPORT,
     RECEIPT,
-    Kind,
     Peeked,
+    TokenKind,
     sign_token,
     unsafe_peek,
     verify_token,
@@ -36,7 +36,7 @@ PAYLOAD = json.dumps(CLAIMS).encode()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.typ)
-def test_verifiers_that_others_wrote_accept_our_tokens(kind: Kind) -> None:
+def test_verifiers_that_others_wrote_accept_our_tokens(kind: TokenKind) -> None:
     token = sign_token(kind, PAYLOAD, OURS)
     header = {"alg": "ES256", "kid": OURS.kid, "typ": kind.typ}
     assert jwt.get_unverified_header(token) == header
@@ -75,7 +75,7 @@ def test_every_last_letter_of_a_signature_but_one_is_refused() -> None:
     assert accepted == [RECEIPT_TOKEN[-1]]
 
 
-def _verifies(token: str, kind: Kind = RECEIPT) -> bool:
+def _verifies(token: str, kind: TokenKind = RECEIPT) -> bool:
     try:
         verify_token(kind, token, KEYRING)
     except TokenError:
@@ -96,7 +96,7 @@ def test_a_key_is_believed_for_its_issuer_only() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.typ)
-def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: Kind) -> None:
+def test_a_token_too_long_for_its_kind_is_neither_made_nor_read(kind: TokenKind) -> None:
     payload = json.dumps({"iss": ISSUER, "pad": "x" * kind.max_length}).encode()
     for attempt in (
         lambda: sign_token(kind, payload, OURS),
@@ -118,7 +118,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("kind", "limit"), LIMITS.items(), ids=str)
-def test_a_token_just_as_long_as_its_kind_allows_is_made_and_read(kind: Kind, limit: int) -> None:
+def test_a_token_just_as_long_as_its_kind_allows_is_made_and_read(kind: TokenKind, limit: int) -> None:
     frame = len(sign_token(kind, json.dumps({"iss": ISSUER, "pad": ""}).encode(), OURS))
     lengths = {}
     for pad in range((limit - frame) * 3 // 4 - 4, (limit - frame) * 3 // 4 + 4):
@@ -153,8 +153,8 @@ def test_a_token_of_one_kind_is_no_token_of_any_other() -> None:
 
 def test_a_header_is_compared_in_ascii() -> None:
     """The Kelvin sign is a small k to those who fold case; no kind has one today."""
-    kind = Kind("remit-check+jwt", 9999, hashed=True)
-    token = sign_token(Kind("remit-chec\u212a+jwt", 9999, hashed=True), PAYLOAD, OURS)
+    kind = TokenKind("remit-check+jwt", 9999, hashed=True)
+    token = sign_token(TokenKind("remit-chec\u212a+jwt", 9999, hashed=True), PAYLOAD, OURS)
     with pytest.raises(TokenError) as caught:
         verify_token(kind, token, KEYRING)
     assert caught.value.code == "token_kind_mismatch"

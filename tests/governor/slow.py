@@ -26,7 +26,7 @@ from remit.claims.canonical import (
     sha256_base64url,
     sha256_hex,
 )
-from remit.claims.jws import ATTESTATION, PASSPORT, RECEIPT, Kind, sign_token
+from remit.claims.jws import ATTESTATION, PASSPORT, RECEIPT, TokenKind, sign_token
 from remit.claims.keys import SigningKey
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, narrow
 from remit.claims.receipt import Digest
@@ -55,9 +55,9 @@ Steps = Generator[None, None, Claims]
 
 ERRORS = {
     "SessionNotFound": "no session has this id",
-    "SessionSealed": "the session comes from an older copy of the ledger; start one with a new passport",
+    "SessionSealed": "the session was restored from an older copy of the ledger; start one with a new passport",
     "KillSwitchOn": "no session starts until the kill switch is released",
-    "LineageUnknown": "the passport is a delegate's, and nothing here was delegated to it",
+    "LineageUnknown": "the passport was delegated, but this ledger has no such delegation",
     "ReceiptNotFound": "no receipt of the session has this id",
     "DelegationTooDeep": "a lineage has at most 8 delegations",
     "PassportUnregistered": (
@@ -507,7 +507,7 @@ class Slow:
         session.seen = session.seen._replace(wall_ms=max(session.seen.wall_ms, at.now.wall_ms))
         return place
 
-    def _check_token(self, what: str, kind: Kind, token: str, claims: Claims) -> None:
+    def _check_token(self, what: str, kind: TokenKind, token: str, claims: Claims) -> None:
         """Raise unless a token holds these claims and nothing else, signed with the key that signs now."""
         payload = decode_base64url(token.split(".")[1])
         actual = parse_object(payload)
@@ -569,7 +569,7 @@ class Slow:
             cause = (session.cause or "passport_revoked").replace("_", " ")
             return _failed("PassportRevoked", f"the passport was revoked ({cause})")
         if session.state == "expired":
-            return _failed("PassportExpired", "the time of the session that the passport has started is over")
+            return _failed("PassportExpired", "the session of the passport has expired")
         return {"existing": True, "session": session_id}
 
     def _lifetime_ms(self, grant: Grant, now: Moment) -> int:
@@ -594,7 +594,7 @@ class Slow:
             raise Refused("PassportRevoked", "the session that the passport was delegated from has ended")
         parent = self._found(delegation.parent)
         if self._refusal(parent, now):
-            message = "the session that the passport was delegated from does not permit anything any more"
+            message = "the session that the passport was delegated from no longer permits calls"
             raise Refused("PassportRevoked", message)
         return parent
 

@@ -21,7 +21,7 @@ class Aside(NamedTuple):
     """Something that a use case wants computed."""
 
     compute: Callable[[], Any]
-    fair_to: str
+    limit_key: str
 
 
 class _Asked:
@@ -40,10 +40,10 @@ class _Stepwise:
     async def transact(self, work: Work[Any], *, alone: bool = False, prepare: Prepare | None = None) -> Any:
         return await _Asked(Commit(work, alone, prepare))
 
-    async def aside(self, compute: Callable[[], Any], *, fair_to: str = "") -> Any:
-        return await _Asked(Aside(compute, fair_to))
+    async def aside(self, compute: Callable[[], Any], *, limit_key: str = "") -> Any:
+        return await _Asked(Aside(compute, limit_key))
 
-    async def quickly(self, compute: Callable[[], Any]) -> Any:
+    async def to_quick_thread(self, compute: Callable[[], Any]) -> Any:
         return compute()
 
     async def run(self, case: UseCase[Any], means: Means) -> Any:
@@ -54,6 +54,6 @@ def steps_of(case: UseCase[Any], means: Means) -> Generator[Commit | Aside, Any,
     """Go through the steps of a use case: each is what it asks for, and is sent the answer."""
 
     async def run() -> Any:
-        return await case.run(means.at_one_moment(_Stepwise()))
+        return await case.run(means.for_request(_Stepwise()))
 
     return run().__await__()

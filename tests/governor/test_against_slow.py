@@ -22,15 +22,15 @@ from remit.claims.keys import SigningKey
 from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.errors import RemitError, StateMissing
-from remit.governor.attest import Attest, Attested
+from remit.governor.attest import Attest, AttestResult
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate, Seen
 from remit.governor.means import UseCase
 from remit.governor.observe import Observe, parse_digest
 from remit.governor.rate import ReportSkipped
-from remit.governor.results import Recorded, RecordResult
+from remit.governor.results import RecordedResult, RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Looked, Start, Started
+from remit.governor.sessions import End, Look, SessionAndPassport, Start, Started
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.home import open_home
@@ -704,15 +704,15 @@ def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each ki
         case Delegated():
             names = ("passport", "child_id", "repeated", "refusal")
             return {"token": answer.receipt.token, **{name: getattr(answer, name) for name in names}}
-        case Attested():
+        case AttestResult():
             return {"attestation": answer.attestation.token, "fault": answer.fault}
-        case Recorded():
+        case RecordedResult():
             return {"token": answer.receipt.token, "repeated": answer.repeated}
         case Session():
             return {"state": answer.state, "cause": answer.cause}
         case int():
             return {"revoked": answer}
-        case Looked():
+        case SessionAndPassport():
             return {}
         case _:
             assert answer is None

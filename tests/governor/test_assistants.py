@@ -9,8 +9,8 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import HookSecretWrong, RequestConflict
-from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
-from remit.governor.conclude import Conclude, Concluded
+from remit.governor.assistants import Actor, AssistantEvaluation, Begin, Finish, Govern
+from remit.governor.conclude import AssistantResult, Conclude
 from remit.governor.placing import Placing
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
@@ -27,13 +27,13 @@ OTHER_RESULT = Digest(alg="sha-256", value="B" * 43, canonicalization="jcs-rfc87
 SPAWN = ToolCall("Agent", {"prompt": "look around"})
 
 
-def governed(service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED) -> Governed:
+def governed(service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED) -> AssistantEvaluation:
     return service.run(Govern(actor, call, call_id, f"claude-code {call_id}"))
 
 
 def concluded(
     service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED, result: Digest = RESULT
-) -> Concluded:
+) -> AssistantResult:
     return service.run(Conclude(actor, call, call_id, f"claude-code {call_id}", result))
 
 

@@ -10,7 +10,7 @@ from remit.claims.attestation import verify_attestation, verify_session
 from remit.claims.bookmark import sign_bookmark, verify_bookmark
 from remit.claims.receipt import Digest
 from remit.errors import AttestationMismatch, LedgerUnavailable
-from remit.governor.attest import Attest, Attested, verify_kept
+from remit.governor.attest import Attest, AttestResult, verify_stored
 from remit.governor.results import RecordResult
 from remit.governor.revoke import RevokeSession
 from remit.governor.sessions import End, Look, Start
@@ -28,7 +28,7 @@ def _busy(service: Service, calls: int = 6) -> str:
 
 def _fresh(service: Service, name: str) -> int:
     """Return how many receipts the next attestation will verify."""
-    return verify_kept(service.reader, service.session(name), service.keyring()).fresh
+    return verify_stored(service.reader, service.session(name), service.keyring()).fresh
 
 
 def test_an_attestation_counts_what_the_receipts_say(service: Service) -> None:
@@ -170,7 +170,7 @@ def _flip(token: str) -> str:
     return f"{header}.{payload[:middle]}{other}{payload[middle + 1 :]}.{signature}"
 
 
-def _assert_contained(service: Service, broken: str, attested: Attested) -> None:
+def _assert_contained(service: Service, broken: str, attested: AttestResult) -> None:
     """Expect a statement that says where the chain breaks, and a quarantine of this session alone."""
     assert attested.fault is not None
     assert not attested.attestation.claims.chain_verified
@@ -231,7 +231,7 @@ def test_a_chain_exchanged_for_another_with_the_session_says_so(damaged: Service
     damaged.shelf.chains[name] = list(damaged.shelf.chains[other])
     theirs = damaged.session(other)
     forged = structs.replace(damaged.session(name), receipt_hash=theirs.receipt_hash, receipt_id=theirs.receipt_id)
-    verified = verify_kept(damaged.reader, forged, damaged.keyring())
+    verified = verify_stored(damaged.reader, forged, damaged.keyring())
     assert verified.fault is not None
     assert verified.fault.fault == "lineage_changed"
 
@@ -344,7 +344,7 @@ def test_a_session_that_has_forgotten_its_head_is_quarantined(damaged: Service) 
 
 def _forged_bookmark(service: Service, name: str) -> str:
     """Return a bookmark over what is there, signed by someone else."""
-    verified = verify_kept(service.reader, service.session(name), service.keyring())
+    verified = verify_stored(service.reader, service.session(name), service.keyring())
     assert verified.head is not None
     return sign_bookmark(verified.head, verified.tally, STRANGER, now=0)
 

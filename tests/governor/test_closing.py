@@ -205,7 +205,7 @@ def test_a_delegate_cannot_start_between_the_end_of_its_parent_and_its_own() -> 
         steps = _steps(service, End(first))
         next(steps)
         for passport in (passports[0], passports[-1]):
-            with pytest.raises(Exception, match="does not permit anything any more"):
+            with pytest.raises(Exception, match="no longer permits calls"):
                 service.run(Start(str(passport)))
         list(steps)
         assert len(service.sessions()) == 1

@@ -16,7 +16,7 @@ from remit.errors import (
     PassportRevoked,
     RequestConflict,
 )
-from remit.governor.delegate import MAX_REQUEST, Delegate
+from remit.governor.delegate import MAX_REQUEST_ID, Delegate
 from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Look, Start
@@ -206,7 +206,7 @@ def test_another_mission_under_a_used_request_is_a_conflict(service: Service, ch
     assert caught.value.code == "request_conflict"
 
 
-@pytest.mark.parametrize("request_id", ["", "r" * (MAX_REQUEST + 1)])
+@pytest.mark.parametrize("request_id", ["", "r" * (MAX_REQUEST_ID + 1)])
 def test_a_request_has_a_name_of_limited_length(service: Service, request_id: str) -> None:
     parent = service.start().session.id
     with pytest.raises(FieldInvalid) as caught:

@@ -14,7 +14,7 @@ from remit.claims.jws import RECEIPT
 from remit.claims.receipt import MAX_TOOL, LineageBudgetDelta, Receipt
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RequestConflict
-from remit.governor.evaluate import MAX_KEY, Evaluate, Evidence
+from remit.governor.evaluate import MAX_IDEMPOTENCY_KEY, Evaluate, Evidence
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End
 from remit.policy.call import ToolCall
@@ -206,9 +206,9 @@ def test_the_order_of_arguments_makes_no_other_call(service: Service) -> None:
 
 def test_a_key_has_a_limit(service: Service) -> None:
     name = service.start().session.id
-    assert service.call(name, key="k" * MAX_KEY).permits
+    assert service.call(name, key="k" * MAX_IDEMPOTENCY_KEY).permits
     with pytest.raises(FieldInvalid) as caught:
-        service.call(name, key="k" * (MAX_KEY + 1))
+        service.call(name, key="k" * (MAX_IDEMPOTENCY_KEY + 1))
     assert (caught.value.code, caught.value.place) == ("field_invalid", "$.idempotency_key")
 
 

@@ -12,7 +12,7 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
 from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
-from remit.governor.sessions import End, Held, Start, check_bound, check_holder
+from remit.governor.sessions import End, Held, Start, check_passport_holder, check_session_holder
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service
 
@@ -123,7 +123,7 @@ def test_two_processes_see_the_same_holder(pair: tuple[Service, Service]) -> Non
 
 
 def test_the_rules_by_themselves(service: Service) -> None:
-    check_holder("", THEIRS)
-    check_holder(OURS, OURS)
-    check_bound(service.issue(), "")
-    check_bound(_bound(service, Confirmation(certificate=OURS)), OURS)
+    check_session_holder("", THEIRS)
+    check_session_holder(OURS, OURS)
+    check_passport_holder(service.issue(), "")
+    check_passport_holder(_bound(service, Confirmation(certificate=OURS)), OURS)

@@ -13,9 +13,9 @@ from remit.claims.passport import issue_passport
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, PassportRevoked, RequestConflict
-from remit.governor.attest import Attest, Attested
+from remit.governor.attest import Attest, AttestResult
 from remit.governor.clock import SystemClock
-from remit.governor.delegate import MAX_OPEN, Delegate, Delegated
+from remit.governor.delegate import MAX_OPEN_DELEGATIONS, Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
 from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
@@ -57,7 +57,7 @@ def _together(service: Service, *cases: UseCase[Any]) -> list[Any]:
 # Delegates without number
 
 
-def _crowd(service: Service, count: int = MAX_OPEN) -> tuple[str, list[Delegated]]:
+def _crowd(service: Service, count: int = MAX_OPEN_DELEGATIONS) -> tuple[str, list[Delegated]]:
     """Start a session, and let it delegate."""
     name = service.start(max_tool_calls=1000).session.id
     wanted = mission(max_tool_calls=1)
@@ -67,18 +67,18 @@ def _crowd(service: Service, count: int = MAX_OPEN) -> tuple[str, list[Delegated
 
 def test_a_session_has_only_so_many_delegates_at_once(place: Place) -> None:
     with Service(place) as service:
-        name, delegated = _crowd(service, MAX_OPEN)
+        name, delegated = _crowd(service, MAX_OPEN_DELEGATIONS)
         assert all(each.permits for each in delegated)
         refused = service.delegate(name, "one-too-many", max_tool_calls=1)
         assert (refused.permits, refused.child_id) == (False, None)
         assert refused.receipt.claims.internal_denial_code == "lineage_budget_exhausted"
         assert service.tokens(name)[-1] == refused.receipt.token
-        assert service.session(name).reserved == MAX_OPEN
+        assert service.session(name).reserved == MAX_OPEN_DELEGATIONS
 
 
 def test_delegates_that_are_asked_for_at_once_are_no_more_than_that(service: Service) -> None:
-    _, delegated = _crowd(service, MAX_OPEN + 20)
-    assert sum(each.permits for each in delegated) == MAX_OPEN
+    _, delegated = _crowd(service, MAX_OPEN_DELEGATIONS + 20)
+    assert sum(each.permits for each in delegated) == MAX_OPEN_DELEGATIONS
 
 
 def test_a_delegate_that_was_closed_makes_room_for_another(service: Service) -> None:
@@ -372,7 +372,7 @@ def test_a_chain_that_grows_while_it_is_attested_is_never_found_broken(place: Pl
         async def call() -> list[bool]:
             return [(await service.governor.arun(Evaluate(name, ALLOWED))).permits for _ in range(25)]
 
-        async def scene() -> list[Attested]:
+        async def scene() -> list[AttestResult]:
             callers = asyncio.gather(*(call() for _ in range(8)))
             attested = [await service.governor.arun(Attest(name))]
             while not callers.done():

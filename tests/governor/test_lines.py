@@ -18,7 +18,7 @@ from hypothesis import settings
 from msgspec import structs
 
 from remit.errors import PassportRevoked
-from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
+from remit.governor.assistants import Actor, AssistantEvaluation, Begin, Finish, Govern
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
@@ -46,7 +46,7 @@ def actor(name: str = "one", agent: str = "", generation: int = 0) -> Actor:
 ONE, AGENT, PROTECTED_AGAIN = actor(), actor(agent="a1"), actor(generation=1)
 
 
-def governed(service: Service, call_id: str, who: Actor = ONE) -> Governed:
+def governed(service: Service, call_id: str, who: Actor = ONE) -> AssistantEvaluation:
     return service.run(Govern(who, ALLOWED, call_id, f"claude-code {call_id}"))
 
 

@@ -19,9 +19,9 @@ def test_a_session_has_two_at_a_time_and_leaves_the_rest_to_others() -> None:
 
     async def everyone() -> int:
         pools = Pools()
-        waiting = [asyncio.create_task(pools.run(slow, fair_to="greedy")) for _ in range(6)]
+        waiting = [asyncio.create_task(pools.run(slow, limit_key="greedy")) for _ in range(6)]
         for _ in range(20):
-            assert await pools.run(lambda: "done", fair_to="modest") == "done"
+            assert await pools.run(lambda: "done", limit_key="modest") == "done"
             assert await pools.run(lambda: "read") == "read"
         at_once = len(entered)
         release.set()
@@ -39,12 +39,12 @@ def test_what_hangs_though_it_should_be_quick_keeps_no_loop_waiting(monkeypatch:
 
     async def everyone() -> tuple[str, list[str]]:
         pools = Pools()
-        before = await asyncio.gather(*(pools.run_quickly(lambda: "done") for _ in range(3)))
+        before = await asyncio.gather(*(pools.run_quick(lambda: "done") for _ in range(3)))
         assert before == ["done"] * 3
         with pytest.raises(KeyError):
-            await pools.run_quickly(lambda: dict[str, str]()["not there"])
+            await pools.run_quick(lambda: dict[str, str]()["not there"])
         late = await asyncio.gather(
-            pools.run_quickly(lambda: release.wait(PATIENT_S)), pools.run_quickly(lambda: True), return_exceptions=True
+            pools.run_quick(lambda: release.wait(PATIENT_S)), pools.run_quick(lambda: True), return_exceptions=True
         )
         release.set()
         after = await pools.run("done".upper)

@@ -7,7 +7,7 @@ from remit.claims.mission import Mission
 from remit.claims.strictjson import JSON
 from remit.errors import AudienceMismatch, RequestConflict
 from remit.governor.evaluate import Seen
-from remit.governor.observe import Consider, Observe, Report, Reported
+from remit.governor.observe import Consider, Observe, Report, ReportResult
 from remit.governor.revoke import KillSwitch, RevokeSession
 from remit.governor.sessions import End, Start
 from remit.governor.sources import Reporter, StartFor
@@ -28,7 +28,7 @@ def report(event: dict[str, JSON] = PAGE, reporter: Reporter = REPORTER, key: st
     return Report(reporter, Observe("", "cli" if "command" in event else "browser", event, key, seen))
 
 
-def taken(service: Service, given: Report) -> Reported:
+def taken(service: Service, given: Report) -> ReportResult:
     return service.run(given)
 
 

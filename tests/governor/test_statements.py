@@ -6,19 +6,19 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Digest, Receipt
 from remit.errors import FieldInvalid
 from remit.governor.revoke import KillSwitch
-from remit.governor.statements import CHECK, Declare, Declared
+from remit.governor.statements import CHECK, Declare, RecordedStatement
 from remit.policy.engines import DENIALS
 from tests.governor.world import FORBIDDEN, Service
 
 REPORT = {"calls": 3, "unreceipted": ["toolu_1"], "title": "Übersicht"}
 
 
-def stated(service: Service, code: str = "", **changes: str) -> Declared:
+def stated(service: Service, code: str = "", **changes: str) -> RecordedStatement:
     members = {"tool": "remit.reconcile", "target": "claude-code", "reason": "looked through", "counted": "3 calls"}
     return service.run(Declare(**(members | changes), report=REPORT, code=code))  # type: ignore[arg-type]
 
 
-def claims_of(declared: Declared) -> Receipt:
+def claims_of(declared: RecordedStatement) -> Receipt:
     return declared.receipt.claims
 
 

@@ -8,10 +8,10 @@ from msgspec import structs
 from remit.claims.attestation import SessionState
 from remit.governor.clock import Moment
 from remit.governor.lifecycle import (
-    MOVES,
     QUARANTINED,
+    TRANSITIONS,
     account_of,
-    same_answer,
+    same_decision,
     standing_of,
     touched,
 )
@@ -39,14 +39,14 @@ OFF, ON = Switches("key"), Switches("key", kill_switch=True)
 
 
 def _state(move: str) -> Session:
-    return structs.replace(SESSION, state=MOVES[move].state, cause=MOVES[move].code, ended_ms=1_000_000)
+    return structs.replace(SESSION, state=TRANSITIONS[move].state, cause=TRANSITIONS[move].code, ended_ms=1_000_000)
 
 
 def test_every_move_leads_to_a_final_state_and_every_final_state_is_reached() -> None:
-    assert {move.state for move in MOVES.values()} == set(FINAL_STATES)
+    assert {move.state for move in TRANSITIONS.values()} == set(FINAL_STATES)
 
 
-@pytest.mark.parametrize("code", [QUARANTINED, *(move.code for move in MOVES.values())])
+@pytest.mark.parametrize("code", [QUARANTINED, *(move.code for move in TRANSITIONS.values())])
 def test_every_cause_is_a_code_that_a_receipt_can_carry(code: str) -> None:
     assert code in DENIALS
 
@@ -61,22 +61,22 @@ PUBLIC = {
 }
 
 
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("move", TRANSITIONS)
 def test_a_final_state_refuses_with_its_own_code(move: str) -> None:
     standing = standing_of(_state(move), OFF)
-    assert standing.refusal == MOVES[move].code
+    assert standing.refusal == TRANSITIONS[move].code
     assert DENIALS[standing.refusal][0] == PUBLIC[move]
 
 
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("move", TRANSITIONS)
 def test_time_stands_still_in_a_final_state(move: str) -> None:
     session = _state(move)
     assert touched(session, Moment(9_000_000, 9_000_000, "a")) is session
 
 
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("move", TRANSITIONS)
 def test_the_kill_switch_does_not_hide_why_a_session_came_to_its_end(move: str) -> None:
-    assert standing_of(_state(move), ON).refusal == MOVES[move].code
+    assert standing_of(_state(move), ON).refusal == TRANSITIONS[move].code
 
 
 def test_an_active_session_refuses_nothing() -> None:
@@ -150,5 +150,5 @@ def _standing(calls: int, refusal: str = "", *, own_calls: bool = False) -> Stan
     ],
 )
 def test_a_call_is_judged_again_only_if_the_answer_could_differ(one: Standing, two: Standing, same: bool) -> None:
-    assert same_answer(one, two, exactly=False) is same
-    assert same_answer(one, two, exactly=True) is (same and one.budget.tool_calls == two.budget.tool_calls)
+    assert same_decision(one, two, exactly=False) is same
+    assert same_decision(one, two, exactly=True) is (same and one.budget.tool_calls == two.budget.tool_calls)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.governor.assistants import Actor, Begin, Finish, Govern, Governed
+from remit.governor.assistants import Actor, AssistantEvaluation, Begin, Finish, Govern
 from remit.governor.revoke import KillSwitch
 from remit.governor.sessions import Look
 from remit.governor.sources import Reporter
@@ -20,7 +20,7 @@ def actor(name: str, protection: str = "prot-1", agent: str = "") -> Actor:
 ONE, TWO, OTHER = actor("one"), actor("two"), actor("other", "prot-2")
 
 
-def governed(service: Service, who: Actor, call_id: str) -> Governed:
+def governed(service: Service, who: Actor, call_id: str) -> AssistantEvaluation:
     return service.run(Govern(who, ALLOWED, call_id, f"claude-code {call_id}"))
 
 

@@ -11,21 +11,21 @@ from msgspec import structs
 from remit.errors import BrokenChain
 from remit.governor.verification import (
     STALE_S,
-    BrokenFound,
-    Problem,
+    BrokenChainFound,
     Progress,
     Quarantine,
     SessionsVerified,
     SessionVerified,
-    Summary,
     VerificationState,
+    VerificationSummary,
+    VerifierProblem,
     load_snapshot,
 )
 from remit.ledger.home import open_home
 from tests.governor.world import Service
 from tests.world import NOW
 
-SUMMARY = Summary("continuous", 2, 9, 9, "rcpt:9", NOW, NOW - 5, NOW - 1, 0, NOW)
+SUMMARY = VerificationSummary("continuous", 2, 9, 9, "rcpt:9", NOW, NOW - 5, NOW - 1, 0, NOW)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_report_that_is_old_is_not_taken_for_the_present(state: VerificationSt
 
 
 def test_a_problem_stands_until_the_next_summary(state: VerificationState) -> None:
-    state.apply(Problem("ledger.db is damaged"))
+    state.apply(VerifierProblem("ledger.db is damaged"))
     assert state.problem == "ledger.db is damaged"
     state.apply(SUMMARY)
     assert state.problem == ""
@@ -62,7 +62,7 @@ def test_a_problem_stands_until_the_next_summary(state: VerificationState) -> No
 
 def test_a_verifier_that_begins_again_has_verified_nothing_and_breaks_stay(state: VerificationState) -> None:
     state.apply(SUMMARY)
-    state.apply(BrokenFound("pass:1", 3, "signature_invalid", "receipt 3: it does not verify"))
+    state.apply(BrokenChainFound("pass:1", 3, "signature_invalid", "receipt 3: it does not verify"))
     state.restarted("exit status -9")
     assert (state.summary, state.problem) == (None, "exit status -9")
     assert list(state.faults()) == ["pass:1"]
@@ -120,7 +120,7 @@ def test_what_another_service_had_verified_is_forgotten_when_it_stops_publishing
 
 
 def test_the_first_break_of_a_chain_is_kept(state: VerificationState) -> None:
-    told: list[BrokenFound] = []
+    told: list[BrokenChainFound] = []
     state.on_broken = told.append
     for index in (5, 7, 2, 2):
         state.report("pass:1", BrokenChain(index, "signature_invalid", "it does not verify"))
@@ -139,7 +139,7 @@ def test_sessions_beyond_those_remembered_push_no_break_out(state: VerificationS
 def test_other_services_follow_what_is_published_while_it_is_fresh(state: VerificationState, now: list[float]) -> None:
     state.apply(SUMMARY)
     state.apply(SessionsVerified([SessionVerified("pass:2", 1, NOW)]))
-    state.apply(BrokenFound("pass:1", 3, "signature_invalid", "receipt 3: it does not verify"))
+    state.apply(BrokenChainFound("pass:1", 3, "signature_invalid", "receipt 3: it does not verify"))
     snapshot = state.snapshot()
     follower = VerificationState(wall=lambda: now[0])
     follower.follow(snapshot)

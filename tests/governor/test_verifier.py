@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from remit.errors import LedgerUnavailable
-from remit.governor.verification import BrokenFound, Message, SessionsVerified, Summary
+from remit.governor.verification import BrokenChainFound, Message, SessionsVerified, VerificationSummary
 from remit.governor.verifier import Verifier
 from remit.ledger.memory import MemoryStore
 from remit.ledger.records import Session
@@ -23,12 +23,12 @@ class Reports:
         self.all: list[Message] = []
 
     @property
-    def summary(self) -> Summary:
-        return [one for one in self.all if isinstance(one, Summary)][-1]
+    def summary(self) -> VerificationSummary:
+        return [one for one in self.all if isinstance(one, VerificationSummary)][-1]
 
     @property
     def broken(self) -> dict[str, tuple[int, str]]:
-        return {one.session_id: (one.index, one.fault) for one in self.all if isinstance(one, BrokenFound)}
+        return {one.session_id: (one.index, one.fault) for one in self.all if isinstance(one, BrokenChainFound)}
 
     @property
     def order(self) -> list[str]:
@@ -94,7 +94,7 @@ def test_nothing_is_called_verified_before_the_first_pass_is_done(
 ) -> None:
     busy(service, 30)
     verifier.first_pass()
-    first = next(one for one in reports.all if isinstance(one, Summary))
+    first = next(one for one in reports.all if isinstance(one, VerificationSummary))
     assert (first.state, first.verified_at, first.through) == ("first_pass", None, 0)
 
 
@@ -259,7 +259,7 @@ def test_receipts_that_come_while_a_long_pass_is_under_way_are_not_left_for_its_
     service.call(other)
     tamper(service, name, 89)
     verifier.full_pass()
-    names = [one.session_id for one in reports.all if isinstance(one, BrokenFound)]
+    names = [one.session_id for one in reports.all if isinstance(one, BrokenChainFound)]
     assert names == [name]
     assert reports.summary.through == 91
 
@@ -309,7 +309,7 @@ def test_a_break_stays_found(service: Service, verifier: Verifier, reports: Repo
     for _ in range(2):
         verifier.full_pass()
     assert reports.summary.broken == 1
-    assert sum(isinstance(one, BrokenFound) for one in reports.all) == 1
+    assert sum(isinstance(one, BrokenChainFound) for one in reports.all) == 1
 
 
 def test_a_key_that_another_process_has_changed_to_is_no_break(reports: Reports) -> None:

@@ -22,9 +22,9 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate, Evidence, Seen
 from remit.governor.issue import Issue, Order
 from remit.governor.keys import DistrustKey, RotateKey
-from remit.governor.leads import Continue
+from remit.governor.leads import ContinueAssistantSession
 from remit.governor.means import Means, UseCase
-from remit.governor.observe import FindPlace, Observe, Report
+from remit.governor.observe import GetJudgingState, Observe, Report
 from remit.governor.placing import Placing
 from remit.governor.rate import ReportSkipped
 from remit.governor.results import RecordResult
@@ -36,9 +36,9 @@ from remit.governor.tampering import EndReporter, EndTampered
 from remit.governor.verification import Quarantine
 from remit.governor.wire import (
     ANSWER,
-    CASES,
-    HEADER,
+    HEADER_BYTES,
     MAX_FRAME,
+    USE_CASES,
     Frames,
     decode_answer,
     decode_case,
@@ -74,7 +74,7 @@ SAMPLES: list[UseCase[Any]] = [
     Begin(ACTOR.reporter),
     CloseRevoked(["pass:1"]),
     Conclude(ACTOR, CALL, "call", "envelope", DIGEST),
-    Continue(REPORTER),
+    ContinueAssistantSession(REPORTER),
     Declare("tool", "target", {"a": [1, {"b": None}]}, "coverage_gap", "reason", "counted"),
     Delegate("pass:1", MISSION, "request", Confirmation(certificate="x" * 43), "envelope"),
     DistrustKey("kid", 5),
@@ -82,7 +82,7 @@ SAMPLES: list[UseCase[Any]] = [
     EndReporter(ACTOR.reporter),
     EndTampered("protection", 3),
     Evaluate("pass:1", CALL, "key", Evidence(DIGEST, "class", seen=Seen(("m",))), "e", {}, 3),
-    FindPlace("", REPORTER),
+    GetJudgingState("", REPORTER),
     Finish(ACTOR),
     FinishClosing(),
     Govern(ACTOR, CALL, "call", "envelope"),
@@ -115,9 +115,9 @@ def through_the_wire(service: Service, case: UseCase[_T]) -> _T:
     try:
         answer = service.governor.run(crossed(case))
     except RemitError as error:
-        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER:])
+        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER_BYTES:])
         raise decode_failure(content) from None
-    [(_, _, content)] = decode_messages(frame_of([encode_message(1, ANSWER, answer)])[HEADER:])
+    [(_, _, content)] = decode_messages(frame_of([encode_message(1, ANSWER, answer)])[HEADER_BYTES:])
     arrived: _T = decode_answer(type(case), content)
     if not isinstance(getattr(answer, "fault", None), BrokenChain):
         assert arrived == answer
@@ -132,12 +132,12 @@ def test_every_use_case_is_run_by_the_ledger_process_or_known_to_be_run_by_the_f
                 for member in node.body:
                     if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name == "run":
                         names = [argument.arg for argument in member.args.args]
-                        found |= {node.name} if names == ["self", "means"] else set()
-    assert found == OF_THE_FRONT | set(CASES)
+                        found |= {node.name} if names in (["self", "means"], ["self", "context"]) else set()
+    assert found == OF_THE_FRONT | set(USE_CASES)
 
 
 def test_there_is_a_sample_of_every_use_case_and_it_crosses_unchanged() -> None:
-    assert sorted(type(sample).__name__ for sample in SAMPLES) == sorted(CASES)
+    assert sorted(type(sample).__name__ for sample in SAMPLES) == sorted(USE_CASES)
     for sample in SAMPLES:
         assert crossed(sample) == sample
 
@@ -158,9 +158,9 @@ def test_answers_cross_unchanged(service: Service) -> None:
         run(Delegate(session, mission(max_tool_calls=10_000), "s"))
     assert run(Report(REPORTER, EVENT)).answer.note is not None
     run(StartFor(REPORTER))
-    run(FindPlace(reporter=REPORTER))
+    run(GetJudgingState(reporter=REPORTER))
     lead = run(Begin(ACTOR.reporter))
-    assert run(Continue(ACTOR.reporter)).session.id == lead
+    assert run(ContinueAssistantSession(ACTOR.reporter)).session.id == lead
     governed = run(Govern(ACTOR, ALLOWED, "call", "envelope"))
     run(Conclude(ACTOR, ALLOWED, "call", "envelope", DIGEST))
     assert governed.session_id != lead
@@ -238,10 +238,10 @@ def test_an_error_crosses_with_its_members() -> None:
     ]
     assert len(plain) > 50
     for error in [*plain, *own]:
-        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER:])
+        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER_BYTES:])
         rebuilt = decode_failure(content)
         assert (type(rebuilt), str(rebuilt), vars(rebuilt)) == (type(error), str(error), vars(error))
-    [(_, _, content)] = decode_messages(frame_of([encode_failure(1, KeyError("secret"))])[HEADER:])
+    [(_, _, content)] = decode_messages(frame_of([encode_failure(1, KeyError("secret"))])[HEADER_BYTES:])
     assert (type(decode_failure(content)), "secret" in str(decode_failure(content))) == (RuntimeError, False)
 
 
@@ -280,7 +280,7 @@ def test_frames_are_cut_wherever_the_bytes_are_and_never_too_large() -> None:
     assert [number for body in bodies for number, _, _ in decode_messages(body)] == [1, 2, 3]
     assert len(list(Frames().feed(data))) == 2
     with pytest.raises(JsonTooLarge):
-        list(Frames().feed((MAX_FRAME + 1).to_bytes(HEADER)))
+        list(Frames().feed((MAX_FRAME + 1).to_bytes(HEADER_BYTES)))
 
 
 def test_what_is_too_large_or_has_no_form_is_not_sent() -> None:

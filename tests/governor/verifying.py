@@ -5,7 +5,7 @@ from collections.abc import Callable
 from remit.claims.attestation import Tally
 from remit.claims.keys import Keyring
 from remit.errors import BrokenChain
-from remit.governor.attest import Verified, verify_on
+from remit.governor.attest import ChainVerification, verify_from
 from remit.governor.verification import Message
 from remit.governor.verifier import Verifier
 from remit.ledger.port import Reader
@@ -50,7 +50,9 @@ def from_the_root(reader: Reader) -> Callable[[str, Keyring, Callable[[], None]]
             return None
         for _ in range(session.length):
             step()
-        return verify_on(reader, session, keyring, Verified(None, Tally(), None, 0), limit=session.length).fault
+        return verify_from(
+            reader, session, keyring, ChainVerification(None, Tally(), None, 0), limit=session.length
+        ).fault
 
     return check
 

@@ -17,7 +17,7 @@ from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation, Passport
 from remit.claims.receipt import LineageBudgetDelta, Receipt
 from remit.claims.strictjson import JSON
-from remit.governor.attest import Attest, Attested
+from remit.governor.attest import Attest, AttestResult
 from remit.governor.clock import Moment
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.evaluate import Answer, Evaluate
@@ -258,7 +258,7 @@ class Service:
         assert delegated.passport is not None
         return self.run(Start(delegated.passport)).session.id
 
-    def attest(self, session_id: str, *, end: bool = False) -> Attested:
+    def attest(self, session_id: str, *, end: bool = False) -> AttestResult:
         """Attest a session."""
         return self.run(Attest(session_id, end=end))
 

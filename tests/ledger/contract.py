@@ -14,7 +14,7 @@ from remit.claims.chain import draft
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.port import Prepare, Reader, Transaction, Work
-from remit.ledger.records import KeyRecord, Once, Pending, Session, Switches
+from remit.ledger.records import IdempotencyKey, KeyRecord, Session, Switches, UnsignedReceipt
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
 from tests.world import KEYRING, MISSION, NOW, OURS, denied, lineage_named, permitted
@@ -146,7 +146,7 @@ def put(session: Session) -> Work[None]:
     return lambda transaction: transaction.put_session(session)
 
 
-def pending_on(session: Session, key: SigningKey = OURS, step: Step | None = None, now: int = NOW) -> Pending:
+def pending_on(session: Session, key: SigningKey = OURS, step: Step | None = None, now: int = NOW) -> UnsignedReceipt:
     """Return a receipt that is drafted on the head of `session`."""
     head = session.head
     if session.verifier != f"remit:{key.kid}":
@@ -154,28 +154,30 @@ def pending_on(session: Session, key: SigningKey = OURS, step: Step | None = Non
     number = next(_ids)
     new_id = receipt_id(number.to_bytes(16, "big"))
     form = b'{"number":%d}' % number
-    return Pending(draft(head, step or permitted(), form=form, new_id=new_id, now=now), key)
+    return UnsignedReceipt(draft(head, step or permitted(), form=form, new_id=new_id, now=now), key)
 
 
 def append_to(
     session_id: str, *, key: str = "", result_of: str = "", signing: Callable[[str], SigningKey] = lambda _: OURS
-) -> Work[Pending]:
+) -> Work[UnsignedReceipt]:
     """Return the work of appending one receipt, with the key that signs now."""
 
-    def work(transaction: Transaction) -> Pending:
+    def work(transaction: Transaction) -> UnsignedReceipt:
         session = transaction.session(session_id)
         assert session is not None
         pending = pending_on(session, signing(transaction.switches.kid))
-        transaction.append(session, pending, once=Once(key, f"digest of {key}") if key else None, result_of=result_of)
+        transaction.append(
+            session, pending, once=IdempotencyKey(key, f"digest of {key}") if key else None, result_of=result_of
+        )
         return pending
 
     return work
 
 
-def observe(session_id: str, code: str = "", *, minute: int = 0, note: str = "") -> Work[Pending]:
+def observe(session_id: str, code: str = "", *, minute: int = 0, note: str = "") -> Work[UnsignedReceipt]:
     """Return the work of appending the receipt of an event: denied by `code`, so many minutes later, with a note."""
 
-    def work(transaction: Transaction) -> Pending:
+    def work(transaction: Transaction) -> UnsignedReceipt:
         session = transaction.session(session_id)
         assert session is not None
         session = structs.replace(session, observed=session.observed + 1)
@@ -194,7 +196,7 @@ def append_once(session_id: str, key: str) -> Work[str]:
     def work(transaction: Transaction) -> str:
         before = transaction.repeated(session_id, key)
         there = before.found if before else append(transaction)
-        return there.draft.claims.receipt_id if isinstance(there, Pending) else there.receipt_id
+        return there.draft.claims.receipt_id if isinstance(there, UnsignedReceipt) else there.receipt_id
 
     return work
 

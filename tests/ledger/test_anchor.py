@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from remit.claims.canonical import sha256_hex
 from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerInUse, LedgerRolledBack, StateCorrupt
-from remit.ledger.anchor import Anchor, Mark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_mark
 from remit.ledger.home import Home, open_home
 
-EMPTY = Mark("ledger-1", 0, None, None)
+EMPTY = AnchorMark("ledger-1", 0, None, None)
 
 
 def hash_of(place: int, branch: str = "main") -> str:
     return sha256_hex(f"{branch} {place}".encode())
 
 
-def mark_at(receipts: int, branch: str = "main") -> Mark:
-    return Mark("ledger-1", receipts, f"receipt-{receipts}", hash_of(receipts, branch)) if receipts else EMPTY
+def mark_at(receipts: int, branch: str = "main") -> AnchorMark:
+    return AnchorMark("ledger-1", receipts, f"receipt-{receipts}", hash_of(receipts, branch)) if receipts else EMPTY
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_there_is_no_mark_before_the_first(anchor: Anchor) -> None:
 
 
 @pytest.mark.parametrize("mark", [EMPTY, mark_at(1), mark_at(2**53 - 1)])
-def test_a_mark_is_read_as_it_was_written(anchor: Anchor, mark: Mark) -> None:
+def test_a_mark_is_read_as_it_was_written(anchor: Anchor, mark: AnchorMark) -> None:
     assert anchor.advance(mark) == mark
     assert anchor.read() == mark
 
@@ -66,7 +66,7 @@ def test_a_mark_is_one_plain_object(anchor: Anchor, home: Home) -> None:
         (mark_at(3)._replace(epoch=6), mark_at(3)._replace(epoch=4)),
     ],
 )
-def test_a_ledger_that_lacks_what_leaves_no_receipt_is_behind_its_mark(more: Mark, less: Mark) -> None:
+def test_a_ledger_that_lacks_what_leaves_no_receipt_is_behind_its_mark(more: AnchorMark, less: AnchorMark) -> None:
     check_mark(less, more, hash_of)
     with pytest.raises(LedgerRolledBack) as caught:
         check_mark(more, less, hash_of)
@@ -176,7 +176,7 @@ def test_a_damaged_mark_is_corrupt_and_not_written_over(anchor: Anchor, home: Ho
 
 @pytest.mark.parametrize("change", WRONG)
 def test_a_mark_that_could_not_be_read_is_not_written(anchor: Anchor, change: dict[str, object]) -> None:
-    wrong = Mark(**(RIGHT | change))
+    wrong = AnchorMark(**(RIGHT | change))
     for use in (anchor.advance, anchor.reset):
         with pytest.raises(FieldInvalid):
             use(wrong)

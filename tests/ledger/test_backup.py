@@ -29,7 +29,7 @@ from remit.governor.sessions import Start
 from remit.governor.sources import Reporter
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
-from remit.ledger.embedded import USE, open_embedded
+from remit.ledger.embedded import USE_LOCK, open_embedded
 from remit.ledger.home import Home, open_home
 from remit.ledger.records import RESTORED, Overview, Session
 from remit.ledger.restore import Restored, restore
@@ -76,7 +76,7 @@ def refusal(place: Path, copy: Path) -> type[RemitError]:
 
 def contents(place: Path) -> dict[str, bytes]:
     """What lies in a home, without locks and without what SQLite puts beside a file that is read."""
-    passing = {USE, "ledger.db-wal", "ledger.db-shm"}
+    passing = {USE_LOCK, "ledger.db-wal", "ledger.db-shm"}
     return {file.name: file.read_bytes() for file in place.iterdir() if file.is_file() and file.name not in passing}
 
 
@@ -180,10 +180,10 @@ def test_nothing_is_restored_while_the_ledger_is_open(service: Service, place: P
 
 
 def test_nothing_is_opened_while_the_ledger_is_restored(place: Path) -> None:
-    with open_home(place) as home, home.locked(USE):
+    with open_home(place) as home, home.locked(USE_LOCK):
         with pytest.raises(LedgerInUse):
             open_embedded(place)
-        with open_home(place) as other, pytest.raises(LedgerInUse), other.locked(USE, shared=True, wait=False):
+        with open_home(place) as other, pytest.raises(LedgerInUse), other.locked(USE_LOCK, shared=True, wait=False):
             pass
 
 
@@ -481,8 +481,8 @@ def test_the_log_of_the_old_ledger_is_not_played_into_the_new_one(place: Path, c
 def test_one_who_shares_a_lock_is_not_held_up_by_another(place: Path) -> None:
     with (
         open_home(place) as home,
-        home.locked(USE, shared=True),
-        home.locked(USE, shared=True, wait=False),
+        home.locked(USE_LOCK, shared=True),
+        home.locked(USE_LOCK, shared=True, wait=False),
         pytest.raises(LedgerInUse),
     ):
         taken_alone(home)
@@ -491,5 +491,5 @@ def test_one_who_shares_a_lock_is_not_held_up_by_another(place: Path) -> None:
 
 
 def taken_alone(home: Home) -> None:
-    with home.locked(USE, wait=False):
+    with home.locked(USE_LOCK, wait=False):
         pass

@@ -14,7 +14,7 @@ from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt
 from remit.ledger.commit import MAX_GROUP, GroupCommit, Observer
 from remit.ledger.memory import MemoryStore, Shelf
 from remit.ledger.port import Transaction, Work
-from remit.ledger.records import Pending, Session, Switches
+from remit.ledger.records import Session, Switches, UnsignedReceipt
 from remit.ledger.transaction import Changes, Store
 from tests.ledger.contract import (
     PATIENT_S,
@@ -214,7 +214,7 @@ def test_a_chain_goes_on_from_what_a_failed_commit_has_written(script: Script, l
 
 
 def test_a_receipt_of_work_that_failed_is_not_given_out(script: Script, ledger: GroupCommit) -> None:
-    made: list[Pending] = []
+    made: list[UnsignedReceipt] = []
     script.faults["begin"] = [before(BROKEN)]
     assert_unavailable(ledger, lambda it: made.append(append_to(FIRST.id)(it)))
     assert checked(ledger.read(), FIRST.id) == []

@@ -10,7 +10,16 @@ from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
 from remit.ledger.commit import GroupCommit
 from remit.ledger.port import Transaction, Work
-from remit.ledger.records import Delegation, Kept, KeyRecord, Overview, Pending, Repeated, Session, Switches
+from remit.ledger.records import (
+    Delegation,
+    EarlierRequest,
+    Kept,
+    KeyRecord,
+    Overview,
+    Session,
+    Switches,
+    UnsignedReceipt,
+)
 from tests.ledger.contract import (
     FIRST,
     FIRST_KEY,
@@ -133,7 +142,7 @@ def test_work_sees_its_own_writes(ledger: GroupCommit) -> None:
         second = append_to(FIRST.id, result_of=first_id)(transaction)
         assert read_in(transaction).length == 2
         assert transaction.receipt(first_id) is first
-        assert transaction.repeated(FIRST.id, "one") == Repeated(first, "digest of one")
+        assert transaction.repeated(FIRST.id, "one") == EarlierRequest(first, "digest of one")
         assert transaction.result_of(first_id) is second
         transaction.put_revocation("pass:x", at_ms=1, reason="r")
         transaction.put_switches(transaction.switches._replace(kill_switch=True))
@@ -271,7 +280,7 @@ def test_a_receipt_is_found_by_its_id_its_key_and_what_it_is_the_result_of(ledge
     kept = ledger.read().receipts(FIRST.id)
     assert kept[1] == Kept(FIRST.id, 2, result.claims.receipt_id, result.token, 2)
     found = ledger.run(lambda it: (it.receipt(decision), it.repeated(FIRST.id, "key"), it.result_of(decision)))
-    assert found == (kept[0], Repeated(kept[0], "digest of key"), kept[1])
+    assert found == (kept[0], EarlierRequest(kept[0], "digest of key"), kept[1])
     assert ledger.run(
         lambda it: (
             it.receipt("rcpt:none"),
@@ -433,10 +442,10 @@ def test_work_sees_what_another_process_has_appended_after_work_that_was_refused
 
 
 def test_a_receipt_of_another_process_in_between_is_built_upon(ledger: GroupCommit, other: GroupCommit) -> None:
-    others: list[Pending] = []
+    others: list[UnsignedReceipt] = []
     interfere = once(lambda: others.append(other.run(append_to(FIRST.id))))
 
-    def work(transaction: Transaction) -> Pending:
+    def work(transaction: Transaction) -> UnsignedReceipt:
         pending = append_to(FIRST.id)(transaction)
         interfere()
         return pending
@@ -584,7 +593,7 @@ def test_a_head_that_another_process_has_moved_is_not_moved_for_one_who_has_read
 def test_readers_do_not_wait_for_a_writer_that_holds_the_ledger(ledger: GroupCommit) -> None:
     begun, release = threading.Event(), threading.Event()
 
-    def hold(transaction: Transaction) -> Pending:
+    def hold(transaction: Transaction) -> UnsignedReceipt:
         pending = append_to(FIRST.id)(transaction)
         begun.set()
         assert release.wait(PATIENT_S)
@@ -603,7 +612,7 @@ def test_readers_do_not_wait_for_a_writer_that_holds_the_ledger(ledger: GroupCom
 def test_a_writer_waits_for_one_of_another_process(ledger: GroupCommit, other: GroupCommit) -> None:
     begun, release = threading.Event(), threading.Event()
 
-    def hold(transaction: Transaction) -> Pending:
+    def hold(transaction: Transaction) -> UnsignedReceipt:
         begun.set()
         assert release.wait(PATIENT_S)
         return append_to(FIRST.id)(transaction)

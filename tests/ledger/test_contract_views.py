@@ -10,7 +10,7 @@ from msgspec import structs
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import GroupCommit
 from remit.ledger.port import Reader, Transaction, Work
-from remit.ledger.records import NOTES_KEPT, CodeCount, MinuteCount, Note, Numbered, Once, Source
+from remit.ledger.records import NOTES_KEPT, CodeCount, IdempotencyKey, MinuteCount, Note, Numbered, Source
 from tests.ledger.contract import (
     FIRST,
     SECOND,
@@ -252,7 +252,7 @@ def test_a_receipt_without_a_note_leaves_the_notes_alone(ledger: GroupCommit) ->
 def test_a_note_can_come_with_a_key_and_the_first_receipt(ledger: GroupCommit) -> None:
     session = new_session("second", observed=1)
     pending = pending_on(session)
-    ledger.run(lambda it: it.append(session, pending, once=Once("key", "digest"), note="one"))
+    ledger.run(lambda it: it.append(session, pending, once=IdempotencyKey("key", "digest"), note="one"))
     assert ledger.read().notes(SECOND.id) == [Note(1, "one")]
     assert ledger.run(lambda it: it.repeated(SECOND.id, "key")) is not None
 

@@ -20,7 +20,7 @@ from remit.errors import (
     StateCorrupt,
     StateMissing,
 )
-from remit.ledger.anchor import Anchor, Mark
+from remit.ledger.anchor import Anchor, AnchorMark
 from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import FILE, AnchorKeeper, Embedded, mark_of, open_embedded
 from remit.ledger.home import open_home
@@ -63,7 +63,7 @@ def start(transaction: Transaction) -> None:
     transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
 
 
-def anchored(place: Path) -> Mark | None:
+def anchored(place: Path) -> AnchorMark | None:
     with open_home(place) as home:
         return Anchor(home).read()
 

@@ -16,7 +16,7 @@ from threading import Event, Thread
 import pytest
 
 from remit.errors import HomeUnsafe, LedgerUnavailable, RemitError, StateCorrupt, StateMissing
-from remit.ledger.anchor import Anchor, Mark
+from remit.ledger.anchor import Anchor, AnchorMark
 from remit.ledger.home import Home, open_home
 from remit.ledger.keyfiles import KeyFiles
 
@@ -97,7 +97,7 @@ def test_all_that_is_made_is_its_owners_alone_even_under_umask_000(
         home.create("created", b"x")
         home.replace("replaced", b"x")
         KeyFiles(home.folder("keys")).create()
-        Anchor(home).advance(Mark("ledger", 0, None, None))
+        Anchor(home).advance(AnchorMark("ledger", 0, None, None))
     assert set(every_mode_below(place)) == {0o700, 0o600}
     assert len(every_mode_below(place)) == 7
 

@@ -19,11 +19,11 @@ from remit.claims.passport import issue_passport
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.claims.succession import Position, verify_key_limit
 from remit.errors import FieldInvalid, LedgerRolledBack, PassportRevoked, PassportUnregistered, RequestConflict
-from remit.governor.attest import Attest, verify_kept
+from remit.governor.attest import Attest, verify_stored
 from remit.governor.delegate import Delegate
 from remit.governor.revoke import CloseRevoked
 from remit.governor.sessions import Start
-from remit.governor.verification import BrokenFound, Message
+from remit.governor.verification import BrokenChainFound, Message
 from remit.governor.verifier import Verifier
 from remit.governor.verifier_process import LedgerCheck
 from remit.ledger.backup import backup
@@ -33,7 +33,7 @@ from remit.ledger.findings import Finding
 from remit.ledger.home import open_home
 from remit.ledger.keys import Distrusted, distrusted_from, limits_of
 from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.records import Registered, Switches
+from remit.ledger.records import PassportRegistration, Switches
 from remit.ledger.restore import restore
 from tests.cli.running import run
 from tests.governor.verifying import StillPace
@@ -178,7 +178,7 @@ def test_a_session_under_a_passport_that_a_retired_key_signed_later_is_named(ser
     session_id = service.start()
     rotated(service)
     late = issue_passport(MISSION, old, issuer=verifier_id(old.public), jti="pass:late:0001", now=int(time.time()))
-    record = Registered(late.jti, sha256_hex(late.token.encode()), old.kid, 0)
+    record = PassportRegistration(late.jti, sha256_hex(late.token.encode()), old.kid, 0)
     service.open.ledger.run(lambda transaction: transaction.put_passport(record))
     service.start(late.token)
     service.close()
@@ -221,7 +221,7 @@ def broken(place: Path, *, whole_pass: bool) -> list[tuple[str, int, str]]:
     with open_home(place, create=False) as home, open_rows(home) as (connection, rows):
         verifier = Verifier(rows, LedgerCheck(connection, rows), told.append, StillPace(SetClock()))
         verifier.full_pass() if whole_pass else verifier.first_pass()
-    return [(one.session_id, one.index, one.fault) for one in told if isinstance(one, BrokenFound)]
+    return [(one.session_id, one.index, one.fault) for one in told if isinstance(one, BrokenChainFound)]
 
 
 @pytest.mark.parametrize("whole_pass", [True, False])
@@ -244,7 +244,7 @@ def test_a_verifier_that_runs_sees_that_a_key_was_retired_meanwhile(service: Ser
         service.close()
         put_in(place, session_id, *forged_after(receipt, old))
         verifier.catch_up()
-    assert [(one.index, one.fault) for one in told if isinstance(one, BrokenFound)] == [(1, "key_retired")]
+    assert [(one.index, one.fault) for one in told if isinstance(one, BrokenChainFound)] == [(1, "key_retired")]
 
 
 def test_an_attestation_says_that_a_retired_key_signed_later(service: Service, place: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_bookmark_does_not_cover_what_a_key_signed_after_its_period(
         assert head is not None
         bookmark = sign_bookmark(head, tally, old, now=head.iat)
         again.open.ledger.run(lambda it: it.put_attestation(session_id, "att:thief", "x", bookmark))
-    fault = verify_kept(again.open.reader, session, again.open.keys.keyring()).fault
+    fault = verify_stored(again.open.reader, session, again.open.keys.keyring()).fault
     again.close()
     expected = 1, "key_retired" if of_thief else "key_distrusted"
     assert fault is not None
@@ -595,7 +595,7 @@ def test_a_key_that_hands_over_while_a_passport_is_issued_signs_nothing_after_th
 
 def test_a_ledger_in_memory_finds_the_same_position() -> None:
     shelf = Shelf("ledger:test", Switches("kid"))
-    shelf.passports = {name: Registered(name, "", "kid", at) for name, at in (("a", 5), ("b", 9), ("c", 7))}
+    shelf.passports = {name: PassportRegistration(name, "", "kid", at) for name, at in (("a", 5), ("b", 9), ("c", 7))}
     store = MemoryStore(shelf)
     assert store.position() == Position(0, 3, 0)
     assert [store.position(until).passports for until in (4, 5, 7, 9)] == [0, 1, 1, 3]

@@ -382,9 +382,9 @@ def test_a_ledger_that_was_kept_waiting_too_long_works_again(place: SqlitePlace,
 
 def test_a_store_notices_what_another_has_committed_and_nothing_else(place: SqlitePlace, ledger: GroupCommit) -> None:
     one, two = SqliteStore.open(place.path), SqliteStore.open(place.path)
-    observed = [one.disturbed()]
+    observed = [one.changed_by_others()]
     ledger.run(append_to(FIRST.id))
-    observed += [one.disturbed(), one.disturbed(), two.disturbed()]
+    observed += [one.changed_by_others(), one.changed_by_others(), two.changed_by_others()]
     one.close()
     two.close()
     assert observed == [False, True, False, True]
@@ -393,11 +393,11 @@ def test_a_store_notices_what_another_has_committed_and_nothing_else(place: Sqli
 def test_a_store_is_not_disturbed_by_itself(place: SqlitePlace, ledger: GroupCommit) -> None:
     store = SqliteStore.open(place.path)
     store.begin()
-    observed = [store.disturbed()]
+    observed = [store.changed_by_others()]
     store.commit(Changes(revocations={"pass:1": (1, "lost")}))
-    observed.append(store.disturbed())
+    observed.append(store.changed_by_others())
     store.begin()
-    observed.append(store.disturbed())
+    observed.append(store.changed_by_others())
     store.rollback()
     store.close()
     assert observed == [False, False, False]
@@ -407,7 +407,7 @@ def test_a_store_that_is_held_notices_what_was_committed_before(place: SqlitePla
     store = SqliteStore.open(place.path)
     ledger.run(append_to(FIRST.id))
     store.begin()
-    observed = [store.disturbed(), store.disturbed()]
+    observed = [store.changed_by_others(), store.changed_by_others()]
     store.rollback()
     store.close()
     assert observed == [True, False]

@@ -43,16 +43,16 @@ __all__ = [
     "KINDS",
     "PASSPORT",
     "RECEIPT",
-    "Kind",
     "Peeked",
-    "Verified",
+    "TokenKind",
+    "VerifiedToken",
     "sign_token",
     "unsafe_peek",
     "verify_token",
 ]
 
 
-class Kind(NamedTuple):
+class TokenKind(NamedTuple):
     """What sort of token: its `typ`, how long it may be, and whether it is known by its hash.
 
     What is hashed must have one form, so it needs the lower s, whoever signed it.
@@ -63,13 +63,13 @@ class Kind(NamedTuple):
     hashed: bool
 
 
-PASSPORT: Final = Kind("remit-passport+jwt", 16 * 1024, hashed=False)
+PASSPORT: Final = TokenKind("remit-passport+jwt", 16 * 1024, hashed=False)
 # A receipt may hold 4096 characters of reason and 2048 of target in any script, and fits a log entry.
-RECEIPT: Final = Kind("remit-receipt+jwt", 65_535, hashed=True)
-ATTESTATION: Final = Kind("remit-attestation+jwt", 65_535, hashed=True)
-KEY_CHANGE: Final = Kind("remit-key-change+jwt", 16 * 1024, hashed=True)
-KEY_LIMIT: Final = Kind("remit-key-limit+jwt", 16 * 1024, hashed=True)
-BOOKMARK: Final = Kind("remit-bookmark+jwt", 65_535, hashed=False)
+RECEIPT: Final = TokenKind("remit-receipt+jwt", 65_535, hashed=True)
+ATTESTATION: Final = TokenKind("remit-attestation+jwt", 65_535, hashed=True)
+KEY_CHANGE: Final = TokenKind("remit-key-change+jwt", 16 * 1024, hashed=True)
+KEY_LIMIT: Final = TokenKind("remit-key-limit+jwt", 16 * 1024, hashed=True)
+BOOKMARK: Final = TokenKind("remit-bookmark+jwt", 65_535, hashed=False)
 KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION, KEY_CHANGE, KEY_LIMIT, BOOKMARK)
 
 _PARTS: Final = 3
@@ -77,7 +77,7 @@ _MAX_HEADER: Final = 1024  # nobody has signed it yet, so little is read
 _SIGNATURE_CHARACTERS: Final = 86
 
 
-def sign_token(kind: Kind, payload: bytes, key: SigningKey) -> str:
+def sign_token(kind: TokenKind, payload: bytes, key: SigningKey) -> str:
     """Return the compact token over `payload`, which the caller has read back and found right."""
     message = _header(kind, key.kid) + base64url(payload)
     token = (message + b"." + base64url(key.sign(message))).decode("ascii")
@@ -87,19 +87,19 @@ def sign_token(kind: Kind, payload: bytes, key: SigningKey) -> str:
 
 
 @lru_cache(maxsize=64)
-def _header(kind: Kind, kid: str) -> bytes:
+def _header(kind: TokenKind, kid: str) -> bytes:
     """Return the first part of a token and the dot after it."""
     return base64url(canonicalize({"alg": ALGORITHM, "kid": kid, "typ": kind.typ})) + b"."
 
 
-class Verified(NamedTuple):
+class VerifiedToken(NamedTuple):
     """The claims of a token, and the id of the key that signed them."""
 
     claims: dict[str, JSON]
     kid: str
 
 
-def verify_token(kind: Kind, token: str, keyring: Keyring) -> Verified:
+def verify_token(kind: TokenKind, token: str, keyring: Keyring) -> VerifiedToken:
     """Return the claims of a token of `kind`, after every check that does not depend on what they mean."""
     _check_length(kind, token)  # 1
     head, payload, signature = _split(token)  # 2
@@ -109,10 +109,10 @@ def verify_token(kind: Kind, token: str, keyring: Keyring) -> Verified:
     claims = _read_payload(payload)  # 12
     if claims.get("iss") != trusted.issuer:  # 13
         raise IssuerMismatch("iss is not whom the signing key is trusted for")
-    return Verified(claims, trusted.key.kid)
+    return VerifiedToken(claims, trusted.key.kid)
 
 
-def _check_length(kind: Kind, token: str) -> None:
+def _check_length(kind: TokenKind, token: str) -> None:
     if len(token) > kind.max_length:
         raise TokenTooLarge(f"{len(token)} characters, a {kind.typ} has at most {kind.max_length}")
 
@@ -132,7 +132,7 @@ def _decode(part: str, name: Literal["header", "payload", "signature"]) -> bytes
         raise TokenEncodingInvalid(f"the {name} is not strict base64url") from None
 
 
-def _read_header(kind: Kind, part: str) -> str:
+def _read_header(kind: TokenKind, part: str) -> str:
     """Return the `kid` of a header that is right in every other respect."""
     try:
         header = parse_object(_decode(part, "header"), max_bytes=_MAX_HEADER)  # 3
@@ -160,7 +160,7 @@ _REFUSED_MEMBERS: Final = {
 }
 
 
-def _check_typ(kind: Kind, typ: JSON) -> None:
+def _check_typ(kind: TokenKind, typ: JSON) -> None:
     """Compare as RFC 8725 does: media types know no case, and `application/` may be left out."""
     if not isinstance(typ, str) or not typ.isascii() or typ.lower().removeprefix("application/") != kind.typ:
         raise TokenKindMismatch(f"typ must be {kind.typ}")

@@ -17,8 +17,8 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import SignedReceipt
 from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict, SessionNotFound
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Answer, Evaluate, Prejudged, decided, prejudge
-from remit.governor.leads import Continue, last_lead, lead_of
+from remit.governor.evaluate import Answer, Evaluate, Prejudged, evaluate, prejudge
+from remit.governor.leads import ContinueAssistantSession, get_main_session, last_main_session
 from remit.governor.lifecycle import account_of, is_stopped
 from remit.governor.means import Means
 from remit.governor.receipts import clip
@@ -28,9 +28,9 @@ from remit.ledger.port import Transaction
 from remit.ledger.records import Delegation, Session
 from remit.policy.call import ToolCall
 
-__all__ = ["Actor", "Begin", "Finish", "Govern", "Governed", "child_of"]
+__all__ = ["Actor", "AssistantEvaluation", "Begin", "Finish", "Govern", "last_child_session"]
 
-_OVER: Final[tuple[SessionState, ...]] = ("ended",)
+_ENDED: Final[tuple[SessionState, ...]] = ("ended",)
 # How often a subagent can come back after it has ended.
 _MAX_TURNS: Final = 50
 # Of the calls of its lead, a subagent gets this part.
@@ -52,7 +52,7 @@ class Actor(NamedTuple):
     withheld: tuple[str, ...] = ()
 
 
-class Governed(NamedTuple):
+class AssistantEvaluation(NamedTuple):
     """The answer to a call, and the session it was made in."""
 
     session_id: str
@@ -69,62 +69,62 @@ class Govern:
     envelope: str
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, means: Means) -> "Govern":
+    async def prejudge(self, context: Means) -> "Govern":
         """Return the case with how it is judged here, if the session of whoever acts is known; see `prejudge`."""
-        name = lead = means.sources.get(self.actor.reporter.binding, "")
+        name = lead = context.sources.get(self.actor.reporter.binding, "")
         if lead and self.actor.agent:
-            name = means.sources.get(_key_of(lead, self.actor.agent), "")
-        return replace(self, prejudged=(await prejudge(means, self._in(name))).prejudged) if name else self
+            name = context.sources.get(_key_of(lead, self.actor.agent), "")
+        return replace(self, prejudged=(await prejudge(context, self._in(name))).prejudged) if name else self
 
-    def learn(self, means: Means, governed: Governed) -> None:
+    def learn(self, context: Means, governed: AssistantEvaluation) -> None:
         """Remember the session of whoever acts."""
         binding = self.actor.reporter.binding
         if not self.actor.agent:
-            means.note_source(binding, governed.session_id)
-        elif lead := means.sources.get(binding, ""):
-            means.note_source(_key_of(lead, self.actor.agent), governed.session_id)
+            context.note_source(binding, governed.session_id)
+        elif lead := context.sources.get(binding, ""):
+            context.note_source(_key_of(lead, self.actor.agent), governed.session_id)
 
-    async def run(self, means: Means) -> Governed:
+    async def run(self, context: Means) -> AssistantEvaluation:
         """Judge it in the session of whoever acts, which is started where there is none."""
-        lead = await lead_of(means, self.actor.reporter)
+        lead = await get_main_session(context, self.actor.reporter)
         if self.actor.agent:
-            return await self._by_agent(means, lead)
-        over = _OVER
+            return await self._by_agent(context, lead)
+        skip_states = _ENDED
         for _ in range(_MAX_TURNS):
-            answer = await decided(means, self._in(lead), over=over)
+            answer = await evaluate(context, self._in(lead), skip_states=skip_states)
             if answer is not None:
-                means.note_source(self.actor.reporter.binding, lead)
-                return Governed(lead, answer)
-            started = await Continue(self.actor.reporter).run(means)
+                context.note_source(self.actor.reporter.binding, lead)
+                return AssistantEvaluation(lead, answer)
+            started = await ContinueAssistantSession(self.actor.reporter).run(context)
             lead = started.session.id
             # One that was ended and is not continued was revoked, and answers for itself.
-            over = () if started.session.state in _OVER else _OVER
+            skip_states = () if started.session.state in _ENDED else _ENDED
         raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
 
-    async def _by_agent(self, means: Means, lead: str) -> Governed:
+    async def _by_agent(self, context: Means, lead: str) -> AssistantEvaluation:
         key = _key_of(lead, self.actor.agent)
-        child = means.sources.get(key, "")
+        child = context.sources.get(key, "")
         for turn in range(_MAX_TURNS):
             if not child:
-                delegated = await _delegated(means, self.actor, lead, turn, self.envelope)
+                delegated = await _delegated(context, self.actor, lead, turn, self.envelope)
                 if delegated is None:
                     # The lead was continued with no call left, so there is none to set aside: its own rules refuse.
-                    refused = await Continue(self.actor.reporter).run(means)
-                    answer = await decided(means, self._in(refused.session.id))
-                    return Governed(refused.session.id, answer)  # type: ignore[arg-type]  # nothing counts as over
+                    refused = await ContinueAssistantSession(self.actor.reporter).run(context)
+                    answer = await evaluate(context, self._in(refused.session.id))
+                    return AssistantEvaluation(refused.session.id, answer)  # type: ignore[arg-type]  # nothing counts as over
                 if isinstance(delegated, SignedReceipt):
-                    session = await means.aside(partial(means.reader.session, lead))
+                    session = await context.aside(partial(context.reader.session, lead))
                     if session is None:
                         raise SessionNotFound("no session has this id")
-                    return Governed(lead, Answer(delegated, None, repeated=False, session=session))
+                    return AssistantEvaluation(lead, Answer(delegated, None, repeated=False, session=session))
                 child = delegated
-            answer = (await decided(means, self._in(child), over=_OVER)) if child else None
-            if child and answer is None and (await means.transact(partial(_is_stopped, child=child))):
+            answer = (await evaluate(context, self._in(child), skip_states=_ENDED)) if child else None
+            if child and answer is None and (await context.transact(partial(_is_stopped, child=child))):
                 # One that was revoked after its end is not followed by another.
-                answer = await decided(means, self._in(child))
+                answer = await evaluate(context, self._in(child))
             if answer is not None:
-                means.note_source(key, child)
-                return Governed(child, answer)
+                context.note_source(key, child)
+                return AssistantEvaluation(child, answer)
             child = ""
         raise LedgerUnavailable("the subagent has come back more often than can be followed")
 
@@ -176,36 +176,36 @@ def _recorded_before(transaction: Transaction, lead: str, agent: str, turn: int)
     return None if _HASH.fullmatch(agent) else first
 
 
-async def _delegated(means: Means, actor: Actor, lead: str, turn: int, envelope: str) -> str | SignedReceipt | None:
+async def _delegated(context: Means, actor: Actor, lead: str, turn: int, envelope: str) -> str | SignedReceipt | None:
     """Return the session of a subagent; an empty text if that is over; or the receipt that says why there is none.
 
     None says that the lead has no call at all.
     """
     request = _request_of(actor.agent, turn)
-    known = await means.transact(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
+    known = await context.transact(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
     if known is not None:
         # A session that has expired or was revoked is not followed by a fresh one: its calls are denied in it.
-        there = await means.transact(lambda transaction: transaction.session(known.child) is not None)
-        return known.child if there else (await _started(means, known.passport))
-    looked = await Look(lead).run(means)
-    if looked.session.state in _OVER:
-        lead = (await Continue(actor.reporter).run(means)).session.id
-        looked = await Look(lead).run(means)
+        there = await context.transact(lambda transaction: transaction.session(known.child) is not None)
+        return known.child if there else (await _started(context, known.passport))
+    looked = await Look(lead).run(context)
+    if looked.session.state in _ENDED:
+        lead = (await ContinueAssistantSession(actor.reporter).run(context)).session.id
+        looked = await Look(lead).run(context)
     if not looked.passport.mission.max_tool_calls:
         return None
     mission = _narrowed(looked.passport.mission, looked.session, actor)
     try:
-        delegated = await Delegate(lead, mission, request, envelope=envelope).run(means)
+        delegated = await Delegate(lead, mission, request, envelope=envelope).run(context)
     except RequestConflict:  # another call of the same subagent was first
         return ""
     if delegated.passport is None:
         return delegated.receipt
-    return await _started(means, delegated.passport)
+    return await _started(context, delegated.passport)
 
 
-async def _started(means: Means, passport: str) -> str:
+async def _started(context: Means, passport: str) -> str:
     try:
-        return (await Start(passport, by_source=True).run(means)).session.id
+        return (await Start(passport, by_source=True).run(context)).session.id
     except (KillSwitchOn, PassportError):
         return ""
 
@@ -221,7 +221,7 @@ def _narrowed(mission: Mission, session: Session, actor: Actor) -> Mission:
     )
 
 
-def child_of(transaction: Transaction, lead: str, agent: str) -> str:
+def last_child_session(transaction: Transaction, lead: str, agent: str) -> str:
     """Return the session that a subagent had last."""
     child = ""
     for turn in range(_MAX_TURNS):
@@ -243,15 +243,15 @@ class Begin:
 
     reporter: Reporter
 
-    def learn(self, means: Means, name: str) -> None:
+    def learn(self, context: Means, name: str) -> None:
         """Remember the session of the assistant."""
-        means.note_source(self.reporter.binding, name)
+        context.note_source(self.reporter.binding, name)
 
-    async def run(self, means: Means) -> str:
+    async def run(self, context: Means) -> str:
         """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""
-        name = await lead_of(means, self.reporter)
-        if (await Look(name).run(means)).session.state in _OVER:
-            name = (await Continue(self.reporter).run(means)).session.id
+        name = await get_main_session(context, self.reporter)
+        if (await Look(name).run(context)).session.state in _ENDED:
+            name = (await ContinueAssistantSession(self.reporter).run(context)).session.id
         return name
 
 
@@ -261,15 +261,15 @@ class Finish:
 
     actor: Actor
 
-    async def run(self, means: Means) -> Session | None:
+    async def run(self, context: Means) -> Session | None:
         """Find it, and close it."""
         reporter, agent = self.actor.reporter, self.actor.agent
 
         def work(transaction: Transaction) -> str:
-            lead = last_lead(transaction, reporter)
+            lead = last_main_session(transaction, reporter)
             if lead and _is_killed(transaction, lead):
                 return ""  # the kill switch closes it: an end must not make it one that can be continued
-            return child_of(transaction, lead, agent) if lead and agent else lead
+            return last_child_session(transaction, lead, agent) if lead and agent else lead
 
-        name: str = await means.transact(work)
-        return (await End(name).run(means)) if name else None
+        name: str = await context.transact(work)
+        return (await End(name).run(context)) if name else None

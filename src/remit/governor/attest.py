@@ -22,18 +22,18 @@ from remit.governor.clock import timestamp
 from remit.governor.lifecycle import quarantine, touched
 from remit.governor.means import Means
 from remit.governor.rate import report_skipped
-from remit.governor.sessions import End, Look, durable, found
+from remit.governor.sessions import End, Look, get_session, reload_session
 from remit.ledger.findings import Limits, check_period, fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Reader, Transaction
-from remit.ledger.records import Kept, Session, signer_of
+from remit.ledger.records import Kept, Session, unverified_kid
 
-__all__ = ["Attest", "Attested", "Verified", "verify_kept", "verify_on"]
+__all__ = ["Attest", "AttestResult", "ChainVerification", "verify_from", "verify_stored"]
 
 _PAGE: Final = 1000
 
 
-class Verified(NamedTuple):
+class ChainVerification(NamedTuple):
     """What verification found: the tally up to the head that was reached, and the break, if there is one."""
 
     head: Head | None
@@ -43,7 +43,7 @@ class Verified(NamedTuple):
     fresh: int
 
 
-class Attested(NamedTuple):
+class AttestResult(NamedTuple):
     """A signed statement over a session, and why its chain is broken, if it is."""
 
     attestation: SignedAttestation
@@ -57,60 +57,62 @@ class Attest:
     session_id: str
     end: bool = False
 
-    async def run(self, means: Means) -> Attested:
+    async def run(self, context: Means) -> AttestResult:
         """End, verify, sign, keep."""
         if self.end:
-            await End(self.session_id).run(means)
-        await report_skipped(means, self.session_id, at_once=True)
-        looked = await Look(self.session_id).run(means)
+            await End(self.session_id).run(context)
+        await report_skipped(context, self.session_id, at_once=True)
+        looked = await Look(self.session_id).run(context)
         # As it is durable: calls that are under way at this moment are for the next statement.
-        session = touched((await durable(means, looked.session)), means.now)
+        session = touched((await reload_session(context, looked.session)), context.now)
         # With the keys as they are now: another process may have changed to one that is not known here yet.
-        verified: Verified = await means.aside(lambda: verify_kept(means.reader, session, means.keys.refresh()))
+        verified: ChainVerification = await context.aside(
+            lambda: verify_stored(context.reader, session, context.keys.refresh())
+        )
         in_all: int = 0
         if verified.fault is not None:
-            in_all = await means.aside(lambda: means.reader.count(session.id))
+            in_all = await context.aside(lambda: context.reader.count(session.id))
         summary = _summary(session, looked.passport.mission.mission)
-        signed: SignedAttestation = await means.transact(
-            lambda transaction: self._keep(means, transaction, session, summary, verified, in_all=in_all)
+        signed: SignedAttestation = await context.transact(
+            lambda transaction: self._keep(context, transaction, session, summary, verified, in_all=in_all)
         )
-        return Attested(signed, verified.fault)
+        return AttestResult(signed, verified.fault)
 
     def _keep(
         self,
-        means: Means,
+        context: Means,
         transaction: Transaction,
         session: Session,
         summary: SessionSummary,
-        verified: Verified,
+        verified: ChainVerification,
         *,
         in_all: int,
     ) -> SignedAttestation:
-        now = means.now
-        signing = means.keys.signing(transaction.switches.kid)
+        now = context.now
+        signing = context.keys.signing(transaction.switches.kid)
         signed = sign_attestation(
             summary,
             verified.tally,
             signing,
             issuer=f"remit:{signing.kid}",
-            jti=means.new_id("att"),
+            jti=context.new_id("att"),
             now=max(now.wall_s, session.iat),
             chain_verified=verified.fault is None,
             receipts_in_all=in_all,
         )
         bookmark = None
         if verified.fault is not None:
-            self._quarantine(means, transaction)
+            self._quarantine(context, transaction)
         elif verified.head is not None and verified.fresh:
             bookmark = sign_bookmark(verified.head, verified.tally, signing, now=now.wall_s)
         transaction.put_attestation(session.id, signed.claims.jti, signed.token, bookmark)
         return signed
 
-    def _quarantine(self, means: Means, transaction: Transaction) -> None:
+    def _quarantine(self, context: Means, transaction: Transaction) -> None:
         """Deny every further call of this session, and remember why, whatever becomes of it."""
-        session = found(transaction, self.session_id)
+        session = get_session(transaction, self.session_id)
         if not session.broken:
-            quarantine(means, transaction, session, means.now)
+            quarantine(context, transaction, session, context.now)
 
 
 def _summary(session: Session, mission: str) -> SessionSummary:
@@ -128,12 +130,14 @@ def _summary(session: Session, mission: str) -> SessionSummary:
     )
 
 
-def verify_kept(reader: Reader, session: Session, keyring: Keyring) -> Verified:
+def verify_stored(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
     """Verify the receipts that are kept of a session, from its bookmark to the head that `session` has."""
-    return verify_on(reader, session, keyring, _verified_before(reader, session, keyring), limit=session.length)
+    return verify_from(reader, session, keyring, _verified_before(reader, session, keyring), limit=session.length)
 
 
-def verify_on(reader: Reader, session: Session, keyring: Keyring, before: Verified, *, limit: int) -> Verified:
+def verify_from(
+    reader: Reader, session: Session, keyring: Keyring, before: ChainVerification, *, limit: int
+) -> ChainVerification:
     """Verify up to `limit` receipts after those that were verified `before`, whose tally goes on counting.
 
     That the chain ends where `session` says is told once its end is reached, or once a receipt is missing. A receipt
@@ -160,8 +164,8 @@ def verify_on(reader: Reader, session: Session, keyring: Keyring, before: Verifi
         if end == session.length or end != (head.length if head else 0):
             _check_end(session, head)
     except BrokenChain as fault:
-        return Verified(head, tally, fault, fresh)
-    return Verified(head, tally, None, fresh)
+        return ChainVerification(head, tally, fault, fresh)
+    return ChainVerification(head, tally, None, fresh)
 
 
 def _check_end(session: Session, head: Head | None) -> None:
@@ -173,14 +177,14 @@ def _check_end(session: Session, head: Head | None) -> None:
         raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
 
 
-def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> Verified:
+def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
     """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer.
 
     So does one of a key whose period has ended: nothing tells whether it was made before.
     """
-    nothing, limits = Verified(None, Tally(), None, 0), Periods(reader).limits()
+    nothing, limits = ChainVerification(None, Tally(), None, 0), Periods(reader).limits()
     token = reader.bookmark(session.id)
-    if token is None or signer_of(token) in limits:
+    if token is None or unverified_kid(token) in limits:
         return nothing
     try:
         head, tally = verify_bookmark(token, keyring)
@@ -189,7 +193,7 @@ def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> Veri
     if not _is_of(head, session) or head.length > session.length:
         return nothing
     root = tally.counted()["receipts_root"]
-    return Verified(head, tally, None, 0) if _root_of(reader, head, limits) == root else nothing
+    return ChainVerification(head, tally, None, 0) if _root_of(reader, head, limits) == root else nothing
 
 
 def _root_of(reader: Reader, head: Head, limits: Limits) -> str | None:
@@ -199,7 +203,7 @@ def _root_of(reader: Reader, head: Head, limits: Limits) -> str | None:
     """
     tree = Frontier()
     for kept in _kept(reader, head.lineage.grant_id, 0, head.length):
-        if limits and fault_of_period(limits, signer_of(kept.token), kept.number):
+        if limits and fault_of_period(limits, unverified_kid(kept.token), kept.number):
             return None
         tree.append(hash_leaf(kept.token.encode()))
     return tree.root().hex() if tree.size == head.length else None

@@ -8,64 +8,64 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from remit.governor.lifecycle import MAX_CLOSED, MOVES, close, close_delegates, has_open_delegates
+from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, close_delegates, has_open_delegates
 from remit.governor.means import Means
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
-__all__ = ["FinishClosing", "close_killed", "finish", "finish_all", "finish_some"]
+__all__ = ["FinishClosing", "close_all_delegates", "close_delegates_of", "close_killed", "close_some_delegates"]
 
 _PAGE: Final = 100
 
 
-async def finish(means: Means, session: Session) -> None:
+async def close_all_delegates(context: Means, session: Session) -> None:
     """Close all delegates of a session, if it is over."""
     more = has_open_delegates(session)
     while more:
-        more = await finish_some(means, session.id)
+        more = await close_some_delegates(context, session.id)
 
 
-async def finish_all(means: Means, names: Sequence[str]) -> None:
+async def close_delegates_of(context: Means, names: Sequence[str]) -> None:
     """Close all delegates of these sessions, which are over."""
     for name in names:
-        while await finish_some(means, name):
+        while await close_some_delegates(context, name):
             pass
 
 
-async def finish_some(means: Means, session_id: str) -> bool:
+async def close_some_delegates(context: Means, session_id: str) -> bool:
     """Close some delegates of a session that is over; tell whether there are more."""
 
     def work(transaction: Transaction) -> bool:
         session = transaction.session(session_id)
-        if session is None or not close_delegates(means, transaction, session, means.now):
+        if session is None or not close_delegates(context, transaction, session, context.now):
             return False
         after = transaction.session(session_id)
         return after is not None and has_open_delegates(after)
 
     # Alone, so that one transaction never holds the work of several such requests.
-    more: bool = await means.transact(work, alone=True)
+    more: bool = await context.transact(work, alone=True)
     return more
 
 
-async def close_killed(means: Means) -> None:
+async def close_killed(context: Means) -> None:
     """Close the sessions that the kill switch has stopped. Their calls are refused already."""
     more = True
     while more:
-        last, more = await means.transact(lambda transaction: _close_some(means, transaction), alone=True)
+        last, more = await context.transact(lambda transaction: _close_some(context, transaction), alone=True)
         if last is not None:
-            await finish(means, last)
+            await close_all_delegates(context, last)
 
 
-def _close_some(means: Means, transaction: Transaction) -> tuple[Session | None, bool]:
+def _close_some(context: Means, transaction: Transaction) -> tuple[Session | None, bool]:
     """Close some of the sessions that were killed; return the last, and whether there may be more."""
-    now, switches, left = means.now, transaction.switches, MAX_CLOSED
+    now, switches, left = context.now, transaction.switches, MAX_CLOSED
     session: Session | None = None
     for session_id in transaction.active_sessions():
         session = transaction.session(session_id)
         if session is None or session.number > switches.killed_up_to:
             return None, False
-        session = close(means, transaction, session, MOVES["kill"], now)
-        left -= 1 + close_delegates(means, transaction, session, now, limit=left - 1)
+        session = close(context, transaction, session, TRANSITIONS["kill"], now)
+        left -= 1 + close_delegates(context, transaction, session, now, limit=left - 1)
         if left <= 0:
             return transaction.session(session_id), True
     return None, False
@@ -75,14 +75,14 @@ def _close_some(means: Means, transaction: Transaction) -> tuple[Session | None,
 class FinishClosing:
     """Finish what was begun before a crash; returns how many sessions were found whose delegates were still open."""
 
-    async def run(self, means: Means) -> int:
+    async def run(self, context: Means) -> int:
         """Find such sessions, and close their delegates."""
         found, after = 0, 0
-        while page := (await means.aside(partial(means.reader.unsettled_sessions, after=after, limit=_PAGE))):
+        while page := (await context.aside(partial(context.reader.unsettled_sessions, after=after, limit=_PAGE))):
             for session in page:
-                await finish(means, session)
+                await close_all_delegates(context, session)
             found, after = found + len(page), page[-1].number
         # Where there is nothing to do, nothing but a reader is used.
-        if (await means.aside(means.reader.switches)).killed_up_to:
-            await close_killed(means)
+        if (await context.aside(context.reader.switches)).killed_up_to:
+            await close_killed(context)
         return found

@@ -18,23 +18,32 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
-from remit.governor.closing import finish_all
-from remit.governor.lifecycle import CALLS, MOVES, UNIT, Settled, account_of, looked_at, settle_overdue, standing_in
+from remit.governor.closing import close_delegates_of
+from remit.governor.lifecycle import (
+    CALL_UNIT,
+    TOOL_CALLS,
+    TRANSITIONS,
+    SettleResult,
+    account_of,
+    load_status,
+    refresh,
+    settle_overdue,
+)
 from remit.governor.means import Means
 from remit.governor.rate import admit
-from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of, receipt_of
-from remit.governor.sessions import Look, found
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, load_receipt, step_timestamp
+from remit.governor.sessions import Look, get_session
 from remit.ledger.port import Transaction
-from remit.ledger.records import Delegation, Kept, Pending, Session
+from remit.ledger.records import Delegation, Kept, Session, UnsignedReceipt
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
 from remit.policy.evidence import bound_to
 
-__all__ = ["MAX_OPEN", "MAX_REQUEST", "Delegate", "Delegated"]
+__all__ = ["MAX_OPEN_DELEGATIONS", "MAX_REQUEST_ID", "Delegate", "Delegated"]
 
-MAX_REQUEST: Final = 256
+MAX_REQUEST_ID: Final = 256
 # What a session can have open at once: each has to be closed with it.
-MAX_OPEN: Final = 100
+MAX_OPEN_DELEGATIONS: Final = 100
 _REASONS: Final = {
     "": "the delegate's mission is within the parent's, and its calls are set aside",
     "lineage_budget_exhausted": "the parent has fewer calls left than the delegate asks for, or too many delegates",
@@ -58,7 +67,7 @@ class Delegated(NamedTuple):
         return self.passport is not None and not self.refusal
 
 
-_Outcome: TypeAlias = tuple[str | None, str | None, Kept | Pending, bool, str]
+_Outcome: TypeAlias = tuple[str | None, str | None, Kept | UnsignedReceipt, bool, str]
 
 
 @dataclass(frozen=True)
@@ -72,50 +81,54 @@ class Delegate:
     # The call that made it necessary, where one did.
     envelope: str = ""
 
-    async def run(self, means: Means) -> Delegated:
+    async def run(self, context: Means) -> Delegated:
         """Check that the mission is narrower, then set calls aside and sign the passport."""
-        if not 1 <= len(self.request_id) <= MAX_REQUEST:
-            raise FieldInvalid(f"has 1 to {MAX_REQUEST} characters", place="$.delegation_request_id")
+        if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
+            raise FieldInvalid(f"has 1 to {MAX_REQUEST_ID} characters", place="$.delegation_request_id")
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
-        await admit(means, self.session_id)
-        looked = await Look(self.session_id).run(means)
-        await means.aside(lambda: check_delegable(means.reader, looked.session, looked.passport))
+        await admit(context, self.session_id)
+        looked = await Look(self.session_id).run(context)
+        await context.aside(lambda: check_delegable(context.reader, looked.session, looked.passport))
         narrow(looked.passport.mission, self.mission)
-        outcome: _Outcome | Settled = await means.transact(lambda it: self._work(means, it, looked.passport, wait=True))
-        if isinstance(outcome, Settled):
-            await finish_all(means, outcome.unfinished)
-            outcome = await means.transact(lambda it: self._work(means, it, looked.passport, wait=False))
+        outcome: _Outcome | SettleResult = await context.transact(
+            lambda it: self._work(context, it, looked.passport, wait=True)
+        )
+        if isinstance(outcome, SettleResult):
+            await close_delegates_of(context, outcome.unfinished)
+            outcome = await context.transact(lambda it: self._work(context, it, looked.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         if looked.session.state != "active":
-            means.refused.note(self.session_id, looked.session.state, means.now, refused=True)
-        return Delegated(passport, child_id, receipt_of(means, receipt), repeated, refusal)
+            context.refused.note(self.session_id, looked.session.state, context.now, refused=True)
+        return Delegated(passport, child_id, load_receipt(context, receipt), repeated, refusal)
 
-    def _work(self, means: Means, transaction: Transaction, parent: Passport, *, wait: bool) -> _Outcome | Settled:
-        """Return the outcome; with `wait`, `Settled` if delegates that are over must be closed first to pay for it."""
-        now = means.now
-        session = looked_at(means, transaction, found(transaction, self.session_id), now)
+    def _work(
+        self, context: Means, transaction: Transaction, parent: Passport, *, wait: bool
+    ) -> _Outcome | SettleResult:
+        """Return the outcome; with `wait`, `SettleResult` if finished delegates must be closed first to free calls."""
+        now = context.now
+        session = refresh(context, transaction, get_session(transaction, self.session_id), now)
         asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
         known = transaction.delegation(self.session_id, self.request_id)
         if known is not None:
             return _repeated(transaction, session, known, asked)
         if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
-            settled = settle_overdue(means, transaction, session, now)
+            settled = settle_overdue(context, transaction, session, now)
             session = settled.session
             if wait and settled.unfinished and account_of(session).remaining < self.mission.max_tool_calls:
                 return settled
-        refusal = standing_in(transaction, session).refusal
+        refusal = load_status(transaction, session).refusal
         account = reserve(account_of(session), self.mission.max_tool_calls)
-        if len(transaction.open_delegations(session.id)) >= MAX_OPEN:
+        if len(transaction.open_delegations(session.id)) >= MAX_OPEN_DELEGATIONS:
             account = None
         if refusal or account is None:
             step = self._step(session, now, "reject", self.session_id, refusal or "lineage_budget_exhausted")
-            _, pending = append(means, transaction, session, step, now, form=canonicalize(self._arguments()))
+            _, pending = append(context, transaction, session, step, now, form=canonicalize(self._arguments()))
             return None, None, pending, False, ""
-        child = self._issue(means, transaction, parent, now, session.iat)
+        child = self._issue(context, transaction, parent, now, session.iat)
         session = structs.replace(session, reserved=account.reserved)
         step = self._step(session, now, "reserve", child.jti, "")
-        _, pending = append(means, transaction, session, step, now, form=canonicalize(self._arguments()))
+        _, pending = append(context, transaction, session, step, now, form=canonicalize(self._arguments()))
         transaction.put_delegation(
             Delegation(
                 parent=self.session_id,
@@ -130,14 +143,14 @@ class Delegate:
         )
         return child.token, child.jti, pending, False, ""
 
-    def _issue(self, means: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
-        signing = means.keys.signing(transaction.switches.kid)
+    def _issue(self, context: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
+        signing = context.keys.signing(transaction.switches.kid)
         try:
             return issue_passport(
                 self.mission,
                 signing,
                 issuer=f"remit:{signing.kid}",
-                jti=means.new_id("pass"),
+                jti=context.new_id("pass"),
                 # Where the clock was set back, time goes on from where the chain stands.
                 now=max(now.wall_s, iat, parent.not_before),
                 parent=parent,
@@ -165,17 +178,17 @@ class Delegate:
             reason=clip(f"{reason}: {self.mission.agent_id}", 4096),
             policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny" if code else "permit"),),
             budget_remaining=remaining,
-            timestamp=moment_of(session, now),
+            timestamp=step_timestamp(session, now),
             public_denial_reason=public,
             internal_denial_code=code or UNSET,
             # What is granted is no answer to the call yet.
             measurements=(bound_to(self.envelope) if code and self.envelope else {}) or UNSET,
             budget_delta=LineageBudgetDelta(
                 operation=operation,
-                resource=CALLS,
+                resource=TOOL_CALLS,
                 amount=self.mission.max_tool_calls,
-                unit=UNIT,
-                remaining_for_parent=remaining[CALLS],
+                unit=CALL_UNIT,
+                remaining_for_parent=remaining[TOOL_CALLS],
                 used_total=session.used,
                 reserved_total=session.reserved,
                 delegation_request_id=self.request_id,
@@ -188,7 +201,7 @@ def _repeated(transaction: Transaction, session: Session, known: Delegation, ask
     receipt = transaction.receipt(known.receipt_id)
     if known.digest != asked or receipt is None:
         raise RequestConflict("the delegation request was made before, for another mission")
-    refusal = standing_in(transaction, session).refusal or _refusal_of(transaction, known)
+    refusal = load_status(transaction, session).refusal or _refusal_of(transaction, known)
     return known.passport, known.child, receipt, True, refusal
 
 
@@ -198,6 +211,6 @@ def _refusal_of(transaction: Transaction, known: Delegation) -> str:
     if child is not None and child.state == "revoked":
         return child.cause
     if transaction.revoked(known.child):
-        return MOVES["revoke_passport"].code
-    ended = MOVES["end"].code if known.settled else ""
+        return TRANSITIONS["revoke_passport"].code
+    ended = TRANSITIONS["end"].code if known.settled else ""
     return (child.cause if child else "") or ended

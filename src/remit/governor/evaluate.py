@@ -1,9 +1,10 @@
-"""The one path of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
+"""Evaluation of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Keeps this invariant: the answer is what the receipt says, and the receipt is durable before the answer is given. The
-calls of a group are judged first, by how their sessions stand before it; those that take longer are judged aside,
-before they come to the ledger. A call whose session stands otherwise when its turn comes is judged again. So nothing
-slow happens while the ledger is held, and no limit is overrun.
+Invariant: the answer is what the receipt says, and the receipt is durable before the answer is returned.
+
+Calls that are quick to judge are judged on the writer thread, before any call of the same group commit is appended.
+Other calls are judged in a worker thread first. If the status of the session has changed by the time the receipt is
+appended, the call is judged again. So nothing slow runs while the ledger is locked, and no limit is exceeded.
 """
 
 from collections.abc import Collection, Coroutine, Mapping, Sequence
@@ -33,25 +34,25 @@ from remit.claims.shapes import encode
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import timestamp
-from remit.governor.closing import finish_all, finish_some
+from remit.governor.closing import close_delegates_of, close_some_delegates
 from remit.governor.lifecycle import (
-    CALLS,
-    UNIT,
-    Settled,
+    CALL_UNIT,
+    TOOL_CALLS,
+    SettleResult,
     has_open_delegates,
-    same_answer,
+    load_status,
+    refresh_with_status,
+    same_decision,
     settle_overdue,
-    standing_in,
     standing_of,
-    status_in,
     touched,
 )
 from remit.governor.means import Means
 from remit.governor.rate import admit
-from remit.governor.receipts import append, clip, new_receipt_id, receipt_of, reported_ms
-from remit.governor.sessions import Look, found
+from remit.governor.receipts import append, clip, load_receipt, new_receipt_id, observed_timestamp_ms
+from remit.governor.sessions import Look, get_session
 from remit.ledger.port import Transaction
-from remit.ledger.records import Kept, Note, Once, Pending, Repeated, Session, Switches
+from remit.ledger.records import EarlierRequest, IdempotencyKey, Kept, Note, Session, Switches, UnsignedReceipt
 from remit.policy.budget import Budget
 from remit.policy.call import GRAVEST, MAX_TARGET, Action, ToolCall
 from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
@@ -60,35 +61,35 @@ from remit.policy.evidence import measurements, redacted
 from remit.policy.projection import is_light
 
 __all__ = [
-    "MAX_KEY",
+    "MAX_IDEMPOTENCY_KEY",
     "Answer",
+    "ClientOutcome",
     "Evaluate",
     "Evidence",
-    "Outcome",
     "Prejudged",
     "Seen",
-    "decided",
-    "judged",
+    "evaluate",
+    "judge_request",
     "outcome_of",
     "prejudge",
 ]
 
-MAX_KEY: Final = 256
+MAX_IDEMPOTENCY_KEY: Final = 256
 _MAX_REASON: Final = 4096
 _MAX_CLASS: Final = 256
 _MAX_REFS: Final = 100
-_MAX_TURNS: Final = 10
+_MAX_ATTEMPTS: Final = 10
 
 
 class Seen(NamedTuple):
-    """What people are shown of an event beside its receipt: words for what was in it, and what was done in it."""
+    """What the Hub displays of an event in addition to its receipt: labels (`marks`) and the actions it contained."""
 
     marks: tuple[str, ...] = ()
     actions: tuple[Mapping[str, JSON], ...] = ()
 
 
 class Evidence(NamedTuple):
-    """What an observer brings beside a call: digests and marks, never the content itself."""
+    """What an observer reports in addition to a call: digests and labels, never the content itself."""
 
     content: Digest | None = None
     content_class: str | None = None
@@ -99,28 +100,28 @@ class Evidence(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The decision on a call, with its receipt. A repeated call gets the receipt of the first one.
+    """The decision on a call, with its receipt. A repeated request gets the receipt of the first one.
 
-    `refusal` is why a call that was permitted before may not go on any more, where that is so: its receipt stays what
-    it is, but a session that has ended since permits nothing.
+    `refusal` is set if the call was permitted before but the session has since ended: a denial code that overrides the
+    receipt, which stays unchanged.
     """
 
     receipt: SignedReceipt
     remedy: Remedy | None
     repeated: bool
-    # As it stands then; the hash of its head is that of the receipt.
+    # The session after the receipt was appended. Its `receipt_hash` may not be set yet: use the hash of `receipt`.
     session: Session
     refusal: str = ""
-    # What was noted of an event that is new.
+    # The note of an observed event, if this request recorded it.
     note: Note | None = None
 
     @property
     def permits(self) -> bool:
-        """Tell whether the call may go on."""
+        """Return whether the call may proceed."""
         return self.receipt.claims.verdict == "compliant" and not self.refusal
 
 
-class Outcome(NamedTuple):
+class ClientOutcome(NamedTuple):
     """What a client is told about a decision."""
 
     verdict: Verdict
@@ -128,312 +129,323 @@ class Outcome(NamedTuple):
     public_reason: PublicDenialReason | UnsetType = UNSET
 
 
-def outcome_of(claims: Receipt, refusal: str) -> Outcome:
-    """Return what a receipt says; or, where that was a permission that `refusal` has ended, why it does not hold."""
+def outcome_of(claims: Receipt, refusal: str) -> ClientOutcome:
+    """Return the outcome in a receipt, or a denial if the receipt permits the call and `refusal` overrides it."""
     if not refusal or claims.verdict != "compliant":
-        return Outcome(claims.verdict, claims.reason, claims.public_denial_reason)
+        return ClientOutcome(claims.verdict, claims.reason, claims.public_denial_reason)
     public_reason, verdict = DENIALS[refusal]
-    return Outcome(verdict, f"permitted before, and not any more: {refusal.replace('_', ' ')}", public_reason)
+    return ClientOutcome(verdict, f"permitted before, and not any more: {refusal.replace('_', ' ')}", public_reason)
 
 
 class Prejudged(NamedTuple):
-    """How a front has judged a call, before it comes to the ledger process.
+    """The findings of a front process (proxy or Hub) on a call, sent to the ledger process with the request.
 
-    The ledger process makes the decision from the findings. They count only while the session still stands as in
-    `standing`.
+    The ledger process derives the decision from the findings. They are valid only while the status of the session is
+    equivalent to `status`.
     """
 
     # The canonical form of the arguments, and whether it is an `ExactForm`.
     form: bytes
     exact: bool
-    once: Once | None
-    standing: Standing
+    once: IdempotencyKey | None
+    status: Standing
     findings: tuple[Finding, ...]
     action: Action
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Decide on a tool call, or on one that was observed where there is evidence."""
+    """Decide on a tool call, or on an observed event if there is `evidence`."""
 
     session_id: str
     call: ToolCall
     idempotency_key: str = ""
     evidence: Evidence | None = None
-    # Where the call comes from, in words, and its name there: an auditor joins it with what others have kept of it.
+    # The origin of the call and its id there. Auditors use it to join the receipt with other logs.
     envelope: str = ""
-    # Of an event that was observed: digests of what was sent with it, for the receipt, and when it was observed.
+    # For an observed event: measurements to put into the receipt, and when it was observed.
     measured: Mapping[str, Measurement] = field(default_factory=dict)
     observed_ms: int | None = None
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, means: Means) -> "Evaluate":
-        """Return the request with how it is judged here; see `prejudge`."""
-        return await prejudge(means, self)
+    async def prejudge(self, context: Means) -> "Evaluate":
+        """Return the request with the findings of this process; see `prejudge`."""
+        return await prejudge(context, self)
 
-    def run(self, means: Means) -> Coroutine[Any, Any, Answer]:
-        """Judge, append, answer."""
-        return cast("Coroutine[Any, Any, Answer]", decided(means, self))
+    def run(self, context: Means) -> Coroutine[Any, Any, Answer]:
+        """Judge the call, append its receipt and return the answer."""
+        return cast("Coroutine[Any, Any, Answer]", evaluate(context, self))
 
     def check(self) -> None:
-        """Raise if it asks for what cannot be."""
+        """Validate the request."""
         if not self.call.tool_name:
             raise FieldInvalid("must not be empty", place="$.tool_name")
-        if len(self.idempotency_key) > MAX_KEY:
-            raise FieldInvalid(f"has at most {MAX_KEY} characters", place="$.idempotency_key")
+        if len(self.idempotency_key) > MAX_IDEMPOTENCY_KEY:
+            raise FieldInvalid(f"has at most {MAX_IDEMPOTENCY_KEY} characters", place="$.idempotency_key")
         provenance = self.evidence and self.evidence.provenance
         if provenance and len(provenance.evidence_refs or ()) > _MAX_REFS:
             raise FieldInvalid(f"has at most {_MAX_REFS} entries", place="$.content_provenance.evidence_refs")
 
-    def once(self, form: bytes) -> Once | None:
-        """Return what makes the request repeatable, if it comes with a key; `form` is that of its arguments.
+    def once(self, form: bytes) -> IdempotencyKey | None:
+        """Return the idempotency key with a digest of the request, or None if the request has no key.
 
-        The digest is over all that was asked: the same call from another folder is another call.
+        `form` is the canonical form of the arguments. The digest covers the whole request: the same call from another
+        folder is a different request.
         """
         if not self.idempotency_key:
             return None
         call = self.call._replace(arguments={"form": sha256_hex(form)})
         asked = to_builtins({"call": call, "evidence": self.evidence})
-        return Once(self.idempotency_key, sha256_hex(canonicalize(asked)))
+        return IdempotencyKey(self.idempotency_key, sha256_hex(canonicalize(asked)))
 
 
-# How a session stands that is active and has calls left; whether it is, the ledger tells.
-_OPEN: Final = Budget(1, 1)
+# The budget assumed for a session that is active and has calls left. The ledger process checks the actual budget.
+_CALLS_LEFT: Final = Budget(1, 1)
 
 
-async def prejudge(means: Means, request: Evaluate) -> Evaluate:
-    """Return the request with how it is judged here, for the process that appends its receipt.
+async def prejudge(context: Means, request: Evaluate) -> Evaluate:
+    """Judge a request in this process and return it with the findings, for the process that appends its receipt.
 
-    A call that is quick to judge is judged at once, others aside. Nothing is judged in a session that is not found.
+    A call that is quick to judge goes to the shared quick thread, others to the pool of worker threads. If the session
+    does not exist, the request is returned unchanged.
     """
     request.check()
     session_id = request.session_id
-    passport = means.passports.get(session_id)
+    passport = context.passports.get(session_id)
     if passport is None:
-        session = await means.aside(lambda: means.reader.session(session_id))
+        session = await context.aside(lambda: context.reader.session(session_id))
         if session is None:
             return request
-        passport = await means.aside(lambda: means.passport_of(session))
-    case = _Case(means, request, passport, ())
-    if case.is_light and not means.sees_budgets:
-        await means.quickly(case.judge_open)
+        passport = await context.aside(lambda: context.passport_of(session))
+    pending_call = _PendingCall(context, request, passport, ())
+    if pending_call.is_light and not context.sees_budgets:
+        await context.to_quick_thread(pending_call.judge_as_active)
     else:
-        await means.aside(case.judge_aside, fair_to=session_id)
-    return case.prejudged()
+        await context.aside(pending_call.judge_in_thread, limit_key=session_id)
+    return pending_call.prejudged()
 
 
-async def decided(means: Means, request: Evaluate, *, over: Collection[SessionState] = ()) -> Answer | None:
-    """Judge, append, answer; give none where the session is in one of the states that count as `over`.
+async def evaluate(context: Means, request: Evaluate, *, skip_states: Collection[SessionState] = ()) -> Answer | None:
+    """Judge the call, append its receipt and return the answer; None if the session is in one of `skip_states`.
 
-    What takes long is done aside, where it keeps nobody else waiting.
+    Slow judging runs in a worker thread.
     """
     request.check()
     session_id = request.session_id
-    if session_id in means.refused.sessions:
-        await admit(means, session_id, over)
-    passport = means.passports.get(session_id) or (await Look(session_id).run(means)).passport
-    case = _Case(means, request, passport, over)
-    outcome: _Outcome | Settled | None = None
-    for turn in range(_MAX_TURNS):
-        if request.prejudged is not None and not turn and case.take_prejudged():
-            outcome = await means.transact(case.append)
-        elif case.is_light:
-            case.read()
-            outcome = await means.transact(case.append, prepare=case.judge)
+    if session_id in context.refused.sessions:
+        await admit(context, session_id, skip_states)
+    passport = context.passports.get(session_id) or (await Look(session_id).run(context)).passport
+    pending_call = _PendingCall(context, request, passport, skip_states)
+    outcome: _Outcome | SettleResult | None = None
+    for turn in range(_MAX_ATTEMPTS):
+        if request.prejudged is not None and not turn and pending_call.use_prejudged():
+            outcome = await context.transact(pending_call.append)
+        elif pending_call.is_light:
+            pending_call.read()
+            outcome = await context.transact(pending_call.append, prepare=pending_call.judge)
         else:
-            await means.aside(case.judge_aside, fair_to=session_id)
-            outcome = await means.transact(case.append)
-        if isinstance(outcome, Settled):
-            await finish_all(means, outcome.unfinished)
+            await context.aside(pending_call.judge_in_thread, limit_key=session_id)
+            outcome = await context.transact(pending_call.append)
+        if isinstance(outcome, SettleResult):
+            await close_delegates_of(context, outcome.unfinished)
         elif outcome is not None:
             if has_open_delegates(outcome.session):
-                await finish_some(means, outcome.session.id)
-            if outcome.refused or session_id in means.refused.sessions:
-                means.refused.note(session_id, outcome.session.state, means.now, refused=outcome.refused)
-            return outcome.answer(means)
+                await close_some_delegates(context, outcome.session.id)
+            if outcome.refused or session_id in context.refused.sessions:
+                context.refused.note(session_id, outcome.session.state, context.now, refused=outcome.refused)
+            return outcome.answer(context)
     raise LedgerUnavailable("the session changes faster than the call can be judged")
 
 
 class _Outcome(NamedTuple):
-    """What came out of the ledger; nothing is found where nothing was to be appended."""
+    """The result of the transaction. `found` is None if nothing was appended."""
 
-    found: Kept | Pending | None
+    found: Kept | UnsignedReceipt | None
     session: Session
     remedy: Remedy | None = None
     repeated: bool = False
     refusal: str = ""
     note: Note | None = None
-    # Whether the session permits nothing any more.
+    # Whether the session denies every call.
     refused: bool = False
 
-    def answer(self, means: Means) -> Answer | None:
+    def answer(self, context: Means) -> Answer | None:
         if self.found is None:
             return None
-        receipt = receipt_of(means, self.found)
+        receipt = load_receipt(context, self.found)
         return Answer(receipt, self.remedy, self.repeated, self.session, self.refusal, self.note)
 
 
-class _Case:
-    """One call on its way through the ledger: judged with others first, or aside, then appended."""
+class _PendingCall:
+    """A call that is being evaluated: judged on the writer thread or in a worker thread, then appended."""
 
     __slots__ = (
+        "_context",
         "_decision",
         "_form",
-        "_means",
         "_once",
-        "_over",
         "_passport",
         "_request",
-        "_standing",
+        "_skip_states",
+        "_status",
         "is_light",
     )
 
-    def __init__(self, means: Means, request: Evaluate, passport: Passport, over: Collection[SessionState]) -> None:
-        self._means = means
+    def __init__(
+        self, context: Means, request: Evaluate, passport: Passport, skip_states: Collection[SessionState]
+    ) -> None:
+        self._context = context
         self._request = request
         self._passport = passport
-        self._over = over
+        self._skip_states = skip_states
         self.is_light = is_light(request.call)
         self._form = b""
-        self._once: Once | None = None
-        self._standing: Standing | None = None
+        self._once: IdempotencyKey | None = None
+        self._status: Standing | None = None
         self._decision: Decision | None = None
 
     def read(self) -> None:
-        """Bring the arguments into their canonical form, or find that they have none."""
+        """Canonicalize the arguments, or raise `NotCanonicalizable`."""
         try:
             self._form = canonicalize_arguments(self._request.call.arguments)
             self._once = self._request.once(self._form) if self._request.idempotency_key else None
         except (RecursionError, OverflowError, TypeError):
             raise NotCanonicalizable("has no canonical form") from None
 
-    def judge_aside(self) -> None:
-        """Read and judge the call where that may take its time, by how its session was kept last."""
+    def judge_in_thread(self) -> None:
+        """Canonicalize and judge the call in a worker thread, by the session as last committed."""
         self.read()
         self._decision = None
-        session = self._means.reader.session(self._request.session_id)
+        session = self._context.reader.session(self._request.session_id)
         if session is not None:
-            self._judge_whole(standing_of(touched(session, self._means.now), _NO_SWITCHES))
+            self._judge_fully(standing_of(touched(session, self._context.now), _NO_SWITCHES))
 
-    def judge_open(self) -> None:
-        """Read and judge the call as that of a session which is active and has calls left."""
+    def judge_as_active(self) -> None:
+        """Canonicalize and judge the call, assuming that the session is active and has calls left."""
         self.read()
-        self._judge_whole(Standing(self._request.session_id, _OPEN))
+        self._judge_fully(Standing(self._request.session_id, _CALLS_LEFT))
 
     def prejudged(self) -> Evaluate:
-        """Return the request with how it was judged."""
-        standing, decision = self._standing, self._decision
-        if standing is None or decision is None:
+        """Return the request with its findings, if it was judged."""
+        status, decision = self._status, self._decision
+        if status is None or decision is None:
             return self._request
         action = decision.action
         if action.commands is not None:
             action = action._replace(commands=tuple(action.commands))
         exact = isinstance(self._form, ExactForm)
-        judged_here = Prejudged(bytes(self._form), exact, self._once, standing, decision.findings, action)
+        judged_here = Prejudged(bytes(self._form), exact, self._once, status, decision.findings, action)
         return replace(self._request, prejudged=judged_here)
 
-    def take_prejudged(self) -> bool:
-        """Take over how another process has judged the call; tell whether it has."""
+    def use_prejudged(self) -> bool:
+        """Use the findings of another process; return False if there are none or they are not plausible."""
         request, given = self._request, self._request.prejudged
-        engines = self._means.engines if request.evidence is None else self._means.observers
-        if given is None or not _fits(given, request, engines):
+        engines = self._context.engines if request.evidence is None else self._context.observers
+        if given is None or not _is_plausible(given, request, engines):
             return False
         self._form = ExactForm(given.form) if given.exact else given.form
         self._once = given.once
-        self._standing = given.standing
+        self._status = given.status
         self._decision = decide(given.findings, given.action)
         return True
 
     def judge(self, transaction: Transaction) -> None:
-        """Judge the call by how its session stands before the group it is in."""
-        session = touched(found(transaction, self._request.session_id), self._means.now)
-        self._judge_whole(standing_in(transaction, session))
+        """Judge the call by the status of its session before the current group is written."""
+        session = touched(get_session(transaction, self._request.session_id), self._context.now)
+        self._judge_fully(load_status(transaction, session))
 
-    def _judge_whole(self, standing: Standing) -> Decision:
-        means, request = self._means, self._request
-        engines = means.engines if request.evidence is None else means.observers
-        self._standing = standing
+    def _judge_fully(self, status: Standing) -> Decision:
+        context, request = self._context, self._request
+        engines = context.engines if request.evidence is None else context.observers
+        self._status = status
         self._decision = judge(
-            request.call, self._passport.mission, standing, engines=engines, files=means.files, clock=means.stopwatch
+            request.call,
+            self._passport.mission,
+            status,
+            engines=engines,
+            files=context.files,
+            clock=context.stopwatch,
         )
         return self._decision
 
-    def _judge(self, standing: Standing) -> Decision | None:
-        """Return the decision under a standing: the one there is, if it would be the same; None if it takes long."""
-        means, before, known = self._means, self._standing, self._decision
+    def _judge_if_needed(self, status: Standing) -> Decision | None:
+        """Return the decision for `status`, reusing the earlier one if possible; None if judging again may be slow."""
+        context, before, known = self._context, self._status, self._decision
         if known is None or before is None:
-            return self._judge_whole(standing) if self.is_light else None
-        if same_answer(before, standing, exactly=means.sees_budgets):
+            return self._judge_fully(status) if self.is_light else None
+        if same_decision(before, status, exactly=context.sees_budgets):
             return known
-        if standing.refusal:
-            return self._judge_whole(standing)  # which does not look into it
-        if before.refusal:  # then it was not looked into
-            return self._judge_whole(standing) if self.is_light else None
-        engines = means.engines if self._request.evidence is None else means.observers
+        if status.refusal:
+            return self._judge_fully(status)  # quick: a refusal is decided before the call is analysed
+        if before.refusal:  # the call was not analysed then
+            return self._judge_fully(status) if self.is_light else None
+        engines = context.engines if self._request.evidence is None else context.observers
         mission, call = self._passport.mission, self._request.call
-        return judge_again(known, call, mission, standing, engines=engines, clock=means.stopwatch)
+        return judge_again(known, call, mission, status, engines=engines, clock=context.stopwatch)
 
-    def append(self, transaction: Transaction) -> _Outcome | Settled | None:
-        """Append the receipt of the decision, or find the one that the same call has got before.
+    def append(self, transaction: Transaction) -> _Outcome | SettleResult | None:
+        """Append the receipt of the decision, or find the receipt of an earlier request with the same key.
 
-        None if the call has to be judged anew, and that may take long. `Settled` if delegates that are over hold the
-        calls that are missing, and have delegates of their own that must be closed first.
+        Return None if the call has to be judged again and that may be slow. Return `SettleResult` if finished delegates
+        hold the missing calls, and have delegates of their own that must be closed first.
         """
-        request, means, once = self._request, self._means, self._once
-        now = means.now
-        session, standing = status_in(means, transaction, found(transaction, request.session_id), now)
+        request, context, once = self._request, self._context, self._once
+        now = context.now
+        session, status = refresh_with_status(context, transaction, get_session(transaction, request.session_id), now)
         if once is not None:
             before = transaction.repeated(session.id, once.key)
             if before is not None:
-                refusal = standing.refusal
-                return _Outcome(_same(before, once), session, repeated=True, refusal=refusal, refused=bool(refusal))
-        if session.state in self._over:
+                refusal = status.refusal
+                return _Outcome(
+                    _check_same_request(before, once), session, repeated=True, refusal=refusal, refused=bool(refusal)
+                )
+        if session.state in self._skip_states:
             return _Outcome(None, session)
         if session.reserved and session.used + session.reserved >= session.limit:
-            # Delegates hold what is missing; some may be over, and have to give it back.
-            settled = settle_overdue(means, transaction, session, now)
+            # No calls left, but some are reserved for delegates. Finished delegates return theirs.
+            settled = settle_overdue(context, transaction, session, now)
             session = settled.session
             if settled.unfinished and session.used + session.reserved >= session.limit:
                 return settled
-            standing = standing_in(transaction, session)
-        decision = self._judge(standing)
+            status = load_status(transaction, session)
+        decision = self._judge_if_needed(status)
         if decision is None:
             return None
         used = session.used if decision.code else session.used + 1
         evidence, at_ms = request.evidence, max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
         if request.observed_ms is not None:
-            at_ms = reported_ms(means, transaction, session, now, request.observed_ms)
-        left_s = standing.budget.duration_s if session.state == "active" else 0
+            at_ms = observed_timestamp_ms(context, transaction, session, now, request.observed_ms)
+        left_s = status.budget.duration_s if session.state == "active" else 0
         step = _step(session, decision, request, used=used, left_s=left_s, moment=timestamp(at_ms))
-        new_id = new_receipt_id(means, now)
+        new_id = new_receipt_id(context, now)
         if evidence is None:
-            after, pending = append(
-                means, transaction, session, step, now, form=self._form, new_id=new_id, once=once, used=used
+            after, unsigned = append(
+                context, transaction, session, step, now, form=self._form, new_id=new_id, once=once, used=used
             )
             note = None
         else:
-            noted = _noted(evidence.seen, step, new_id)
+            note_text = _note_text(evidence.seen, step, new_id)
             marks, observed = _marks(session, evidence.seen, decision.code), session.observed + 1
-            after, pending = append(
-                means, transaction, session, step, now, form=self._form, new_id=new_id, once=once, note=noted,
+            after, unsigned = append(
+                context, transaction, session, step, now, form=self._form, new_id=new_id, once=once, note=note_text,
                 used=used, observed=observed, marks=marks,
             )  # fmt: skip
-            note = Note(observed, noted) if noted else None
-            means.note_timestamp(session.id, new_id, at_ms)
-        return _Outcome(pending, after, decision.remedy, note=note, refused=bool(standing.refusal))
+            note = Note(observed, note_text) if note_text else None
+            context.note_timestamp(session.id, new_id, at_ms)
+        return _Outcome(unsigned, after, decision.remedy, note=note, refused=bool(status.refusal))
 
 
-def _fits(given: Prejudged, request: Evaluate, engines: Sequence[Engine]) -> bool:
-    """Tell whether what another process has found is for this call, and is what the engines here could have found."""
+def _is_plausible(given: Prejudged, request: Evaluate, engines: Sequence[Engine]) -> bool:
+    """Return whether findings of another process are for this call and could have come from these engines."""
     findings, names = given.findings, [engine.name for engine in engines]
     if not findings or [finding.backend for finding in findings] != names[: len(findings)]:
         return False
     if not all(finding.permits for finding in findings[:-1]) or findings[-1].code not in ("", *DENIALS):
         return False
-    if findings[-1].permits and len(findings) < len(names):  # the others were not asked
+    if findings[-1].permits and len(findings) < len(names):  # some engines have not run
         return False
     return (
-        given.standing.session_id == request.session_id
+        given.status.session_id == request.session_id
         and (given.once.key if given.once else "") == request.idempotency_key
         and given.action.tool == request.call.tool_name
         and bool(given.action.side_effects)
@@ -441,15 +453,15 @@ def _fits(given: Prejudged, request: Evaluate, engines: Sequence[Engine]) -> boo
 
 
 def _marks(session: Session, seen: Seen, code: str | None) -> str:
-    """Return the marks of a session, with those of an event added."""
-    there = set(session.marks.split())
-    if there.issuperset(seen.marks) and (not code or code in there):
+    """Return the marks of a session with those of an event added, sorted and separated by spaces."""
+    existing = set(session.marks.split())
+    if existing.issuperset(seen.marks) and (not code or code in existing):
         return session.marks
-    return " ".join(sorted(there | set(seen.marks) | ({code} if code else set())))
+    return " ".join(sorted(existing | set(seen.marks) | ({code} if code else set())))
 
 
-def _noted(seen: Seen, step: Step, receipt_id: str) -> str:
-    """Return the note of an event: what was done in it, each with its receipt."""
+def _note_text(seen: Seen, step: Step, receipt_id: str) -> str:
+    """Return the note of an event as JSON: its actions, each with the verdict and the receipt id."""
     said = {"verdict": step.verdict, "receipt_id": receipt_id}
     return encode([{"observed_at": step.timestamp, **action, **said} for action in seen.actions]).decode()
 
@@ -457,36 +469,36 @@ def _noted(seen: Seen, step: Step, receipt_id: str) -> str:
 _NO_SWITCHES: Final = Switches("")
 
 
-def _same(before: Repeated, asked: Once) -> Kept | Pending:
-    """Return the receipt that a key has got before, if it was for the same."""
+def _check_same_request(before: EarlierRequest, asked: IdempotencyKey) -> Kept | UnsignedReceipt:
+    """Return the receipt of the earlier request, or raise `RequestConflict` if the requests differ."""
     if before.digest != asked.digest:
         raise RequestConflict("the idempotency key was used for another call")
     return before.found
 
 
-def judged(means: Means, request: Evaluate, mission: Mission, standing: Standing) -> Decision:
-    """Return the decision on a call under a standing. Nothing is kept of it."""
-    engines = means.engines if request.evidence is None else means.observers
-    return judge(request.call, mission, standing, engines=engines, files=means.files, clock=means.stopwatch)
+def judge_request(context: Means, request: Evaluate, mission: Mission, status: Standing) -> Decision:
+    """Return the decision on a call for a session status, without recording anything."""
+    engines = context.engines if request.evidence is None else context.observers
+    return judge(request.call, mission, status, engines=engines, files=context.files, clock=context.stopwatch)
 
 
 def _step(session: Session, decision: Decision, request: Evaluate, *, used: int, left_s: int, moment: str) -> Step:
-    """Return what the receipt says about a decision; `used` are the calls of the session, this one included."""
+    """Return the receipt's claims about a decision; `used` counts the calls of the session, including this one."""
     action = decision.action
     calls = max(0, session.limit - used - session.reserved)
-    consumed: LineageBudgetDelta | UnsetType = UNSET
+    budget_delta: LineageBudgetDelta | UnsetType = UNSET
     if not decision.code:
-        consumed = LineageBudgetDelta(
+        budget_delta = LineageBudgetDelta(
             operation="consume",
-            resource=CALLS,
+            resource=TOOL_CALLS,
             amount=1,
-            unit=UNIT,
+            unit=CALL_UNIT,
             remaining_after=calls,
             used_total=used,
             reserved_total=session.reserved,
         )
-    told = measurements(action, decision.remedy, request.envelope)
-    given = request.evidence or _NONE
+    measured = measurements(action, decision.remedy, request.envelope)
+    given = request.evidence or _NO_EVIDENCE
     return Step(
         tool=named_tool(action.tool),
         action_class=action.action_class,
@@ -496,12 +508,12 @@ def _step(session: Session, decision: Decision, request: Evaluate, *, used: int,
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),
-        budget_remaining={CALLS: calls, "duration_s": left_s},
+        budget_remaining={TOOL_CALLS: calls, "duration_s": left_s},
         timestamp=moment,
         public_denial_reason=decision.public_reason or UNSET,
         internal_denial_code=decision.code or UNSET,
-        measurements={**told, **request.measured} or UNSET,
-        budget_delta=consumed,
+        measurements={**measured, **request.measured} or UNSET,
+        budget_delta=budget_delta,
         result_hash=given.content or UNSET,
         content_class=clip(given.content_class, _MAX_CLASS) if given.content_class else UNSET,
         content_provenance=given.provenance or UNSET,
@@ -510,4 +522,4 @@ def _step(session: Session, decision: Decision, request: Evaluate, *, used: int,
     )
 
 
-_NONE: Final = Evidence()
+_NO_EVIDENCE: Final = Evidence()

@@ -1,6 +1,6 @@
-"""Runs use cases: for threads, and for event loops.
+"""Runs use cases in the process that has the ledger, on threads and on event loops.
 
-A use case is the same for both; only the waiting differs. The clock is read once for each use case.
+The clock is read once for each use case.
 """
 
 import copy
@@ -14,88 +14,92 @@ from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
 from remit.ledger.port import Ledger, Prepare, Work
 
-__all__ = ["Governor", "finish"]
+__all__ = ["Governor", "run_sync"]
 
 _T = TypeVar("_T")
 
 
-class _Blocking:
-    """Waiting for threads: every coroutine here comes to its end without giving way."""
+class _BlockingRuntime:
+    """The runtime for threads: its coroutines block and never suspend."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
-        """Return what `work` answers."""
+        """Run `work` and block until it is durable."""
         return self._ledger.run(work, alone=alone, prepare=prepare)
 
-    async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
-        """Compute it here."""
+    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
+        """Compute in the calling thread."""
         return compute()
 
-    async def quickly(self, compute: Callable[[], _T]) -> _T:
-        """Compute it here."""
+    async def to_quick_thread(self, compute: Callable[[], _T]) -> _T:
+        """Compute in the calling thread."""
         return compute()
 
-    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
-        """Run it here."""
-        return case.run(means)
+    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+        """Run the use case in this process."""
+        return case.run(context)
 
 
-class _OnLoop:
-    """Waiting for an event loop, which is never kept waiting."""
+class _LoopRuntime:
+    """The runtime for an event loop: slow work runs in threads."""
 
     def __init__(self, ledger: Ledger, pools: Pools) -> None:
         self.transact: Final = ledger.arun
         self.aside: Final = pools.run
-        self.quickly: Final = pools.run_quickly
+        self.to_quick_thread: Final = pools.run_quick
 
-    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
-        """Run it here."""
-        return case.run(means)
+    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+        """Run the use case in this process."""
+        return case.run(context)
 
 
-def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return what a coroutine returns that never suspends."""
+def run_sync(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never suspends, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         answer: _T = end.value
         return answer
     coroutine.close()
-    raise RuntimeError("a use case has waited for something else than its means")
+    raise RuntimeError("a use case awaited something other than its context")
 
 
 class Governor:
-    """The service: give it a use case, and get its answer once that is durable."""
+    """Runs use cases on a ledger, and returns each result once it is durable."""
 
-    def __init__(self, ledger: Ledger, means: Means) -> None:
-        self.means = means
+    def __init__(self, ledger: Ledger, context: Means) -> None:
+        self.means = context
         self._pools = Pools()
-        self._blocking = _Blocking(ledger)
-        self._on_loop = _OnLoop(ledger, self._pools)
+        self._blocking = _BlockingRuntime(ledger)
+        self._on_loop = _LoopRuntime(ledger, self._pools)
 
-    def judging_as(self, means: Means) -> "Governor":
-        """Return a governor over the same ledger that judges by other means, and shares all else with this one.
+    def judging_as(self, context: Means) -> "Governor":
+        """Return a governor on the same ledger that judges with the engines and files of another context.
 
-        It is not closed by itself.
+        It shares everything else with this governor and must not be closed separately.
         """
         other = copy.copy(self)
         other.means = copy.copy(self.means)
-        other.means.engines, other.means.observers, other.means.files = means.engines, means.observers, means.files
+        other.means.engines, other.means.observers, other.means.files = (
+            context.engines,
+            context.observers,
+            context.files,
+        )
         return other
 
     def close(self) -> None:
-        """Report what was counted and not yet recorded, and stop the threads. The ledger is closed by its owner."""
+        """Record the counts of skipped calls, and stop the threads. The caller closes the ledger."""
         if self.means.refused.unreported():
             with suppress(RemitError):
                 self.run(ReportSkipped())
         self._pools.close()
 
     def run(self, case: UseCase[_T]) -> _T:
-        """Return the answer of a use case. Waits; for threads."""
-        return finish(case.run(self.means.at_one_moment(self._blocking)))
+        """Run a use case and return its result. Blocks the calling thread."""
+        return run_sync(case.run(self.means.for_request(self._blocking)))
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
-        """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        return case.run(self.means.at_one_moment(self._on_loop))
+        """Run a use case on an event loop, without blocking it."""
+        return case.run(self.means.for_request(self._on_loop))

@@ -33,13 +33,13 @@ __all__ = [
     "Judging",
     "check_peer",
     "check_version",
+    "compute_proof",
     "decode_hello",
     "encode",
-    "hello",
-    "is_proof",
+    "is_valid_proof",
     "load_secret",
     "make_secret",
-    "proof_of",
+    "new_hello",
 ]
 
 SOCKET: Final = "ledger.sock"
@@ -92,7 +92,7 @@ def encode(message: Struct | bytes) -> bytes:
     return msgpack.encode(message)
 
 
-def hello() -> Hello:
+def new_hello() -> Hello:
     """Return the first message of a side."""
     return Hello(_MAGIC, _PROTOCOL, __version__, secrets.token_bytes(_NONCE))
 
@@ -120,15 +120,15 @@ def check_version(other: Hello) -> None:
         )
 
 
-def proof_of(side: str, secret: bytes, client: Hello, server: Hello) -> bytes:
+def compute_proof(side: str, secret: bytes, client: Hello, server: Hello) -> bytes:
     """Return the proof that a side, `client` or `server`, knows the secret."""
     said = msgpack.encode((side, client.version, client.nonce, server.version, server.nonce))
     return hmac.digest(secret, said, "sha256")
 
 
-def is_proof(given: bytes, side: str, secret: bytes, client: Hello, server: Hello) -> bool:
+def is_valid_proof(given: bytes, side: str, secret: bytes, client: Hello, server: Hello) -> bool:
     """Tell whether a proof is right, in the same time whatever it is."""
-    return hmac.compare_digest(given, proof_of(side, secret, client, server))
+    return hmac.compare_digest(given, compute_proof(side, secret, client, server))
 
 
 def make_secret(folder: Home) -> bytes:

@@ -12,7 +12,7 @@ from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
 from remit.governor.means import Keys, Means
 from remit.ledger.port import Transaction
-from remit.ledger.records import Registered
+from remit.ledger.records import PassportRegistration
 
 __all__ = ["Issue", "Order", "issue_in"]
 
@@ -42,7 +42,7 @@ def issue_in(transaction: Transaction, keys: Keys, order: Order, now_ms: int) ->
         )
     except TokenTooLarge as error:
         raise FieldInvalid(f"a passport cannot say so much: {error}") from None
-    transaction.put_passport(Registered(passport.jti, sha256_hex(passport.token.encode()), key.kid, now_ms))
+    transaction.put_passport(PassportRegistration(passport.jti, sha256_hex(passport.token.encode()), key.kid, now_ms))
     return passport
 
 
@@ -52,12 +52,12 @@ class Issue:
 
     order: Order
 
-    async def run(self, means: Means) -> Passport:
+    async def run(self, context: Means) -> Passport:
         """Sign and register in one piece."""
 
         def work(transaction: Transaction) -> Passport:
-            return issue_in(transaction, means.keys, self.order, means.now.wall_ms)
+            return issue_in(transaction, context.keys, self.order, context.now.wall_ms)
 
         # Alone, so that no other process changes the key meanwhile and takes its file away.
-        passport: Passport = await means.transact(work, alone=True)
+        passport: Passport = await context.transact(work, alone=True)
         return passport

@@ -18,15 +18,15 @@ class RotateKey:
     Chains go on with the new key. What the old one has signed until now stays believed; its period ends here.
     """
 
-    async def run(self, means: Means) -> KeyRecord:
+    async def run(self, context: Means) -> KeyRecord:
         """Make a key, hand over, and remove the old one once that is durable."""
-        files, now_ms = _files(means), means.now.wall_ms
-        new = await means.aside(files.create)
-        record, retired = await means.transact(
-            lambda transaction: hand_over(transaction, means.keys, new, now_ms), alone=True
+        files, now_ms = _files(context), context.now.wall_ms
+        new = await context.aside(files.create)
+        record, retired = await context.transact(
+            lambda transaction: hand_over(transaction, context.keys, new, now_ms), alone=True
         )
-        await means.aside(means.keys.refresh)
-        await means.aside(lambda: files.remove(retired))
+        await context.aside(context.keys.refresh)
+        await context.aside(lambda: files.remove(retired))
         return record
 
 
@@ -37,22 +37,22 @@ class DistrustKey:
     kid: str
     from_ms: int
 
-    async def run(self, means: Means) -> Distrusted:
+    async def run(self, context: Means) -> Distrusted:
         """Record the end of the period of the key, and revoke the passports that it has signed later."""
-        files, now_ms = _files(means), means.now.wall_ms
-        new = await means.aside(lambda: successor_of(means.reader, files, self.kid))
-        distrusted: Distrusted = await means.transact(
+        files, now_ms = _files(context), context.now.wall_ms
+        new = await context.aside(lambda: successor_of(context.reader, files, self.kid))
+        distrusted: Distrusted = await context.transact(
             lambda transaction: distrust_in(
-                transaction, means.keys, self.kid, new, from_ms=self.from_ms, now_ms=now_ms
+                transaction, context.keys, self.kid, new, from_ms=self.from_ms, now_ms=now_ms
             ),
             alone=True,
         )
-        await means.aside(means.keys.refresh)
-        await means.aside(lambda: remove_unused(files, self.kid, new, distrusted))
+        await context.aside(context.keys.refresh)
+        await context.aside(lambda: remove_unused(files, self.kid, new, distrusted))
         return distrusted
 
 
-def _files(means: Means) -> KeyFiles:
-    if means.key_files is None:
+def _files(context: Means) -> KeyFiles:
+    if context.key_files is None:
         raise LedgerUnavailable("this process holds no private keys")
-    return means.key_files
+    return context.key_files

@@ -24,21 +24,29 @@ from msgspec import structs
 from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import MOVES, account_of, close, head_is_genuine, is_stopped, quarantine
+from remit.governor.lifecycle import TRANSITIONS, account_of, close, head_is_genuine, is_stopped, quarantine
 from remit.governor.means import Means
-from remit.governor.sessions import Started, kept
+from remit.governor.sessions import Started, refresh_and_save
 from remit.governor.sources import Reporter, StartFor
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 
-__all__ = ["GENERATION", "SECRET", "Continue", "generation_of", "last_lead", "lead_of", "tampered_name"]
+__all__ = [
+    "GENERATION",
+    "SECRET",
+    "ContinueAssistantSession",
+    "generation_of",
+    "get_main_session",
+    "last_main_session",
+    "tampering_key",
+]
 
 # Members of what is told of a source.
 GENERATION: Final = "generation"
 SECRET: Final = "secret"  # noqa: S105 - the name of a member
 _FOLLOWED: Final = "ended"
 # Causes of revoked sessions that a person can release.
-_RELEASED: Final = (MOVES["tamper"].code, RESTORED)
+_RELEASED: Final = (TRANSITIONS["tamper"].code, RESTORED)
 
 
 class _Last(NamedTuple):
@@ -61,15 +69,15 @@ class _Last(NamedTuple):
             raise HookSecretWrong("this event does not show the secret of its session")
 
 
-async def lead_of(means: Means, reporter: Reporter) -> str:
+async def get_main_session(context: Means, reporter: Reporter) -> str:
     """Return the session of an assistant that was started last, or a new one where there was none."""
-    name = means.sources.get(reporter.binding, "")
+    name = context.sources.get(reporter.binding, "")
     if not name:
-        name = await means.transact(lambda transaction: _usable_lead(transaction, reporter))
-    return name or (await Continue(reporter).run(means)).session.id
+        name = await context.transact(lambda transaction: _usable_lead(transaction, reporter))
+    return name or (await ContinueAssistantSession(reporter).run(context)).session.id
 
 
-def last_lead(transaction: Transaction, reporter: Reporter) -> str:
+def last_main_session(transaction: Transaction, reporter: Reporter) -> str:
     """Return the id of the session that was started last, whatever has become of it; nothing where there is none."""
     last = _last(transaction, reporter)
     if last is None or last.session.cause == RESTORED:
@@ -80,63 +88,63 @@ def last_lead(transaction: Transaction, reporter: Reporter) -> str:
 
 def _usable_lead(transaction: Transaction, reporter: Reporter) -> str:
     last = _last(transaction, reporter)
-    return "" if last is None or last.is_outdated(reporter) else last_lead(transaction, reporter)
+    return "" if last is None or last.is_outdated(reporter) else last_main_session(transaction, reporter)
 
 
 @dataclass(frozen=True)
-class Continue:
+class ContinueAssistantSession:
     """Start the session of an assistant: its first one, or one that continues the last with what was left to it."""
 
     reporter: Reporter
 
-    async def run(self, means: Means) -> Started:
+    async def run(self, context: Means) -> Started:
         """Return the last session, unless there is none, it was ended, or a person has protected the assistant again.
 
         It runs alone, because two processes must not both start one.
         """
-        started: Started = await means.transact(lambda transaction: self._work(means, transaction), alone=True)
-        means.note_source(self.reporter.binding, started.session.id)
+        started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
+        context.note_source(self.reporter.binding, started.session.id)
         return started
 
-    def _work(self, means: Means, transaction: Transaction) -> Started:
-        now = means.now
+    def _work(self, context: Means, transaction: Transaction) -> Started:
+        now = context.now
         last = _last(transaction, self.reporter)
         if last is None:
-            return StartFor(self.reporter).begin(means, transaction, now)
+            return StartFor(self.reporter).begin(context, transaction, now)
         # A person who protects the assistant again renews its limits, not the binding of its sessions.
         last.check_secret(self.reporter)
         is_outdated = last.is_outdated(self.reporter)
         session = last.session
         if not is_outdated:
-            session = kept(means, transaction, session, now)
+            session = refresh_and_save(context, transaction, session, now)
             if session.state != _FOLLOWED or last.stopped:
-                return Started(session, means.passport_of(session), existing=True)
-            if not head_is_genuine(means, transaction, session):
-                session = quarantine(means, transaction, session, now)
-                return Started(session, means.passport_of(session), existing=True)
+                return Started(session, context.passport_of(session), existing=True)
+            if not head_is_genuine(context, transaction, session):
+                session = quarantine(context, transaction, session, now)
+                return Started(session, context.passport_of(session), existing=True)
         # Written so that a revocation that runs at the same time conflicts with this, and sees the next session.
         transaction.put_session(session)
-        mission = self._mission(means, session)
+        mission = self._mission(context, session)
         if not is_outdated:
-            return self._with_what_is_left(means, transaction, mission, session, now)
+            return self._with_what_is_left(context, transaction, mission, session, now)
         if session.state == "active" and session.cause != RESTORED:
-            close(means, transaction, session, MOVES["end"], now)
-        return StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
+            close(context, transaction, session, TRANSITIONS["end"], now)
+        return StartFor(self.reporter._replace(mission=mission)).begin(context, transaction, now)
 
-    def _mission(self, means: Means, last: Session) -> Mission:
+    def _mission(self, context: Means, last: Session) -> Mission:
         """Return the mission in the folder of the earlier sessions."""
         placing = self.reporter.placing
-        return self.reporter.mission if placing is None else placing.in_folder(means.passport_of(last).mission.cwd)
+        return self.reporter.mission if placing is None else placing.in_folder(context.passport_of(last).mission.cwd)
 
     def _with_what_is_left(
-        self, means: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
+        self, context: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
     ) -> Started:
         # What the last one says is left is what its last receipt says; without a receipt, what its passport gives.
-        given = means.passport_of(last).mission
+        given = context.passport_of(last).mission
         calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
         left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, last.left_ms)
         mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
-        started = StartFor(self.reporter._replace(mission=mission)).begin(means, transaction, now)
+        started = StartFor(self.reporter._replace(mission=mission)).begin(context, transaction, now)
         session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))
         transaction.put_session(session)
         return started._replace(session=session)
@@ -148,7 +156,7 @@ def generation_of(told: Mapping[str, object]) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def tampered_name(key: str, generation: int) -> str:
+def tampering_key(key: str, generation: int) -> str:
     """Return the name under which it is kept that the sessions of a key were tampered with in this generation."""
     return f"{key}@{generation}"
 
@@ -170,6 +178,6 @@ def _last(transaction: Transaction, reporter: Reporter) -> _Last | None:
         secret if isinstance(secret, str) else "",
         stopped=is_stopped(transaction, session)
         or transaction.revoked(reporter.key)
-        or transaction.revoked(tampered_name(reporter.key, reporter.generation))
+        or transaction.revoked(tampering_key(reporter.key, reporter.generation))
         or (session.state == "revoked" and session.cause not in _RELEASED),
     )

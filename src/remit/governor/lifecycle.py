@@ -1,13 +1,13 @@
-"""The states of a session: how it stands, how it ends, and what becomes of calls that it had set aside or was given.
+"""Session states: status, transitions, and settling the calls reserved for delegates.
 
-`active` is the only state that can be left; the others are final. Keeps these invariants: once a session is in a final
-state, nothing in its lineage below it is permitted any more. Its delegates are closed after it, a bounded number in
-each transaction, so that a large lineage does not keep others from the ledger (`closing.py` does so). What a delegate
-had used is used by its parent too; the rest goes back once the delegate and all below it are closed, with a receipt in
-the parent's chain.
+A session starts as `active`; the other states are final. Invariants: once a session is in a final state, every call in
+it and in its delegates is denied. Its delegates are closed afterwards, a bounded number in each transaction, so that a
+large lineage does not block other writers (`closing.py`). Calls used by a delegate count as used by its parent; the
+unused rest is returned once the delegate and its own delegates are closed, with a receipt in the parent's chain.
 
-The sessions of an assistant under one key continue each other (`leads.py`). What is revoked or found broken in one of
-them holds for all of them: no later one is started, and the last one is closed (`revoke_line`).
+The sessions of an assistant under one source key continue each other (`leads.py`). If one of them is revoked or its
+chain is broken, that applies to all of them: no further session is started, and the last one is closed
+(`revoke_source`).
 """
 
 from collections.abc import Mapping
@@ -22,80 +22,83 @@ from remit.errors import TokenError
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment, elapsed_between
 from remit.governor.means import Means
-from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, step_timestamp
 from remit.ledger.findings import fault_of_period
 from remit.ledger.keys import Periods
 from remit.ledger.port import Transaction
-from remit.ledger.records import RESTORED, Delegation, Pending, Session, Switches
+from remit.ledger.records import RESTORED, Delegation, Session, Switches, UnsignedReceipt
 from remit.policy.budget import Account, Budget, release
 from remit.policy.engines import Standing
 
 __all__ = [
-    "CALLS",
+    "CALL_UNIT",
     "MAX_CLOSED",
-    "MOVES",
     "QUARANTINED",
-    "UNIT",
-    "Move",
-    "Settled",
+    "TOOL_CALLS",
+    "TRANSITIONS",
+    "SettleResult",
+    "Transition",
     "account_of",
     "close",
     "close_delegates",
+    "final_transition",
     "has_open_delegates",
     "head_is_genuine",
     "is_stopped",
-    "looked_at",
-    "move_of",
+    "load_status",
+    "preview",
     "quarantine",
-    "revoke_line",
-    "same_answer",
-    "seen_at",
+    "refresh",
+    "refresh_with_status",
+    "revoke_source",
+    "same_decision",
     "settle",
     "settle_overdue",
-    "standing_in",
     "standing_of",
-    "status_in",
     "touched",
 ]
 
-# How many sessions one transaction closes.
+# The maximum number of sessions closed in one transaction.
 MAX_CLOSED: Final = 64
-CALLS: Final = "tool_calls"
-UNIT: Final = "invocations"
+TOOL_CALLS: Final = "tool_calls"
+CALL_UNIT: Final = "invocations"
 
 
-class Move(NamedTuple):
-    """What takes a session out of its active state: the state it leads to, and the code that calls then get."""
+class Transition(NamedTuple):
+    """A transition out of the active state: the final state, and the denial code of later calls."""
 
     state: SessionState
     code: str
 
 
-MOVES: Final[Mapping[str, Move]] = {
-    "end": Move("ended", "session_ended"),
-    "expire": Move("expired", "duration_exceeded"),
-    "revoke_passport": Move("revoked", "passport_revoked"),
-    "revoke_session": Move("revoked", "session_revoked"),
-    "kill": Move("revoked", "kill_switch"),
-    "tamper": Move("revoked", "protection_tampered"),
+TRANSITIONS: Final[Mapping[str, Transition]] = {
+    "end": Transition("ended", "session_ended"),
+    "expire": Transition("expired", "duration_exceeded"),
+    "revoke_passport": Transition("revoked", "passport_revoked"),
+    "revoke_session": Transition("revoked", "session_revoked"),
+    "kill": Transition("revoked", "kill_switch"),
+    "tamper": Transition("revoked", "protection_tampered"),
 }
 
 
-# Not a move: the session stays active, and all its calls are denied.
+# A cause without a transition: the session stays active, and all its calls are denied.
 QUARANTINED: Final = "chain_broken"
 
 
-def move_of(session: Session) -> Move:
-    """Return what has ended a session that is over. A broken chain is its cause alone, not that of its delegates."""
+def final_transition(session: Session) -> Transition:
+    """Return the transition that closed a session, to apply to its delegates.
+
+    A quarantined session counts as ended or expired here: its broken chain is not passed on to its delegates.
+    """
     if session.cause != QUARANTINED:
-        return Move(session.state, session.cause)
-    return MOVES["end" if session.state == "ended" else "expire"]
+        return Transition(session.state, session.cause)
+    return TRANSITIONS["end" if session.state == "ended" else "expire"]
 
 
 def touched(session: Session, now: Moment) -> Session:
-    """Return the session with its time counted up to `now`. Whether that is too long, `duration_left_s` tells.
+    """Return the session with its elapsed time counted up to `now`. It does not expire the session.
 
-    Requests are not committed in the order in which they came: time that a later one has counted is not counted twice.
+    Requests may be committed out of order: time that a later request has counted is not counted again.
     """
     if session.state != "active" or (session.seen_boot == now.boot and now.mono_ms < session.seen_mono_ms):
         return session
@@ -105,53 +108,59 @@ def touched(session: Session, now: Moment) -> Session:
         elapsed_ms=session.elapsed_ms + passed,
         seen_boot=now.boot,
         seen_mono_ms=now.mono_ms,
-        # Never backwards: no receipt may be dated before the one that was made at this moment.
+        # Never decreases: no receipt may be dated before an earlier one.
         seen_wall_ms=max(session.seen_wall_ms, now.wall_ms),
     )
 
 
 def account_of(session: Session) -> Account:
-    """Return the account of tool calls."""
+    """Return the tool call account of a session: limit, used and reserved."""
     return Account(session.limit, session.used, session.reserved)
 
 
 def standing_of(session: Session, switches: Switches, *, above: str = "") -> Standing:
-    """Return how a session stands that was touched just now; `above` is the code by which its lineage has ended it."""
+    """Return the status of a session whose time is counted up to now.
+
+    `above` is the denial code if the passport was revoked or a session above it in the lineage has ended.
+    """
     calls, left = session.calls_left, session.duration_left_s
     refusal = session.cause
     if not refusal:
         if above:
             refusal = above
         elif switches.kill_switch or 0 < session.number <= switches.killed_up_to:
-            refusal = MOVES["kill"].code
+            refusal = TRANSITIONS["kill"].code
         elif left <= 0:
-            refusal = MOVES["expire"].code
+            refusal = TRANSITIONS["expire"].code
     return Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
 
 
-def same_answer(judged: Standing, actual: Standing, *, exactly: bool) -> bool:
-    """Tell whether a call judged under one standing would be answered alike under the other.
+def same_decision(before: Standing, actual: Standing, *, exactly: bool) -> bool:
+    """Return whether a call judged under one status would get the same decision under another.
 
-    The passport's own rules only ask whether anything is left; engines that are shown how many calls are left need to
-    see them `exactly`. A second more or less is no other answer: judging takes time.
+    The passport's rules only check whether any calls are left. With `exactly`, the number of calls left must be equal,
+    for engines that see it. The remaining time is not compared, because judging itself takes time.
     """
-    if exactly and judged.budget.tool_calls != actual.budget.tool_calls:
+    if exactly and before.budget.tool_calls != actual.budget.tool_calls:
         return False
     return (
-        judged.refusal == actual.refusal
-        and (judged.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)
-        and (actual.budget.tool_calls > 0 or judged.budget.own_calls == actual.budget.own_calls)
+        before.refusal == actual.refusal
+        and (before.budget.tool_calls > 0) == (actual.budget.tool_calls > 0)
+        and (actual.budget.tool_calls > 0 or before.budget.own_calls == actual.budget.own_calls)
     )
 
 
-def standing_in(transaction: Transaction, session: Session) -> Standing:
-    """Return how a session stands that was touched just now; the end of any session above it in its lineage counts."""
-    move = _move_above(transaction, session)
-    return standing_of(session, transaction.switches, above=move.code if move else "")
+def load_status(transaction: Transaction, session: Session) -> Standing:
+    """Return the status of a session whose time is counted up to now, including the state of its lineage."""
+    transition = _lineage_transition(transaction, session)
+    return standing_of(session, transaction.switches, above=transition.code if transition else "")
 
 
-def _move_above(transaction: Transaction, session: Session) -> Move | None:
-    """Return what has ended a session by its passport or by its lineage: delegates are closed some time later."""
+def _lineage_transition(transaction: Transaction, session: Session) -> Transition | None:
+    """Return the transition that a revoked passport or a closed parent implies, or None.
+
+    Delegates are closed some time after their parent, so an active session may have a closed parent.
+    """
     while not transaction.revoked(session.id):
         if session.parent is None:
             return None
@@ -159,113 +168,120 @@ def _move_above(transaction: Transaction, session: Session) -> Move | None:
         if parent is None or parent.cause == RESTORED:
             break
         if parent.state != "active":
-            return move_of(parent)
+            return final_transition(parent)
         session = parent
-    return MOVES["revoke_passport"]
+    return TRANSITIONS["revoke_passport"]
 
 
-def looked_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Return a session with its time counted; one that is over, by its time or by its lineage, is closed.
+def refresh(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Return a session with its time counted up to `now`; close it if its time or its lineage has ended.
 
-    One that this process sees for the first time is quarantined if its last receipt is not genuine: whatever is
-    appended would cover that up.
+    When this process sees a session for the first time, it verifies the last receipt and quarantines the session if
+    that is not genuine. Otherwise appending another receipt would hide the manipulation.
     """
-    return status_in(means, transaction, session, now)[0]
+    return refresh_with_status(context, transaction, session, now)[0]
 
 
-def status_in(means: Means, transaction: Transaction, session: Session, now: Moment) -> tuple[Session, Standing]:
-    """Return a session as `looked_at` does, and how it stands then."""
+def refresh_with_status(
+    context: Means, transaction: Transaction, session: Session, now: Moment
+) -> tuple[Session, Standing]:
+    """Return a session as `refresh` does, and its status."""
     session = touched(session, now)
-    if not session.cause and session.id not in means.heads:
-        session = _with_genuine_head(means, transaction, session, now)
+    if not session.cause and session.id not in context.heads:
+        session = _quarantine_unless_genuine(context, transaction, session, now)
     if session.state != "active":
-        return session, standing_in(transaction, session)
+        return session, load_status(transaction, session)
     switches, left = transaction.switches, session.duration_left_s
-    move = _move_above(transaction, session)
-    if move is None and 0 < session.number <= switches.killed_up_to:
-        move = MOVES["kill"]
-    if move is None and left <= 0:
-        move = MOVES["expire"]
-    if move is not None:
-        session = close(means, transaction, session, move, now)
-        return session, standing_in(transaction, session)
-    refusal = session.cause or (MOVES["kill"].code if switches.kill_switch else "")
+    transition = _lineage_transition(transaction, session)
+    if transition is None and 0 < session.number <= switches.killed_up_to:
+        transition = TRANSITIONS["kill"]
+    if transition is None and left <= 0:
+        transition = TRANSITIONS["expire"]
+    if transition is not None:
+        session = close(context, transaction, session, transition, now)
+        return session, load_status(transaction, session)
+    refusal = session.cause or (TRANSITIONS["kill"].code if switches.kill_switch else "")
     return session, Standing(
         session.id, Budget(session.calls_left, left, own_calls=session.used >= session.limit), refusal
     )
 
 
-def seen_at(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Return a session as `looked_at` would, but for its end: nothing of this is kept."""
-    return _examined(means, transaction, touched(session, now))
+def preview(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Return a session as `refresh` would, without closing it or writing anything."""
+    return _check_head(context, transaction, touched(session, now))
 
 
-def _with_genuine_head(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    examined = _examined(means, transaction, session)
-    return session if examined is session else quarantine(means, transaction, session, now)
+def _quarantine_unless_genuine(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    checked = _check_head(context, transaction, session)
+    return session if checked is session else quarantine(context, transaction, session, now)
 
 
-def _examined(means: Means, transaction: Transaction, session: Session) -> Session:
-    """Return a session, as quarantined if its last receipt is not genuine."""
-    if session.cause or session.id in means.heads:
+def _check_head(context: Means, transaction: Transaction, session: Session) -> Session:
+    """Return a session, marked as quarantined if its last receipt is not genuine. Nothing is written."""
+    if session.cause or session.id in context.heads:
         return session
-    # Another process may have changed the key; its receipts are no breach, once the keys are read again.
-    means.keys.signing(transaction.switches.kid)
-    if head_is_genuine(means, transaction, session):
-        means.trust_head(session)
+    # Another process may have rotated the key. This loads the current keys, so that its receipts verify.
+    context.keys.signing(transaction.switches.kid)
+    if head_is_genuine(context, transaction, session):
+        context.trust_head(session)
         return session
-    return _quarantined(session)
+    return _as_quarantined(session)
 
 
-def head_is_genuine(means: Means, transaction: Transaction, session: Session) -> bool:
-    """Tell whether the last receipt is there, is ours, and is the one that the session says.
+def head_is_genuine(context: Means, transaction: Transaction, session: Session) -> bool:
+    """Return whether the last receipt exists, verifies, and matches the session row.
 
-    One that its key has signed after its period is not ours. What the session says is left of its calls must be what
-    that receipt says, and no more may be left of its time.
+    A receipt that its key signed after the end of the key's period does not verify. The calls left must equal those in
+    the receipt, and the time left must not exceed it.
     """
     if session.receipt_id is None:
         return session.length == session.used == session.reserved == 0
-    kept = transaction.receipt(session.receipt_id)
-    if isinstance(kept, Pending):
-        return True  # made a moment ago, and not yet durable
-    if kept is None or (kept.session_id, kept.seq) != (session.id, session.length):
+    stored = transaction.receipt(session.receipt_id)
+    if isinstance(stored, UnsignedReceipt):
+        return True  # appended by this process in the current group
+    if stored is None or (stored.session_id, stored.seq) != (session.id, session.length):
         return False
     try:
-        receipt = means.receipt(kept.token)
+        receipt = context.receipt(stored.token)
     except TokenError:
         return False
-    late = fault_of_period(Periods(means.reader).limits(), receipt.kid, kept.number)
-    return late is None and receipt.hash == session.receipt_hash and _is_left(session, receipt.claims.budget_remaining)
+    late = fault_of_period(Periods(context.reader).limits(), receipt.kid, stored.number)
+    return (
+        late is None
+        and receipt.hash == session.receipt_hash
+        and _matches_budget(session, receipt.claims.budget_remaining)
+    )
 
 
-def _is_left(session: Session, signed: Mapping[str, int]) -> bool:
-    """Compare what a session says is left with its last receipt, which says of time only while it is active."""
+def _matches_budget(session: Session, signed: Mapping[str, int]) -> bool:
+    """Compare the remaining budget of a session with its last receipt, which has a duration only while it is active."""
     duration_s = signed.get("duration_s", 0)
     is_within = not duration_s or session.duration_left_s <= duration_s
-    return is_within and budget_remaining(session)[CALLS] == signed.get(CALLS)
+    return is_within and budget_remaining(session)[TOOL_CALLS] == signed.get(TOOL_CALLS)
 
 
-def _quarantined(session: Session) -> Session:
+def _as_quarantined(session: Session) -> Session:
     return structs.replace(session, cause=session.cause or QUARANTINED, broken=1)
 
 
-def quarantine(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Deny every further call of a session whose chain is broken; those of its line are closed and not continued.
+def quarantine(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Deny every further call of a session whose chain is broken, and revoke its source (see `revoke_source`).
 
-    Sessions that were delegated from it go on: their chains and passports are their own.
+    Its delegates continue: they have chains and passports of their own.
     """
-    session = _quarantined(session)
+    session = _as_quarantined(session)
     transaction.put_session(session)
-    last = revoke_line(transaction, session.id, now, QUARANTINED)
+    last = revoke_source(transaction, session.id, now, QUARANTINED)
     if last is not None:
-        close(means, transaction, last, MOVES["revoke_session"], now)
+        close(context, transaction, last, TRANSITIONS["revoke_session"], now)
     return session
 
 
-def revoke_line(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
-    """Revoke all sessions of an assistant that one belongs to: none of them is continued, whatever its hooks report.
+def revoke_source(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
+    """Revoke the source key of an assistant's session, so that none of its sessions is continued.
 
-    Return the last of them, which is to be closed, if it is another one.
+    Return the last session of the source, which the caller must close, if it is another one. Return None for a session
+    that does not belong to an assistant.
     """
     source = transaction.source_of(session_id)
     if source is None or not source.key.startswith(HOOK_KEY):
@@ -284,95 +300,95 @@ def is_stopped(transaction: Transaction, session: Session) -> bool:
     return bool(session.broken) or is_killed or transaction.revoked(session.id)
 
 
-def close(means: Means, transaction: Transaction, session: Session, move: Move, now: Moment) -> Session:
-    """Take a session out of its active state; a final one stays as it is.
+def close(context: Means, transaction: Transaction, session: Session, transition: Transition, now: Moment) -> Session:
+    """Move a session into a final state; one that is in a final state is returned unchanged.
 
-    That its chain is broken stays its cause, unless it is revoked.
-    From then on nothing below it is permitted. Its delegates are closed by `close_delegates`, some at a time.
+    A quarantined session keeps its cause unless it is revoked. From this commit on, calls of its delegates are denied;
+    `close_delegates` closes them later.
     """
     if session.state != "active":
         return session
     session = touched(session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
-    cause = QUARANTINED if session.cause == QUARANTINED and move.state != "revoked" else move.code
-    session = structs.replace(session, state=move.state, cause=cause, ended_ms=ended_ms)
+    cause = QUARANTINED if session.cause == QUARANTINED and transition.state != "revoked" else transition.code
+    session = structs.replace(session, state=transition.state, cause=cause, ended_ms=ended_ms)
     transaction.put_session(session)
     if not session.reserved:
-        _settle_given(means, transaction, session, now)
+        _settle_own_delegation(context, transaction, session, now)
     return session
 
 
 def has_open_delegates(session: Session) -> bool:
-    """Tell whether a session is over and has delegates that are still to be closed."""
+    """Return whether a session is in a final state and has delegates that are still to be closed."""
     return session.state != "active" and session.reserved > 0 and session.cause != RESTORED
 
 
 def close_delegates(
-    means: Means, transaction: Transaction, session: Session, now: Moment, *, limit: int = MAX_CLOSED
+    context: Means, transaction: Transaction, session: Session, now: Moment, *, limit: int = MAX_CLOSED
 ) -> int:
-    """Close up to `limit` delegates of a session that is over, theirs included, and return how many were closed."""
+    """Close up to `limit` delegates of a session in a final state, at any depth; return how many were closed."""
     done = 0
     if not has_open_delegates(session):
         return done
-    move = move_of(session)
+    transition = final_transition(session)
     for delegation in transaction.open_delegations(session.id):
         if done >= limit:
             break
         child = transaction.session(delegation.child)
         if child is None:
-            settle(means, transaction, delegation, now)
+            settle(context, transaction, delegation, now)
             done += 1
             continue
         if child.state == "active":
-            child = close(means, transaction, child, move, now)
+            child = close(context, transaction, child, transition, now)
             done += 1
         if has_open_delegates(child):
-            done += close_delegates(means, transaction, child, now, limit=limit - done)
+            done += close_delegates(context, transaction, child, now, limit=limit - done)
     return done
 
 
-class Settled(NamedTuple):
-    """A session after its overdue delegates were settled; those of `unfinished` have delegates to be closed first."""
+class SettleResult(NamedTuple):
+    """A session after `settle_overdue`, and the ids of delegates that have open delegates of their own."""
 
     session: Session
     unfinished: tuple[str, ...]
 
 
-def settle_overdue(means: Means, transaction: Transaction, session: Session, now: Moment) -> Settled:
-    """Take back what delegates hold whose time is over, started or not."""
+def settle_overdue(context: Means, transaction: Transaction, session: Session, now: Moment) -> SettleResult:
+    """Return the unused calls of expired delegates to the session, whether they were started or not."""
     unfinished = []
     for delegation in transaction.open_delegations(session.id):
         child = transaction.session(delegation.child)
         if child is not None:
-            if has_open_delegates(looked_at(means, transaction, child, now)):
+            if has_open_delegates(refresh(context, transaction, child, now)):
                 unfinished.append(child.id)
         elif now.wall_ms >= delegation.expires_ms:
-            settle(means, transaction, delegation, now)
-    return Settled(touched(transaction.session(session.id) or session, now), tuple(unfinished))
+            settle(context, transaction, delegation, now)
+    return SettleResult(touched(transaction.session(session.id) or session, now), tuple(unfinished))
 
 
-def settle(means: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
-    """Give back to a parent what its delegate has not used."""
+def settle(context: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
+    """Return to the parent the calls that its delegate has not used, with a receipt in the parent's chain."""
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
     if parent is None or parent.cause == RESTORED:
-        return  # the chain of a session from an older copy takes no receipt any more
-    parent = _with_genuine_head(means, transaction, parent, now)
+        return  # a session restored from a backup is sealed: no receipt is appended to its chain
+    parent = _quarantine_unless_genuine(context, transaction, parent, now)
     used = child.used if child else 0
     account = release(account_of(parent), delegation.amount, used)
     parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)
     transaction.put_delegation(delegation._replace(settled=True))
     step = _release_step(parent, delegation, used, now)
     form = canonicalize({"request": delegation.request, "used": used})
-    parent, _ = append(means, transaction, parent, step, now, form=form)
+    parent, _ = append(context, transaction, parent, step, now, form=form)
     if parent.state != "active" and not parent.reserved:
-        _settle_given(means, transaction, parent, now)
+        _settle_own_delegation(context, transaction, parent, now)
 
 
-def _settle_given(means: Means, transaction: Transaction, session: Session, now: Moment) -> None:
-    """Settle what a session was given, which is over and has no open delegates: what it has used is known then."""
-    given = transaction.delegation_to(session.id)
-    if given is not None and not given.settled:
-        settle(means, transaction, given, now)
+def _settle_own_delegation(context: Means, transaction: Transaction, session: Session, now: Moment) -> None:
+    """Settle the delegation that made a session, once it is in a final state and has no open delegates."""
+    delegation = transaction.delegation_to(session.id)
+    if delegation is not None and not delegation.settled:
+        settle(context, transaction, delegation, now)
 
 
 def _release_step(parent: Session, delegation: Delegation, used: int, now: Moment) -> Step:
@@ -389,13 +405,13 @@ def _release_step(parent: Session, delegation: Delegation, used: int, now: Momen
         reason=reason,
         policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="permit", reason=reason),),
         budget_remaining=remaining,
-        timestamp=moment_of(parent, now),
+        timestamp=step_timestamp(parent, now),
         budget_delta=LineageBudgetDelta(
             operation="release",
-            resource=CALLS,
+            resource=TOOL_CALLS,
             amount=returned,
-            unit=UNIT,
-            remaining_for_parent=remaining[CALLS],
+            unit=CALL_UNIT,
+            remaining_for_parent=remaining[TOOL_CALLS],
             used_total=parent.used,
             reserved_total=parent.reserved,
             delegation_request_id=delegation.request,

@@ -1,7 +1,7 @@
-"""What use cases work with.
+"""The context that use cases run in: keys, policy engines, clock, ledger reader and caches.
 
-A use case is a value with typed members, and a coroutine `run`. It awaits work for the ledger and computations aside
-through its `Means`, and nothing else, so the same use case serves threads and event loops: see `governor.py`.
+A use case is a dataclass with a coroutine method `run`. It awaits only methods of its `Means` (ledger transactions and
+computations in worker threads), so the same use case runs on threads and on event loops: see `governor.py`.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -20,56 +20,56 @@ from remit.ledger.records import Session
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
-__all__ = ["Keys", "Means", "UseCase", "UseCaseRunner", "Waiting"]
+__all__ = ["Keys", "Means", "Runtime", "UseCase", "UseCaseRunner"]
 
-_MAX_KNOWN: Final = 4096
+_MAX_CACHED: Final = 4096
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class Waiting(Protocol):
-    """How a use case waits for what takes time."""
+class Runtime(Protocol):
+    """How a use case runs transactions and slow computations: blocking in a thread, or awaited on an event loop."""
 
     def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
-        """Return what the ledger's work answers, once it is durable; see `Ledger.run`."""
+        """Run `work` in a ledger transaction and return its result once it is durable; see `Ledger.run`."""
 
-    async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
-        """Return what takes long to compute, and must not keep an event loop waiting.
+    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:
+        """Run a slow computation in a worker thread, so that it does not block the event loop.
 
-        `fair_to` is the session on whose account it is: one session gets so many of these at a time, and no more.
+        `limit_key` is the session it is done for, if any: the number of concurrent computations per session is limited.
         """
 
-    def quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
-        """Return what is quick to compute, unless a file system hangs: for that, too, no event loop waits."""
+    def to_quick_thread(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+        """Run a computation that is quick unless a file system hangs, off the event loop."""
 
-    def run(self, case: "UseCase[_T]", means: "Means") -> Coroutine[Any, Any, _T]:
-        """Return the answer of a use case that is a part of another: from here, or from the process that runs it."""
+    def run(self, case: "UseCase[_T]", context: "Means") -> Coroutine[Any, Any, _T]:
+        """Run a use case as part of another one, in this process or in the ledger process."""
 
 
 class UseCase(Protocol[_T_co]):
-    """One thing that the service does."""
+    """An operation of the service."""
 
-    def run(self, means: "Means") -> Coroutine[Any, Any, _T_co]:
-        """Do it, and return the answer."""
+    def run(self, context: "Means") -> Coroutine[Any, Any, _T_co]:
+        """Run the use case and return its result."""
 
 
 class Keys(Protocol):
-    """The keys: those that sign, and those that are believed."""
+    """The signing keys, and the keyring of trusted keys."""
 
     def signing(self, kid: str) -> SigningKey:
         """Return the private key of this id."""
 
     def keyring(self) -> Keyring:
-        """Return the keys that are believed."""
+        """Return the trusted keys."""
 
     def refresh(self) -> Keyring:
-        """Read again which keys are believed, and return them."""
+        """Reload the trusted keys and return them."""
 
 
 @dataclass
 class Means:
-    """What use cases work with."""
+    """The dependencies and caches of use cases."""
 
     keys: Keys
     engines: Sequence[Engine]
@@ -79,123 +79,123 @@ class Means:
     stopwatch: Callable[[], float]
     entropy: Callable[[int], bytes]
     reader: Reader
-    # Where private keys are made and removed; only the process that signs has it.
+    # The private key files. Only the ledger process has them.
     key_files: KeyFiles | None = None
-    # Of the sessions that this process has looked at. A passport never changes, so neither does what is kept here.
+    # Verified passports by session id. A passport never changes, so entries never become stale.
     passports: dict[str, Passport] = field(default_factory=dict)
-    # To whom sessions are bound that this process has looked at; this never changes either.
+    # Certificate thumbprints by session id; they never change either.
     holders: dict[str, str] = field(default_factory=dict)
-    # The session that was active last for the key of a source; one that is over is found out when it is asked.
+    # The last active session id by source key. Entries may be stale: the session may have ended since.
     sources: dict[str, str] = field(default_factory=dict)
-    # Sessions whose last receipt was found to be genuine. What follows upon it is our own, or was compared with it.
+    # Sessions whose last receipt this process has verified; it is not verified again before each append.
     heads: dict[str, bool] = field(default_factory=dict)
-    # By session: the id of the last receipt that this process made from a report, and its `timestamp` in milliseconds.
+    # By session id: the last receipt that this process made from a report, and its `timestamp` in milliseconds.
     timestamps: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # Sessions whose calls were refused, and at which rate they come.
+    # Sessions that deny every call, with the rate of their calls.
     refused: RefusedSessions = field(default_factory=RefusedSessions)
-    # Of one request: how it waits, and the moment that it is decided as of; see `at_one_moment`.
-    waiting: Waiting = field(init=False, repr=False)
+    # Set for each request by `for_request`.
+    runtime: Runtime = field(init=False, repr=False)
     now: Moment = field(init=False, repr=False)
-    # Whether an engine beside the passport's own rules is shown how much is left.
+    # Whether an engine other than the passport's rules sees the remaining budget.
     sees_budgets: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.sees_budgets = any(getattr(engine, "sees_budgets", True) for engine in self.engines[1:])
 
-    def at_one_moment(self, waiting: Waiting) -> "Means":
-        """Return these means for one request.
+    def for_request(self, runtime: Runtime) -> "Means":
+        """Return a copy for one request.
 
-        It is verified, judged, recorded and committed as of `now`, also when its work runs again.
+        The request is verified, judged, recorded and committed as of `now`, even if its transaction is retried.
         """
-        means = object.__new__(Means)
-        # As `copy.copy` does, in a fifth of the time: this is done for every request.
-        means.__dict__.update(self.__dict__)
-        means.now = self.clock.now()
-        means.waiting = waiting
-        return means
+        context = object.__new__(Means)
+        # Equivalent to `copy.copy` in a fifth of the time; this runs for every request.
+        context.__dict__.update(self.__dict__)
+        context.now = self.clock.now()
+        context.runtime = runtime
+        return context
 
     def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
-        """Have the ledger do some work; see `Waiting`."""
-        return self.waiting.transact(work, alone=alone, prepare=prepare)
+        """Run `work` in a ledger transaction; see `Runtime`."""
+        return self.runtime.transact(work, alone=alone, prepare=prepare)
 
-    def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> Awaitable[_T]:
-        """Compute what takes long; see `Waiting`."""
-        return self.waiting.aside(compute, fair_to=fair_to)
+    def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> Awaitable[_T]:
+        """Run a slow computation in a worker thread; see `Runtime`."""
+        return self.runtime.aside(compute, limit_key=limit_key)
 
-    def quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
-        """Compute what is quick; see `Waiting`."""
-        return self.waiting.quickly(compute)
+    def to_quick_thread(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+        """Run a quick computation off the event loop; see `Runtime`."""
+        return self.runtime.to_quick_thread(compute)
 
     def run(self, case: "UseCase[_T]") -> Coroutine[Any, Any, _T]:
-        """Have a use case done as a part of another; see `Waiting`."""
-        return self.waiting.run(case, self)
+        """Run a use case as part of another one; see `Runtime`."""
+        return self.runtime.run(case, self)
 
     def verified(self, token: str, now_s: int) -> Passport:
-        """Return the passport of a token that was kept; a key that is not known may have come in by another process."""
+        """Verify a stored passport as of `now_s`. Reloads the keys once, as another process may have added one."""
         try:
             return verify_passport(token, self.keys.keyring(), now=now_s, audiences=AUDIENCES)
         except KeyUnknown:
             return verify_passport(token, self.keys.refresh(), now=now_s, audiences=AUDIENCES)
 
     def receipt(self, token: str) -> SignedReceipt:
-        """Return the receipt of a token that was kept, verified."""
+        """Verify a stored receipt. Reloads the keys once, as another process may have added one."""
         try:
             return verify_receipt(token, self.keys.keyring())
         except KeyUnknown:
             return verify_receipt(token, self.keys.refresh())
 
     def passport_of(self, session: Session) -> Passport:
-        """Return the passport of a session, verified as of its start: that it has expired since changes nothing."""
+        """Return the passport of a session, verified as of the start of the session; cached."""
         known = self.passports.get(session.id)
         if known is None:
             try:
                 known = self.verified(session.passport, session.verified_at_s)
             except (TokenError, PassportError):
                 raise StateCorrupt(
-                    "the passport that ledger.db keeps of the session does not verify: remit ledger check"
+                    "the passport of the session in ledger.db does not verify; run: remit ledger check"
                 ) from None
             _remember(self.passports, session.id, value=known)
         return known
 
     def holder_of(self, session: Session) -> str:
-        """Return to whom a session is bound."""
+        """Return the certificate thumbprint that a session is bound to, or an empty string, and cache it."""
         _remember(self.holders, session.id, value=session.holder)
         return session.holder
 
     def note_source(self, key: str, session_id: str) -> None:
-        """Remember which session belongs to the key of a source."""
+        """Cache the current session of a source key."""
         _remember(self.sources, key, value=session_id)
 
     def trust_head(self, session: Session) -> None:
-        """Note that the last receipt of a session is genuine."""
+        """Record that the last receipt of a session has been verified."""
         _remember(self.heads, session.id, value=True)
 
     def note_timestamp(self, session_id: str, receipt_id: str, at_ms: int) -> None:
-        """Remember the `timestamp` of the last receipt of a session."""
+        """Cache the `timestamp` of the last receipt of a session."""
         _remember(self.timestamps, session_id, value=(receipt_id, at_ms))
 
     def new_id(self, kind: str) -> str:
-        """Return an id that nobody has used."""
+        """Return a new random id with the prefix `kind`."""
         return f"{kind}:{self.entropy(16).hex()}"
 
 
 class UseCaseRunner(Protocol):
-    """Whatever runs use cases: a `Governor` in the process of the ledger, or a `RemoteGovernor` in a front."""
+    """Runs use cases: a `Governor` in the ledger process, or a `RemoteGovernor` in a front process."""
 
     means: Means
 
     def run(self, case: UseCase[_T]) -> _T:
-        """Return the answer of a use case. Waits; for threads."""
+        """Run a use case and return its result. Blocks the calling thread."""
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
-        """Return the answer of a use case. For an event loop, which it never keeps waiting."""
+        """Run a use case on an event loop, without blocking it."""
 
     def close(self) -> None:
-        """Finish what was asked for."""
+        """Finish pending work and release resources."""
 
 
-def _remember(known: dict[str, _T], name: str, *, value: _T) -> None:
-    """Keep what is known under a name, and forget the oldest where there is much."""
-    if len(known) >= _MAX_KNOWN:
-        known.pop(next(iter(known)), None)
-    known[name] = value
+def _remember(cache: dict[str, _T], name: str, *, value: _T) -> None:
+    """Add an entry to a cache, evicting the oldest one if it is full."""
+    if len(cache) >= _MAX_CACHED:
+        cache.pop(next(iter(cache)), None)
+    cache[name] = value

@@ -17,11 +17,11 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable
-from remit.governor.evaluate import Answer, Evaluate, Evidence, Prejudged, Seen, decided, judged, prejudge
-from remit.governor.lifecycle import MOVES, seen_at, standing_in
+from remit.governor.evaluate import Answer, Evaluate, Evidence, Prejudged, Seen, evaluate, judge_request, prejudge
+from remit.governor.lifecycle import TRANSITIONS, load_status, preview
 from remit.governor.means import Means
-from remit.governor.sessions import Look, found
-from remit.governor.sources import Reporter, StartFor, current, last_of
+from remit.governor.sessions import Look, get_session
+from remit.governor.sources import Reporter, StartFor, current_session, last_session_id
 from remit.ledger.port import Transaction
 from remit.ledger.records import FINAL_STATES
 from remit.policy.budget import Budget
@@ -29,7 +29,16 @@ from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import Standing
 
-__all__ = ["Consider", "FindPlace", "Observe", "Place", "Report", "Reported", "SourceType", "parse_digest"]
+__all__ = [
+    "Consider",
+    "GetJudgingState",
+    "JudgingState",
+    "Observe",
+    "Report",
+    "ReportResult",
+    "SourceType",
+    "parse_digest",
+]
 
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 
@@ -64,13 +73,13 @@ class Observe(Struct, frozen=True, gc=False):
     observed_ms: int | None = None
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, means: Means) -> "Observe":
+    async def prejudge(self, context: Means) -> "Observe":
         """Return the case with how it is judged here; see `prejudge`."""
-        return structs.replace(self, prejudged=(await prejudge(means, self.as_call())).prejudged)
+        return structs.replace(self, prejudged=(await prejudge(context, self.as_call())).prejudged)
 
-    async def run(self, means: Means) -> Answer:
+    async def run(self, context: Means) -> Answer:
         """Evaluate, with the digest of what was seen as evidence."""
-        return await self.as_call().run(means)
+        return await self.as_call().run(context)
 
     def as_call(self, session_id: str | None = None) -> Evaluate:
         """Return the event as a call with evidence, in the session of this id if that is not yet its own."""
@@ -96,7 +105,7 @@ def _call(source: SourceType, event: Mapping[str, JSON]) -> ToolCall:
     return ToolCall(tool, event)
 
 
-class Reported(NamedTuple):
+class ReportResult(NamedTuple):
     """The answer to a report, and the session it was taken into."""
 
     session_id: str
@@ -109,19 +118,19 @@ class Report(Struct, frozen=True, gc=False):
     reporter: Reporter
     observe: Observe
 
-    async def prejudge(self, means: Means) -> "Report":
+    async def prejudge(self, context: Means) -> "Report":
         """Return the case with how it is judged here, if the session of the reporter is known; see `prejudge`."""
-        name = means.sources.get(self.reporter.key, "")
+        name = context.sources.get(self.reporter.key, "")
         if not name:
             return self
         observe = structs.replace(self.observe, session_id=name)
-        return structs.replace(self, observe=await observe.prejudge(means))
+        return structs.replace(self, observe=await observe.prejudge(context))
 
-    def learn(self, means: Means, reported: Reported) -> None:
+    def learn(self, context: Means, reported: ReportResult) -> None:
         """Remember the session of the reporter."""
-        means.note_source(self.reporter.key, reported.session_id)
+        context.note_source(self.reporter.key, reported.session_id)
 
-    async def run(self, means: Means) -> Reported:
+    async def run(self, context: Means) -> ReportResult:
         """Observe in the session that was started last; if that is over, in one that follows it.
 
         A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
@@ -129,16 +138,18 @@ class Report(Struct, frozen=True, gc=False):
         started, and what is observed is denied in it.
         """
         key = self.reporter.key
-        name = means.sources.get(key, "") or await means.transact(lambda transaction: last_of(transaction, key))
+        name = context.sources.get(key, "") or await context.transact(
+            lambda transaction: last_session_id(transaction, key)
+        )
         for _ in range(_MAX_TURNS):
             if name:
-                answer = await decided(means, self.observe.as_call(name), over=FINAL_STATES)
+                answer = await evaluate(context, self.observe.as_call(name), skip_states=FINAL_STATES)
                 if answer is not None:
-                    means.note_source(key, name)
-                    return Reported(name, answer)
-                if await means.transact(lambda transaction: transaction.switches.kill_switch):
-                    return Reported(name, (await self.observe.as_call(name).run(means)))
-            name = (await StartFor(self.reporter).run(means)).session.id
+                    context.note_source(key, name)
+                    return ReportResult(name, answer)
+                if await context.transact(lambda transaction: transaction.switches.kill_switch):
+                    return ReportResult(name, (await self.observe.as_call(name).run(context)))
+            name = (await StartFor(self.reporter).run(context)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 
 
@@ -148,62 +159,62 @@ class Consider:
 
     asked: Evaluate | Observe | Report
 
-    async def run(self, means: Means) -> Decision:
+    async def run(self, context: Means) -> Decision:
         """Judge by how the session stands; a report without one, by how a new one would stand."""
         asked = self.asked
         if isinstance(asked, Report):
-            place = await means.run(FindPlace(reporter=asked.reporter))
-            asked = structs.replace(asked.observe, session_id=place.standing.session_id)
+            place = await context.run(GetJudgingState(reporter=asked.reporter))
+            asked = structs.replace(asked.observe, session_id=place.status.session_id)
             request = asked.as_call()
         else:
             request = asked if isinstance(asked, Evaluate) else asked.as_call()
-            place = await means.run(FindPlace(request.session_id))
-        compute = partial(judged, means, request, place.mission, place.standing)
-        decision: Decision = await means.aside(compute, fair_to=request.session_id)
+            place = await context.run(GetJudgingState(request.session_id))
+        compute = partial(judge_request, context, request, place.mission, place.status)
+        decision: Decision = await context.aside(compute, limit_key=request.session_id)
         return decision
 
 
-class Place(NamedTuple):
+class JudgingState(NamedTuple):
     """Where something is judged: under which mission, and how its session stands."""
 
     mission: Mission
-    standing: Standing
+    status: Standing
 
 
 @dataclass(frozen=True)
-class FindPlace:
+class GetJudgingState:
     """Find where something would be judged: in a session, or in that of a reporter, which may be a new one."""
 
     session_id: str = ""
     reporter: Reporter | None = None
 
-    async def run(self, means: Means) -> Place:
+    async def run(self, context: Means) -> JudgingState:
         """Read how the session stands."""
         reporter = self.reporter
         if reporter is None:
-            return await _place_in(means, self.session_id)
-        place: Place = await means.transact(lambda transaction: _place_of(means, transaction, reporter))
+            return await _place_in(context, self.session_id)
+        place: JudgingState = await context.transact(lambda transaction: _place_of(context, transaction, reporter))
         return place
 
 
-async def _place_in(means: Means, name: str) -> Place:
-    passport = means.passports.get(name) or (await Look(name).run(means)).passport
+async def _place_in(context: Means, name: str) -> JudgingState:
+    passport = context.passports.get(name) or (await Look(name).run(context)).passport
 
     def work(transaction: Transaction) -> Standing:
-        return standing_in(transaction, seen_at(means, transaction, found(transaction, name), means.now))
+        return load_status(transaction, preview(context, transaction, get_session(transaction, name), context.now))
 
-    standing: Standing = await means.transact(work)
-    return Place(passport.mission, standing)
+    status: Standing = await context.transact(work)
+    return JudgingState(passport.mission, status)
 
 
-def _place_of(means: Means, transaction: Transaction, reporter: Reporter) -> Place:
+def _place_of(context: Means, transaction: Transaction, reporter: Reporter) -> JudgingState:
     """Return the place of a reporter: its session while that is active, else one that would be new."""
-    session = current(transaction, reporter.key)
+    session = current_session(transaction, reporter.key)
     if session is not None:
-        session = seen_at(means, transaction, session, means.now)
+        session = preview(context, transaction, session, context.now)
         if session.state == "active" and session.left_ms > 0:
-            return Place(means.passport_of(session).mission, standing_in(transaction, session))
+            return JudgingState(context.passport_of(session).mission, load_status(transaction, session))
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
-    refusal = MOVES["kill"].code if transaction.switches.kill_switch else ""
-    return Place(mission, Standing(_NEW, budget, refusal))
+    refusal = TRANSITIONS["kill"].code if transaction.switches.kill_switch else ""
+    return JudgingState(mission, Standing(_NEW, budget, refusal))

@@ -16,7 +16,7 @@ from remit.claims.mission import EVERYTHING, Mission, escape_path
 from remit.errors import FieldInvalid
 from remit.policy.scope import literal_entry
 
-__all__ = ["Placement", "Placing", "check_folder", "place_in", "unplaced"]
+__all__ = ["Placement", "Placing", "check_folder", "mission_in_folder", "mission_without_folder"]
 
 _PLACE: Final = "cwd"
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -49,7 +49,7 @@ class Placing(NamedTuple):
 
     def in_folder(self, folder: str | None) -> Mission:
         """Return the mission in a folder."""
-        return place_in(self.mission, self.homes, folder)
+        return mission_in_folder(self.mission, self.homes, folder)
 
 
 def check_folder(folder: str, homes: Collection[str]) -> Placement:
@@ -69,18 +69,18 @@ def _is_below(folder: str, roots: Iterable[str]) -> bool:
     return any(folder == root or folder.startswith(f"{root}/") for root in roots)
 
 
-def place_in(mission: Mission, homes: Collection[str], folder: str | None) -> Mission:
+def mission_in_folder(mission: Mission, homes: Collection[str], folder: str | None) -> Mission:
     """Return a mission whose relative entries are those of a folder; without a folder, it may touch nothing.
 
     The folder is one that an earlier session had, so it need not exist any more. Its name is a literal in every entry.
     """
     if folder is None or check_folder(folder, homes).folder is None:
-        return unplaced(mission)
+        return mission_without_folder(mission)
     scope = tuple(_entry_in(entry, folder) for entry in mission.resource_scope)
     return structs.replace(mission, cwd=folder, resource_scope=scope)
 
 
-def unplaced(mission: Mission) -> Mission:
+def mission_without_folder(mission: Mission) -> Mission:
     """Return a mission that may touch nothing."""
     return structs.replace(mission, cwd=None, resource_scope=())
 

@@ -50,7 +50,7 @@ class Pools:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def run_quickly(self, compute: Callable[[], _T]) -> Awaitable[_T]:
+    def run_quick(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Return what is quick to compute; `LedgerUnavailable` if it is not, because a file system hangs."""
         waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, QUICK_BUNDLE, late=_LATE)
         # What is handed over is called with a transaction by the writer of a ledger; here, with nothing.
@@ -68,18 +68,18 @@ class Pools:
         while (items := self._quick.get()) is not None:
             for item in items:
                 try:
-                    if not item.withdrawn:
+                    if not item.abandoned:
                         item.answer = item.work(None)  # type: ignore[arg-type]  # see `run_quickly`
                 except Exception as error:  # noqa: BLE001 - it belongs to who has asked
                     item.failure = error
             deliver_answers(items)
 
-    async def run(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:
+    async def run(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:
         """Return what was computed, once it is the turn of the session that it is `fair_to`."""
         loop = asyncio.get_running_loop()
-        if not fair_to:
+        if not limit_key:
             return await loop.run_in_executor(self._readers, compute)
-        place = id(loop), fair_to
+        place = id(loop), limit_key
         gate = self._gates.setdefault(place, _Gate())
         gate.users += 1
         try:

@@ -16,10 +16,10 @@ from remit.claims.canonical import canonicalize
 from remit.claims.receipt import Measurement, PolicyDecision, Step
 from remit.errors import RateLimited, RemitError
 from remit.governor.clock import Moment, timestamp
-from remit.governor.lifecycle import looked_at
+from remit.governor.lifecycle import refresh
 from remit.governor.means import Means
-from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of
-from remit.governor.refused import MAX_PER_S, Skipped
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, step_timestamp
+from remit.governor.refused import MAX_PER_S, SkippedCalls
 from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
 from remit.policy.engines import DENIALS
@@ -32,43 +32,43 @@ _CODE: Final = "rate_limited"
 _AT_ONCE: Final = 64
 
 
-async def admit(means: Means, session_id: str, over: Collection[SessionState] = ()) -> None:
+async def admit(context: Means, session_id: str, skip_states: Collection[SessionState] = ()) -> None:
     """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
-    now = means.now
-    admitted = means.refused.admits(session_id, now, over)
-    await _report(means, session_id, means.refused.take(session_id, now))
+    now = context.now
+    admitted = context.refused.admits(session_id, now, skip_states)
+    await _report(context, session_id, context.refused.take(session_id, now))
     if not admitted:
         raise RateLimited(
             f"the session permits nothing any more; calls beyond {MAX_PER_S} a second are not evaluated, but counted"
         )
 
 
-async def report_skipped(means: Means, session_id: str, *, at_once: bool = False) -> None:
+async def report_skipped(context: Means, session_id: str, *, at_once: bool = False) -> None:
     """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
-    if session_id in means.refused.sessions:
-        await _report(means, session_id, means.refused.take(session_id, means.now, at_once=at_once))
+    if session_id in context.refused.sessions:
+        await _report(context, session_id, context.refused.take(session_id, context.now, at_once=at_once))
 
 
-async def _report(means: Means, session_id: str, skipped: Skipped | None) -> None:
+async def _report(context: Means, session_id: str, skipped: SkippedCalls | None) -> None:
     if skipped is None:
         return
     try:
-        await means.transact(lambda transaction: _append(means, transaction, session_id, skipped))
+        await context.transact(lambda transaction: _append(context, transaction, session_id, skipped))
     except BaseException:
-        means.refused.put_back(session_id, skipped)
+        context.refused.put_back(session_id, skipped)
         raise
 
 
-def _append(means: Means, transaction: Transaction, session_id: str, skipped: Skipped) -> None:
-    session, now = transaction.session(session_id), means.now
+def _append(context: Means, transaction: Transaction, session_id: str, skipped: SkippedCalls) -> None:
+    session, now = transaction.session(session_id), context.now
     if session is None or session.cause == RESTORED:
         return  # there is no chain that could take the receipt
-    session = looked_at(means, transaction, session, now)
+    session = refresh(context, transaction, session, now)
     form = canonicalize({"calls": skipped.calls, "since": timestamp(skipped.since_ms)})
-    append(means, transaction, session, _step(session, skipped, now), now, form=form)
+    append(context, transaction, session, _step(session, skipped, now), now, form=form)
 
 
-def _step(session: Session, skipped: Skipped, now: Moment) -> Step:
+def _step(session: Session, skipped: SkippedCalls, now: Moment) -> Step:
     public, verdict = DENIALS[_CODE]
     calls = "1 call was" if skipped.calls == 1 else f"{skipped.calls} calls were"
     counted = f"{calls} not evaluated since {timestamp(skipped.since_ms)}"
@@ -83,7 +83,7 @@ def _step(session: Session, skipped: Skipped, now: Moment) -> Step:
         reason=reason,
         policy_decisions=(PolicyDecision(backend=GOVERNOR, decision="deny", reason=reason),),
         budget_remaining=budget_remaining(session),
-        timestamp=moment_of(session, now),
+        timestamp=step_timestamp(session, now),
         public_denial_reason=public,
         internal_denial_code=_CODE,
         measurements={RATE_LIMIT: Measurement(kind="telemetry", status="not-run", description=counted)},
@@ -94,20 +94,20 @@ def _step(session: Session, skipped: Skipped, now: Moment) -> Step:
 class ReportSkipped:
     """Append the receipts about calls that were not evaluated, for all sessions; for the end of a process."""
 
-    async def run(self, means: Means) -> None:
+    async def run(self, context: Means) -> None:
         """Append them, some in each commit."""
-        now, names = means.now, means.refused.unreported()
+        now, names = context.now, context.refused.unreported()
         for start in range(0, len(names), _AT_ONCE):
-            taken = {name: means.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
+            taken = {name: context.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
             some = {name: skipped for name, skipped in taken.items() if skipped is not None}
             try:
-                await means.transact(lambda transaction, some=some: _append_all(means, transaction, some))  # type: ignore[misc]
+                await context.transact(lambda transaction, some=some: _append_all(context, transaction, some))  # type: ignore[misc]
             except RemitError:
                 for name, skipped in some.items():
-                    means.refused.put_back(name, skipped)
+                    context.refused.put_back(name, skipped)
                 raise
 
 
-def _append_all(means: Means, transaction: Transaction, some: dict[str, Skipped]) -> None:
+def _append_all(context: Means, transaction: Transaction, some: dict[str, SkippedCalls]) -> None:
     for name, skipped in some.items():
-        _append(means, transaction, name, skipped)
+        _append(context, transaction, name, skipped)

@@ -1,7 +1,7 @@
-"""Making a receipt: the one place where a step is signed and appended to a chain.
+"""Drafting receipts and appending them to the chain of a session. The ledger signs them before the commit.
 
-Keeps this invariant: what is appended fits a token, whatever a client has sent. Text that is too long is clipped here,
-and only here.
+All receipts of the governor are appended by `append`. Invariant: a receipt fits the maximum size of a token, whatever a
+client has sent: if it does not, its texts are shortened.
 """
 
 from typing import Final
@@ -14,30 +14,39 @@ from remit.errors import StateCorrupt, TokenTooLarge
 from remit.governor.clock import Moment, parse_timestamp, timestamp
 from remit.governor.means import Means
 from remit.ledger.port import Transaction
-from remit.ledger.records import Kept, Once, Pending, Session
+from remit.ledger.records import IdempotencyKey, Kept, Session, UnsignedReceipt
 
-__all__ = ["GOVERNOR", "append", "budget_remaining", "clip", "moment_of", "new_receipt_id", "receipt_of", "reported_ms"]
+__all__ = [
+    "GOVERNOR",
+    "append",
+    "budget_remaining",
+    "clip",
+    "load_receipt",
+    "new_receipt_id",
+    "observed_timestamp_ms",
+    "step_timestamp",
+]
 
-# Who speaks in receipts that are not about a call.
+# The `backend` of policy decisions in receipts that are not decisions on calls.
 GOVERNOR: Final = "governor"
-_SHORT: Final = 400
+_SHORT_TEXT: Final = 400
 
 
 def clip(text: str, length: int) -> str:
-    """Return text that has at most `length` characters, and says so where some are missing."""
+    """Truncate text to at most `length` characters, with an ellipsis at the end if any were removed."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def budget_remaining(session: Session) -> dict[str, int]:
-    """Return what is left, as receipts write it."""
+    """Return the remaining budget in the form of receipts."""
     return {
         "tool_calls": session.calls_left,
         "duration_s": session.duration_left_s if session.state == "active" else 0,
     }
 
 
-def moment_of(session: Session, now: Moment) -> str:
-    """Return the time of a step: wall-clock time, monotonic within a chain."""
+def step_timestamp(session: Session, now: Moment) -> str:
+    """Return the timestamp of a step: wall-clock time, monotonic within a chain."""
     return timestamp(_latest_ms(session, now))
 
 
@@ -45,40 +54,45 @@ def _latest_ms(session: Session, now: Moment) -> int:
     return max(now.wall_ms, session.seen_wall_ms, session.iat * 1000)
 
 
-def reported_ms(means: Means, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None) -> int:
-    """Return the time of a step in milliseconds: as observed, but from the receipt before it up to now; else now."""
+def observed_timestamp_ms(
+    context: Means, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None
+) -> int:
+    """Return the time of an observed event in milliseconds, limited to between the last receipt and now.
+
+    Without `observed_ms`, it is now.
+    """
     latest = _latest_ms(session, now)
     if observed_ms is None or observed_ms >= latest:
         return latest
-    return max(observed_ms, _last_timestamp(means, transaction, session))
+    return max(observed_ms, _last_timestamp(context, transaction, session))
 
 
-def _last_timestamp(means: Means, transaction: Transaction, session: Session) -> int:
-    """Return the `timestamp` of the last receipt of a session, in milliseconds; 0 where there is none."""
+def _last_timestamp(context: Means, transaction: Transaction, session: Session) -> int:
+    """Return the `timestamp` of the last receipt of a session in milliseconds, or 0 if it has no receipt."""
     if session.receipt_id is None:
         return 0
-    receipt_id, known = means.timestamps.get(session.id, ("", 0))
+    receipt_id, timestamp_ms = context.timestamps.get(session.id, ("", 0))
     if receipt_id == session.receipt_id:
-        return known
-    found = transaction.receipt(session.receipt_id)
-    if found is None:
-        raise StateCorrupt("ledger.db has lost the last receipt of the session: remit ledger check says more")
-    claims = found.draft.claims if isinstance(found, Pending) else means.receipt(found.token).claims
+        return timestamp_ms
+    stored = transaction.receipt(session.receipt_id)
+    if stored is None:
+        raise StateCorrupt("the last receipt of the session is missing from ledger.db; run: remit ledger check")
+    claims = stored.draft.claims if isinstance(stored, UnsignedReceipt) else context.receipt(stored.token).claims
     return parse_timestamp(claims.timestamp)
 
 
-def receipt_of(means: Means, found: Kept | Pending) -> SignedReceipt:
-    """Return a receipt that is durable: one that is kept is verified, one of a moment ago is known."""
-    return found.receipt if isinstance(found, Pending) else means.receipt(found.token)
+def load_receipt(context: Means, stored: Kept | UnsignedReceipt) -> SignedReceipt:
+    """Return a durable receipt: a stored one is verified first, one that this process has just signed is not."""
+    return stored.receipt if isinstance(stored, UnsignedReceipt) else context.receipt(stored.token)
 
 
-def new_receipt_id(means: Means, now: Moment) -> str:
-    """Return an id for a receipt that is made now."""
-    return ordered_receipt_id(now.wall_ms, means.entropy(10))
+def new_receipt_id(context: Means, now: Moment) -> str:
+    """Return a new receipt id, ordered by time."""
+    return ordered_receipt_id(now.wall_ms, context.entropy(10))
 
 
 def append(
-    means: Means,
+    context: Means,
     transaction: Transaction,
     session: Session,
     step: Step,
@@ -86,49 +100,50 @@ def append(
     *,
     form: bytes,
     new_id: str = "",
-    once: Once | None = None,
+    once: IdempotencyKey | None = None,
     result_of: str = "",
     note: str = "",
     **changes: int | str,
-) -> tuple[Session, Pending]:
-    """Append a step to the chain of a session, and return the session as it then stands: its verdict is counted.
+) -> tuple[Session, UnsignedReceipt]:
+    """Append a step to the chain of a session; return the updated session and the receipt.
 
-    `form` is the canonical form of the arguments that the step is about. `changes` are members of the session that
-    change with the step.
+    `form` is the canonical form of the arguments of the step. `changes` are new values of session members. The counter
+    of the verdict is incremented.
     """
-    signing = means.keys.signing(transaction.switches.kid)
+    signing = context.keys.signing(transaction.switches.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)
-    new_id = new_id or new_receipt_id(means, now)
+    new_id = new_id or new_receipt_id(context, now)
     try:
         drafted = draft(head, step, form=form, new_id=new_id, now=now.wall_s)
     except TokenTooLarge:
-        drafted = draft(head, _shortened(step), form=form, new_id=new_id, now=now.wall_s)
-    pending = Pending(drafted, signing)
+        drafted = draft(head, _shorten(step), form=form, new_id=new_id, now=now.wall_s)
+    unsigned = UnsignedReceipt(drafted, signing)
     changes[step.verdict] = getattr(session, step.verdict) + 1
     changes["seen_wall_ms"] = max(session.seen_wall_ms, now.wall_ms)
-    return transaction.append(session, pending, once=once, result_of=result_of, note=note, changes=changes), pending
+    return transaction.append(session, unsigned, once=once, result_of=result_of, note=note, changes=changes), unsigned
 
 
-def _shortened(step: Step) -> Step:
-    """Return a step whose texts are short in any script and with any escapes."""
+def _shorten(step: Step) -> Step:
+    """Return a step with its texts shortened so far that they fit in any script and with any escapes."""
     return structs.replace(
         step,
         tool=clip(step.tool, MAX_TOOL),
-        target=clip(step.target, _SHORT),
-        reason=clip(step.reason, _SHORT),
+        target=clip(step.target, _SHORT_TEXT),
+        reason=clip(step.reason, _SHORT_TEXT),
         policy_decisions=tuple(
-            structs.replace(said, reason=clip(said.reason or "", _SHORT)) for said in step.policy_decisions[:16]
+            structs.replace(decision, reason=clip(decision.reason or "", _SHORT_TEXT))
+            for decision in step.policy_decisions[:16]
         ),
-        measurements=_short_measurements(step),
+        measurements=_shorten_measurements(step),
     )
 
 
-def _short_measurements(step: Step) -> dict[str, Measurement] | UnsetType:
+def _shorten_measurements(step: Step) -> dict[str, Measurement] | UnsetType:
     if step.measurements is UNSET:
         return UNSET
     return {
-        name: structs.replace(one, description=clip(one.description, _SHORT) if one.description else UNSET)
+        name: structs.replace(one, description=clip(one.description, _SHORT_TEXT) if one.description else UNSET)
         for name, one in step.measurements.items()
     }

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from remit.claims.attestation import SessionState
 from remit.governor.clock import Moment
 
-__all__ = ["MAX_PER_S", "RefusedSessions", "Skipped"]
+__all__ = ["MAX_PER_S", "RefusedSessions", "SkippedCalls"]
 
 MAX_PER_S: Final = 10
 _SECOND_MS: Final = 1000
@@ -17,7 +17,7 @@ _MINUTE_MS: Final = 60_000
 _MAX_SESSIONS: Final = 4096
 
 
-class Skipped(NamedTuple):
+class SkippedCalls(NamedTuple):
     """How many calls of a session were not evaluated, and since when."""
 
     calls: int
@@ -65,11 +65,11 @@ class RefusedSessions:
             idle = (name for name, entry in self.sessions.items() if not entry.skipped)
             self.sessions.pop(next(idle, next(iter(self.sessions))))
 
-    def admits(self, session_id: str, now: Moment, over: Collection[SessionState]) -> bool:
+    def admits(self, session_id: str, now: Moment, skip_states: Collection[SessionState]) -> bool:
         """Tell whether a call may be evaluated, and count it; a session in a state of `over` is followed by another."""
         with self._lock:
             entry = self.sessions.get(session_id)
-            if entry is None or not entry.limited or entry.state in over:
+            if entry is None or not entry.limited or entry.state in skip_states:
                 return True
             times = entry.evaluated_ms
             if len(times) < MAX_PER_S or now.mono_ms - times[0] >= _SECOND_MS:
@@ -79,7 +79,7 @@ class RefusedSessions:
             entry.skipped += 1
             return False
 
-    def take(self, session_id: str, now: Moment, *, at_once: bool = False) -> Skipped | None:
+    def take(self, session_id: str, now: Moment, *, at_once: bool = False) -> SkippedCalls | None:
         """Return what is to be reported of a session, which then counts as reported; None if nothing is due."""
         with self._lock:
             entry = self.sessions.get(session_id)
@@ -87,11 +87,11 @@ class RefusedSessions:
                 return None
             if not at_once and entry.reported_ms is not None and now.mono_ms - entry.reported_ms < _MINUTE_MS:
                 return None
-            skipped = Skipped(entry.skipped, entry.since_ms)
+            skipped = SkippedCalls(entry.skipped, entry.since_ms)
             entry.skipped, entry.reported_ms = 0, now.mono_ms
             return skipped
 
-    def put_back(self, session_id: str, skipped: Skipped) -> None:
+    def put_back(self, session_id: str, skipped: SkippedCalls) -> None:
         """Count again what could not be reported."""
         with self._lock:
             entry = self.sessions.setdefault(session_id, _Entry())

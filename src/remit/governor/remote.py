@@ -22,7 +22,7 @@ from msgspec import msgpack
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RemitError, StateMissing
-from remit.governor.governor import finish
+from remit.governor.governor import run_sync
 from remit.governor.handshake import (
     MAX_HANDSHAKE,
     SOCKET,
@@ -30,23 +30,23 @@ from remit.governor.handshake import (
     Introduction,
     check_peer,
     check_version,
+    compute_proof,
     decode_hello,
     encode,
-    hello,
-    is_proof,
+    is_valid_proof,
     load_secret,
-    proof_of,
+    new_hello,
 )
 from remit.governor.means import Means, UseCase
 from remit.governor.pools import Pools
 from remit.governor.wire import (
     ANSWER,
     BYE,
-    CASES,
     EVENT,
     FAILURE,
-    HEADER,
+    HEADER_BYTES,
     MAX_FRAME,
+    USE_CASES,
     Frames,
     decode_answer,
     decode_failure,
@@ -127,7 +127,7 @@ def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_
 
 
 def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introduction) -> None:
-    mine = hello()
+    mine = new_hello()
     _send_handshake(connection, encode(mine))
     try:
         other = decode_hello(_receive_one(connection, MAX_HANDSHAKE))
@@ -135,9 +135,9 @@ def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introdu
         raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process") from None
     check_version(other)
     bare = Hello(other.magic, other.protocol, other.version, other.nonce)
-    if not is_proof(other.proof, "server", secret, mine, bare):
+    if not is_valid_proof(other.proof, "server", secret, mine, bare):
         raise LedgerUnavailable("what listens on the socket of the ledger does not know the secret of the home")
-    _send_handshake(connection, encode(proof_of("client", secret, mine, bare)))
+    _send_handshake(connection, encode(compute_proof("client", secret, mine, bare)))
     _send_handshake(connection, encode(introduction))
     [(_, kind, content)] = decode_messages(_receive_one(connection, MAX_FRAME))
     if kind == FAILURE:
@@ -145,12 +145,12 @@ def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introdu
 
 
 def _send_handshake(connection: socket.socket, message: bytes) -> None:
-    connection.sendall(len(message).to_bytes(HEADER) + message)
+    connection.sendall(len(message).to_bytes(HEADER_BYTES) + message)
 
 
 def _receive_one(connection: socket.socket, most: int) -> bytes:
     """Return the next frame, and leave what follows it unread."""
-    size = int.from_bytes(_receive_exactly(connection, HEADER))
+    size = int.from_bytes(_receive_exactly(connection, HEADER_BYTES))
     if size > most:
         raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process")
     return _receive_exactly(connection, size)
@@ -180,29 +180,29 @@ def _receive(connection: socket.socket, frames: Frames) -> bytes:
 class _Prejudging(Protocol):
     """A use case that can be judged before it is sent."""
 
-    async def prejudge(self, means: Means) -> Any:  # noqa: ANN401 - itself
+    async def prejudge(self, context: Means) -> Any:  # noqa: ANN401 - itself
         """Return the case with how it is judged here."""
 
 
 class _Learning(Protocol):
     """A use case whose answer tells something that the next one needs."""
 
-    def learn(self, means: Means, answer: Any) -> None:  # noqa: ANN401 - its answer
+    def learn(self, context: Means, answer: Any) -> None:  # noqa: ANN401 - its answer
         """Remember it."""
 
 
 # By type, because looking for the method on each value takes longer than sending it.
-_REMOTE: Final = frozenset(CASES.values())
-_PREJUDGING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "prejudge"))
-_LEARNING: Final = frozenset(kind for kind in CASES.values() if hasattr(kind, "learn"))
+_REMOTE: Final = frozenset(USE_CASES.values())
+_PREJUDGING: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "prejudge"))
+_LEARNING: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "learn"))
 
 
 class RemoteGovernor:
     """Gives use cases to the ledger process; it has what a `Governor` has."""
 
-    def __init__(self, means: Means, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, context: Means, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S) -> None:
         """Work with the means of a front; `connect` returns a connection whose handshake is done."""
-        self.means = means
+        self.means = context
         self._connect = connect
         self._deadline_s = deadline_s
         self._pools = Pools()
@@ -227,35 +227,35 @@ class RemoteGovernor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Return the answer of a use case. Waits; for threads."""
-        return finish(self._run(case, self.means.at_one_moment(self._blocking)))
+        return run_sync(self._run(case, self.means.for_request(self._blocking)))
 
-    async def _run(self, case: UseCase[_T], means: Means) -> _T:
+    async def _run(self, case: UseCase[_T], context: Means) -> _T:
         kind = type(case)
         if kind not in _REMOTE:
-            return await case.run(means)
-        sent = await cast("_Prejudging", case).prejudge(means) if kind in _PREJUDGING else case
+            return await case.run(context)
+        sent = await cast("_Prejudging", case).prejudge(context) if kind in _PREJUDGING else case
         answer: _T = self.ask(sent)
         if kind in _LEARNING:
-            cast("_Learning", case).learn(means, answer)
+            cast("_Learning", case).learn(context, answer)
         return answer
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case. For an event loop, which it never keeps waiting."""
-        return self.arun_with(case, self.means.at_one_moment(self._on_loop))
+        return self.arun_with(case, self.means.for_request(self._on_loop))
 
-    def arun_with(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
+    def arun_with(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
         """Return the answer of a use case that is, or is a part of, one request."""
-        return self._arun_remote(case, means) if type(case) in _REMOTE else case.run(means)
+        return self._arun_remote(case, context) if type(case) in _REMOTE else case.run(context)
 
-    async def _arun_remote(self, case: UseCase[_T], means: Means) -> _T:
+    async def _arun_remote(self, case: UseCase[_T], context: Means) -> _T:
         kind = type(case)
-        sent = await cast("_Prejudging", case).prejudge(means) if kind in _PREJUDGING else case
+        sent = await cast("_Prejudging", case).prejudge(context) if kind in _PREJUDGING else case
         link = self._link()
         if not link.is_ready:
             await link.open()
         answer: _T = await link.ask(sent)
         if kind in _LEARNING:
-            cast("_Learning", case).learn(means, answer)
+            cast("_Learning", case).learn(context, answer)
         return answer
 
     def ask(self, case: UseCase[_T]) -> _T:
@@ -323,17 +323,17 @@ class _Blocking:
         """Raise: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 
-    async def aside(self, compute: Callable[[], _T], *, fair_to: str = "") -> _T:  # noqa: ARG002 - nobody else waits
+    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - nobody else waits
         """Compute it here."""
         return compute()
 
-    async def quickly(self, compute: Callable[[], _T]) -> _T:
+    async def to_quick_thread(self, compute: Callable[[], _T]) -> _T:
         """Compute it here."""
         return compute()
 
-    def run(self, case: UseCase[_T], means: Means) -> Coroutine[Any, Any, _T]:
+    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
         """Have it run where it belongs."""
-        return self._governor._run(case, means)  # noqa: SLF001 - a part of it
+        return self._governor._run(case, context)  # noqa: SLF001 - a part of it
 
 
 class _OnLoop:
@@ -342,7 +342,7 @@ class _OnLoop:
     def __init__(self, governor: RemoteGovernor, pools: Pools) -> None:
         self.run: Final = governor.arun_with
         self.aside: Final = pools.run
-        self.quickly: Final = pools.run_quickly
+        self.to_quick_thread: Final = pools.run_quick
 
     async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
         """Raise: a front does not write."""

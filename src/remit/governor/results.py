@@ -11,15 +11,15 @@ from remit.claims.canonical import canonicalize
 from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step
 from remit.errors import ReceiptNotFound, RequestConflict
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import looked_at
+from remit.governor.lifecycle import refresh
 from remit.governor.means import Means
-from remit.governor.receipts import GOVERNOR, append, budget_remaining, moment_of, receipt_of
-from remit.governor.sessions import found
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, load_receipt, step_timestamp
+from remit.governor.sessions import get_session
 from remit.ledger.port import Transaction
-from remit.ledger.records import Kept, Pending, Session
+from remit.ledger.records import Kept, Session, UnsignedReceipt
 from remit.policy.engines import DENIALS
 
-__all__ = ["RecordResult", "Recorded"]
+__all__ = ["RecordResult", "RecordedResult"]
 
 _RAN_THOUGH_DENIED: Final = "denied_but_run"
 _REASONS: Final = {
@@ -28,7 +28,7 @@ _REASONS: Final = {
 }
 
 
-class Recorded(NamedTuple):
+class RecordedResult(NamedTuple):
     """The receipt of an outcome, and whether it had been recorded before."""
 
     receipt: SignedReceipt
@@ -43,10 +43,10 @@ class RecordResult:
     receipt_id: str
     result: Digest
 
-    async def run(self, means: Means) -> Recorded:
+    async def run(self, context: Means) -> RecordedResult:
         """Append the outcome, or find that it is there."""
-        outcome, repeated = await means.transact(lambda transaction: self.append(means, transaction))
-        return Recorded(self.checked(receipt_of(means, outcome)), repeated)
+        outcome, repeated = await context.transact(lambda transaction: self.append(context, transaction))
+        return RecordedResult(self.checked(load_receipt(context, outcome)), repeated)
 
     def checked(self, receipt: SignedReceipt) -> SignedReceipt:
         """Return the receipt of an outcome, if it is this one."""
@@ -55,23 +55,23 @@ class RecordResult:
         return receipt
 
     def append(
-        self, means: Means, transaction: Transaction, decision: SignedReceipt | None = None
-    ) -> tuple[Kept | Pending, bool]:
+        self, context: Means, transaction: Transaction, decision: SignedReceipt | None = None
+    ) -> tuple[Kept | UnsignedReceipt, bool]:
         """Append the outcome, or find it, and tell whether it was there; `decision` where that was read already."""
-        session = found(transaction, self.session_id)
+        session = get_session(transaction, self.session_id)
         token = "" if decision is not None else self._kept(transaction).token
         known = transaction.result_of(self.receipt_id)
         if known is not None:
             return known, True
-        now = means.now
-        decision = decision or means.receipt(token)
+        now = context.now
+        decision = decision or context.receipt(token)
         if any(said.backend == GOVERNOR for said in decision.claims.policy_decisions):
             raise ReceiptNotFound("the receipt of this id is not a decision on a call")
-        session = looked_at(means, transaction, session, now)
+        session = refresh(context, transaction, session, now)
         step = self._step(session, decision, now)
         arguments = {"receipt_id": self.receipt_id, "result": self.result.value}
         _, pending = append(
-            means, transaction, session, step, now, form=canonicalize(arguments), result_of=self.receipt_id
+            context, transaction, session, step, now, form=canonicalize(arguments), result_of=self.receipt_id
         )
         return pending, False
 
@@ -109,7 +109,7 @@ class RecordResult:
                 PolicyDecision(backend=GOVERNOR, decision="permit" if permitted else "deny", reason=reason),
             ),
             budget_remaining=budget_remaining(session),
-            timestamp=moment_of(session, now),
+            timestamp=step_timestamp(session, now),
             result_hash=self.result,
             evidence_proof_ref={
                 "type": "remit.decision",

@@ -13,10 +13,10 @@ from typing import Final
 
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.clock import Moment
-from remit.governor.closing import close_killed, finish
-from remit.governor.lifecycle import MAX_CLOSED, MOVES, Move, close, looked_at, revoke_line, settle
+from remit.governor.closing import close_all_delegates, close_killed
+from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, Transition, close, refresh, revoke_source, settle
 from remit.governor.means import Means
-from remit.governor.sessions import durable
+from remit.governor.sessions import reload_session
 from remit.ledger.port import Transaction
 from remit.ledger.records import Session
 
@@ -32,31 +32,31 @@ class RevokePassport:
     passport_id: str
     reason: str = ""
 
-    async def run(self, means: Means) -> Session | None:
+    async def run(self, context: Means) -> Session | None:
         """Keep the revocation, which denies every call from then on, and then close what runs under the passport."""
         _check_reason(self.reason)
 
         def keep(transaction: Transaction) -> None:
-            _keep(transaction, self.passport_id, means.now, self.reason)
+            _keep(transaction, self.passport_id, context.now, self.reason)
 
-        await means.transact(keep)
+        await context.transact(keep)
 
         def work(transaction: Transaction) -> tuple[Session, Session | None] | None:
-            now = means.now
+            now = context.now
             session = transaction.session(self.passport_id)
             if session is None:
                 # Nobody will use what was set aside for it.
                 given = transaction.delegation_to(self.passport_id)
                 if given is not None and not given.settled:
-                    settle(means, transaction, given, now)
+                    settle(context, transaction, given, now)
                 return None
-            return _close_line(means, transaction, session, MOVES["revoke_passport"], self.reason)
+            return _close_line(context, transaction, session, TRANSITIONS["revoke_passport"], self.reason)
 
-        closed: tuple[Session, Session | None] | None = await means.transact(work, alone=True)
+        closed: tuple[Session, Session | None] | None = await context.transact(work, alone=True)
         if closed is None:
             return None
-        await _finish_line(means, *closed)
-        return await durable(means, closed[0])
+        await _finish_line(context, *closed)
+        return await reload_session(context, closed[0])
 
 
 def _keep(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
@@ -65,24 +65,24 @@ def _keep(transaction: Transaction, session_id: str, now: Moment, reason: str) -
     None if it is the last one itself, or belongs to no assistant.
     """
     transaction.put_revocation(session_id, at_ms=now.wall_ms, reason=reason)
-    return revoke_line(transaction, session_id, now, reason)
+    return revoke_source(transaction, session_id, now, reason)
 
 
 def _close_line(
-    means: Means, transaction: Transaction, session: Session, move: Move, reason: str = ""
+    context: Means, transaction: Transaction, session: Session, transition: Transition, reason: str = ""
 ) -> tuple[Session, Session | None]:
     """Close a session and the last one that continues it, if there is one; keep that they were revoked."""
-    now = means.now
-    session = close(means, transaction, session, move, now)
+    now = context.now
+    session = close(context, transaction, session, transition, now)
     last = _keep(transaction, session.id, now, reason)
-    return session, None if last is None else close(means, transaction, last, move, now)
+    return session, None if last is None else close(context, transaction, last, transition, now)
 
 
-async def _finish_line(means: Means, session: Session, last: Session | None) -> None:
+async def _finish_line(context: Means, session: Session, last: Session | None) -> None:
     """Close the delegates of both."""
-    await finish(means, session)
+    await close_all_delegates(context, session)
     if last is not None:
-        await finish(means, last)
+        await close_all_delegates(context, last)
 
 
 @dataclass(frozen=True)
@@ -91,31 +91,31 @@ class CloseRevoked:
 
     passport_ids: Sequence[str]
 
-    async def run(self, means: Means) -> int:
+    async def run(self, context: Means) -> int:
         """Close them. Their calls are denied already: whoever is stopped in between changes nothing."""
         count = 0
         for start in range(0, len(self.passport_ids), MAX_CLOSED):
             some = self.passport_ids[start : start + MAX_CLOSED]
-            closed = await means.transact(partial(_close_these, means, some), alone=True)
+            closed = await context.transact(partial(_close_these, context, some), alone=True)
             for session, last in closed:
-                await _finish_line(means, session, last)
+                await _finish_line(context, session, last)
             count += len(closed)
         return count
 
 
 def _close_these(
-    means: Means, passport_ids: Sequence[str], transaction: Transaction
+    context: Means, passport_ids: Sequence[str], transaction: Transaction
 ) -> list[tuple[Session, Session | None]]:
-    now, closed = means.now, list[tuple[Session, Session | None]]()
+    now, closed = context.now, list[tuple[Session, Session | None]]()
     for passport_id in passport_ids:
         session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
         if session is not None:
             was_active = session.state == "active"
-            session, last = _close_line(means, transaction, session, MOVES["revoke_passport"])
+            session, last = _close_line(context, transaction, session, TRANSITIONS["revoke_passport"])
             if was_active or last is not None:
                 closed.append((session, last))
         elif given is not None and not given.settled:
-            settle(means, transaction, given, now)
+            settle(context, transaction, given, now)
     return closed
 
 
@@ -129,7 +129,7 @@ class RevokeSession:
     session_id: str
     lineage: bool = False
 
-    async def run(self, means: Means) -> Session:
+    async def run(self, context: Means) -> Session:
         """Close the session, or the one that its lineage began with."""
 
         def work(transaction: Transaction) -> tuple[Session, Session, Session | None]:
@@ -137,12 +137,12 @@ class RevokeSession:
             if session is None:
                 raise SessionNotFound("no session has this id")
             first = _first_of(transaction, session) if self.lineage else session
-            first = looked_at(means, transaction, first, means.now)
-            return session, *_close_line(means, transaction, first, MOVES["revoke_session"])
+            first = refresh(context, transaction, first, context.now)
+            return session, *_close_line(context, transaction, first, TRANSITIONS["revoke_session"])
 
-        session, first, last = await means.transact(work)
-        await _finish_line(means, first, last)
-        return await durable(means, session)
+        session, first, last = await context.transact(work)
+        await _finish_line(context, first, last)
+        return await reload_session(context, session)
 
 
 def _first_of(transaction: Transaction, session: Session) -> Session:
@@ -160,7 +160,7 @@ class KillSwitch:
 
     on: bool
 
-    async def run(self, means: Means) -> int:
+    async def run(self, context: Means) -> int:
         """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
 
         def turn(transaction: Transaction) -> int:
@@ -171,9 +171,9 @@ class KillSwitch:
             transaction.put_switches(switches)
             return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
-        revoked: int = await means.transact(turn, alone=True)
+        revoked: int = await context.transact(turn, alone=True)
         if revoked:
-            await close_killed(means)
+            await close_killed(context)
         return revoked
 
 

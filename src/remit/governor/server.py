@@ -23,18 +23,18 @@ from remit.governor.handshake import (
     Judging,
     check_peer,
     check_version,
+    compute_proof,
     decode_hello,
     encode,
-    hello,
-    is_proof,
-    proof_of,
+    is_valid_proof,
+    new_hello,
 )
 from remit.governor.means import UseCaseRunner
 from remit.governor.wire import (
     ANSWER,
     BYE,
     EVENT,
-    HEADER,
+    HEADER_BYTES,
     MAX_FRAME,
     Frames,
     decode_case,
@@ -260,7 +260,7 @@ class _Connection(asyncio.Protocol):
         self._said_bye = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._client: Hello | None = None
-        self._own = hello()
+        self._own = new_hello()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept connections of the same user."""
@@ -333,12 +333,12 @@ class _Connection(asyncio.Protocol):
             self._transport.write(frame)
 
     def _write_handshake(self, message: bytes) -> None:
-        self._write(len(message).to_bytes(HEADER) + message)
+        self._write(len(message).to_bytes(HEADER_BYTES) + message)
 
     def _take_hello(self, body: bytes) -> None:
         """Answer a hello; one of another version reads in the answer why that is all."""
         self._client = client = decode_hello(body)
-        proof = proof_of("server", self._server.secret, client, self._own)
+        proof = compute_proof("server", self._server.secret, client, self._own)
         self._write_handshake(encode(msgspec.structs.replace(self._own, proof=proof)))
         check_version(client)
         self._next = self._take_proof
@@ -349,7 +349,7 @@ class _Connection(asyncio.Protocol):
             given = msgpack.decode(body, type=bytes)
         except msgspec.DecodeError:
             given = b""
-        if not is_proof(given, "client", self._server.secret, self._client, self._own):
+        if not is_valid_proof(given, "client", self._server.secret, self._client, self._own):
             raise LedgerUnavailable("it does not know the secret of the home")
         self._frames.most = MAX_FRAME
         self._next = self._take_introduction

@@ -1,8 +1,8 @@
-"""Starting a session from a passport, ending one, and who may use it: the holder of the certificate that started it.
+"""Starting, reading and ending sessions, and checking the client certificate that a session is bound to.
 
-Keeps this invariant: a session that was started with a certificate cannot be used with another one, even by a client
-that knows its id; and a passport that is bound to a certificate starts a session for no other. The server takes the
-certificate from the verified connection.
+Invariants: a session that was started with a client certificate can only be used with that certificate, even by a
+client that knows its id. A passport that is bound to a certificate only starts a session for its holder. The server
+takes the certificate from the verified TLS connection.
 """
 
 from collections.abc import Coroutine
@@ -28,8 +28,8 @@ from remit.errors import (
 )
 from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
-from remit.governor.closing import finish
-from remit.governor.lifecycle import MOVES, close, looked_at, standing_in
+from remit.governor.closing import close_all_delegates
+from remit.governor.lifecycle import TRANSITIONS, close, load_status, refresh
 from remit.governor.means import Means, UseCase
 from remit.governor.rate import report_skipped
 from remit.ledger.port import Transaction
@@ -39,180 +39,193 @@ __all__ = [
     "End",
     "Held",
     "Look",
-    "Looked",
+    "SessionAndPassport",
     "Start",
     "Started",
-    "check_bound",
-    "check_holder",
-    "durable",
-    "found",
-    "kept",
+    "check_passport_holder",
+    "check_session_holder",
+    "get_session",
     "new_session",
+    "refresh_and_save",
+    "reload_session",
 ]
 
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-def check_bound(passport: Passport, holder: str) -> None:
-    """Raise unless the passport is bound to no one, or to this holder."""
+def check_passport_holder(passport: Passport, holder: str) -> None:
+    """Raise `HolderMismatch` if the passport is bound to another certificate, or to a key."""
     bound = passport.bound_to
     if bound is None:
         return
     if bound.certificate is UNSET:
-        raise HolderMismatch("the passport is bound to a key, and only certificates are checked here")
+        raise HolderMismatch("the passport is bound to a key; only certificates are supported")
     if bound.certificate != holder:
-        raise HolderMismatch("the passport is bound to a certificate that this client has not shown")
+        raise HolderMismatch("the passport is bound to a certificate that the client has not presented")
 
 
-def check_holder(bound_to: str, holder: str) -> None:
-    """Raise unless a session is bound to no one, or to this holder."""
+def check_session_holder(bound_to: str, holder: str) -> None:
+    """Raise `HolderMismatch` if a session is bound to another certificate."""
     if bound_to and bound_to != holder:
         raise HolderMismatch("the session is bound to the certificate that started it")
 
 
 @dataclass(frozen=True)
 class Held(Generic[_T_co]):
-    """A use case on a session, for a client that has shown a certificate or none."""
+    """Runs a use case on a session if the client presents the certificate that the session is bound to.
+
+    `holder` is the thumbprint of the client's certificate, empty without one.
+    """
 
     case: UseCase[_T_co]
     session_id: str
     holder: str
 
-    def run(self, means: Means) -> Coroutine[Any, Any, _T_co]:
-        """See whose session it is, then go on as the case does."""
-        bound_to = means.holders.get(self.session_id)
+    def run(self, context: Means) -> Coroutine[Any, Any, _T_co]:
+        """Check the certificate, then run the use case."""
+        bound_to = context.holders.get(self.session_id)
         if bound_to is None:
-            return self._find_and_run(means)
-        check_holder(bound_to, self.holder)
-        return means.run(self.case)
+            return self._find_and_run(context)
+        check_session_holder(bound_to, self.holder)
+        return context.run(self.case)
 
-    async def _find_and_run(self, means: Means) -> _T_co:
-        check_holder(means.holder_of(await means.aside(lambda: self._session(means))), self.holder)
-        return await means.run(self.case)
+    async def _find_and_run(self, context: Means) -> _T_co:
+        check_session_holder(context.holder_of(await context.aside(lambda: self._load_session(context))), self.holder)
+        return await context.run(self.case)
 
-    def _session(self, means: Means) -> Session:
-        """Return the session, if a client may use it at all; neither that nor its holder ever changes."""
-        session = means.reader.session(self.session_id)
+    def _load_session(self, context: Means) -> Session:
+        """Load the session, if clients may use it. Neither that nor its holder ever changes, so it can be cached."""
+        session = context.reader.session(self.session_id)
         if session is None:
             raise SessionNotFound("no session has this id")
-        check_client(means.reader, session)
+        check_client(context.reader, session)
         return session
 
 
 class Started(NamedTuple):
-    """A session with its passport, and whether it had been started before."""
+    """A session with its passport, and whether it existed before."""
 
     session: Session
     passport: Passport
     existing: bool
 
 
-class Looked(NamedTuple):
-    """A session as it stands, with its passport."""
+class SessionAndPassport(NamedTuple):
+    """A session with its passport."""
 
     session: Session
     passport: Passport
 
 
-def found(transaction: Transaction, session_id: str) -> Session:
-    """Return the session of this id, or raise `SessionNotFound`."""
+def get_session(transaction: Transaction, session_id: str) -> Session:
+    """Return a session, or raise `SessionNotFound`, or `SessionSealed` if it was restored from a backup."""
     session = transaction.session(session_id)
     if session is None:
         raise SessionNotFound("no session has this id")
     if session.cause == RESTORED:
-        raise SessionSealed("the session comes from an older copy of the ledger; start one with a new passport")
+        raise SessionSealed("the session was restored from an older copy of the ledger; start one with a new passport")
     return session
 
 
-async def durable(means: Means, session: Session) -> Session:
-    """Return a session as it is kept: work that has appended to it did not know the hash of its head yet."""
-    kept: Session | None = await means.aside(lambda: means.reader.session(session.id))
-    return kept or session
+async def reload_session(context: Means, session: Session) -> Session:
+    """Return a session as stored: a session returned by a transaction may lack the hash of its last receipt."""
+    stored: Session | None = await context.aside(lambda: context.reader.session(session.id))
+    return stored or session
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start a session from the token of a passport; the same passport again is the same session.
+    """Start a session from a passport token, or return the session that it has started before.
 
-    A passport that has expired or was revoked is refused, also if it has a session. `holder` is the thumbprint of the
-    certificate that the client has shown: the session is bound to it. `by_source` says that whatever reports to the
-    session asks, such as the hooks of an assistant for its subagents.
+    A passport that has expired or was revoked is refused, even if it has a session. `holder` is the thumbprint of the
+    client's certificate: the session is bound to it. `by_source` is set if the request comes from a source, such as the
+    hooks of an assistant for its subagents, and not from a client of the proxy.
     """
 
     token: str
     holder: str = ""
     by_source: bool = False
 
-    async def run(self, means: Means) -> Started:
-        """Verify the passport, then keep the session if there is none."""
-        passport = await self._verified(means)
-        check_bound(passport, self.holder)
+    async def run(self, context: Means) -> Started:
+        """Verify the passport, then create the session if there is none."""
+        passport = await self._verify(context)
+        check_passport_holder(passport, self.holder)
         if not self.by_source:
-            await means.aside(lambda: check_client(means.reader, _root(means, passport)))
-        started, refusal = await means.transact(lambda transaction: _start(means, transaction, passport, self.holder))
-        await finish(means, started.session)
+            await context.aside(lambda: check_client(context.reader, _session_or_parent(context, passport)))
+        started, refusal = await context.transact(
+            lambda transaction: _start(context, transaction, passport, self.holder)
+        )
+        await close_all_delegates(context, started.session)
         if refusal is not None:
             raise refusal
         if started.existing:
-            started = started._replace(session=(await durable(means, started.session)))
+            started = started._replace(session=(await reload_session(context, started.session)))
         return started
 
-    async def _verified(self, means: Means) -> Passport:
-        """Verify the passport; a key that is not known may have come in by another process."""
-        now_s = means.now.wall_s
+    async def _verify(self, context: Means) -> Passport:
+        """Verify the passport. Reloads the keys once, as another process may have added one."""
+        now_s = context.now.wall_s
         try:
-            return verify_passport(self.token, means.keys.keyring(), now=now_s)
+            return verify_passport(self.token, context.keys.keyring(), now=now_s)
         except KeyUnknown:
-            await means.aside(means.keys.refresh)
-        return verify_passport(self.token, means.keys.keyring(), now=now_s)
+            await context.aside(context.keys.refresh)
+        return verify_passport(self.token, context.keys.keyring(), now=now_s)
 
 
-def _root(means: Means, passport: Passport) -> Session | None:
-    """Return the session of a passport, or the one that it was delegated from, where there is one already."""
-    session = means.reader.session(passport.jti)
-    return session or (means.reader.session(passport.parent_jti) if passport.parent_jti else None)
+def _session_or_parent(context: Means, passport: Passport) -> Session | None:
+    """Return the session of a passport, or else the session it was delegated from, or None."""
+    session = context.reader.session(passport.jti)
+    return session or (context.reader.session(passport.parent_jti) if passport.parent_jti else None)
 
 
 def _start(
-    means: Means, transaction: Transaction, passport: Passport, holder: str
+    context: Means, transaction: Transaction, passport: Passport, holder: str
 ) -> tuple[Started, PassportError | None]:
-    """Return the session, and why its passport is not accepted any more: what was found out is kept all the same."""
-    now = means.now
+    """Return the session, and the error if its passport is no longer accepted.
+
+    The error is returned and not raised, so that changes to the session are committed.
+    """
+    now = context.now
     if transaction.session(passport.jti) is not None:
-        session = found(transaction, passport.jti)
-        check_holder(session.holder, holder)
-        started = Started(kept(means, transaction, session, now), _same(means, session, passport), existing=True)
+        session = get_session(transaction, passport.jti)
+        check_session_holder(session.holder, holder)
+        started = Started(
+            refresh_and_save(context, transaction, session, now),
+            _check_same_passport(context, session, passport),
+            existing=True,
+        )
         return started, _refusal(transaction, started.session)
     if transaction.switches.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
-    _check_registered(means, transaction, passport)
-    session = structs.replace(new_session(means, transaction, passport, now), holder=holder)
+    _check_registered(context, transaction, passport)
+    session = structs.replace(new_session(context, transaction, passport, now), holder=holder)
     if not session.lifetime_ms:
         raise PassportExpired(f"good until {passport.expires_at}, it is {now.wall_s}")
     if passport.parent_jti is not None:
-        parent = _delegating(means, transaction, passport, now)
+        parent = _parent_session(context, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, parent.left_ms))
     transaction.put_session(session)
     return Started(session, passport, existing=False), None
 
 
 def _refusal(transaction: Transaction, session: Session) -> PassportError | None:
-    """Return the error for the passport of a session that is there; None while it is active, and once it has ended."""
+    """Return the error if the passport of an existing session was revoked or has expired, else None."""
     if session.state == "revoked" or transaction.revoked(session.id):
         return PassportRevoked(f"the passport was revoked ({(session.cause or 'passport_revoked').replace('_', ' ')})")
     if session.state == "expired":
-        return PassportExpired("the time of the session that the passport has started is over")
+        return PassportExpired("the session of the passport has expired")
     return None
 
 
-def _check_registered(means: Means, transaction: Transaction, passport: Passport) -> None:
-    """Raise unless a passport of this home was registered when it was issued; that of a delegate was kept as a whole.
+def _check_registered(context: Means, transaction: Transaction, passport: Passport) -> None:
+    """Raise `PassportUnregistered` if a passport names an issuer of this home and was not registered by it.
 
-    A signature alone proves nothing here: the key may have been stolen, or may have handed over since.
+    A valid signature is not enough: the key may have been stolen, or replaced since. Passports of delegates are
+    checked against their delegation instead.
     """
-    if passport.parent_jti is not None or not _is_own(means, passport):
+    if passport.parent_jti is not None or not _is_issued_here(context, passport):
         return
     registered = transaction.registered(passport.jti)
     if registered is None or registered.hash != sha256_hex(passport.token.encode()):
@@ -222,56 +235,58 @@ def _check_registered(means: Means, transaction: Transaction, passport: Passport
         )
 
 
-def _is_own(means: Means, passport: Passport) -> bool:
-    """Tell whether a passport names a key of this home as its issuer."""
-    return any(trusted.issuer == passport.issuer and not trusted.foreign for trusted in means.keys.keyring())
+def _is_issued_here(context: Means, passport: Passport) -> bool:
+    """Return whether a passport names a key of this home as its issuer."""
+    return any(trusted.issuer == passport.issuer and not trusted.foreign for trusted in context.keys.keyring())
 
 
-def _same(means: Means, session: Session, passport: Passport) -> Passport:
-    """Return the passport of a session, if it is the one that is presented: an id alone proves nothing."""
-    known = means.passport_of(session)
-    if known.token != passport.token and (_is_own(means, passport) or _identity(known) != _identity(passport)):
-        raise RequestConflict("another passport of this id has a session already")
-    return known
+def _check_same_passport(context: Means, session: Session, passport: Passport) -> Passport:
+    """Return the stored passport of a session, or raise `RequestConflict` if another one of its id is presented."""
+    stored = context.passport_of(session)
+    if stored.token != passport.token and (
+        _is_issued_here(context, passport) or _identity(stored) != _identity(passport)
+    ):
+        raise RequestConflict("another passport with this id already has a session")
+    return stored
 
 
 def _identity(passport: Passport) -> tuple[object, ...]:
     return passport.issuer, passport.mission, passport.parent_jti, passport.bound_to, passport.expires_at
 
 
-def kept(means: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
-    """Return a session that was looked at, and keep what was found."""
-    looked = looked_at(means, transaction, session, now)
-    if looked.state != session.state:
-        transaction.put_session(looked)
-    return looked
+def refresh_and_save(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+    """Return a session as `refresh` does, and write it if its state has changed."""
+    refreshed = refresh(context, transaction, session, now)
+    if refreshed.state != session.state:
+        transaction.put_session(refreshed)
+    return refreshed
 
 
-def _delegating(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
-    """Return the session that has set calls aside for this delegate, if it is not refused any call itself."""
+def _parent_session(context: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+    """Return the parent session of a delegate's passport, or raise if the passport cannot start a session."""
     delegation = transaction.delegation_to(passport.jti)
     if delegation is None or (delegation.parent, delegation.passport) != (passport.parent_jti, passport.token):
-        raise LineageUnknown("the passport is a delegate's, and nothing here was delegated to it")
+        raise LineageUnknown("the passport was delegated, but this ledger has no such delegation")
     if delegation.settled:
         raise PassportRevoked("the session that the passport was delegated from has ended")
-    parent = looked_at(means, transaction, found(transaction, delegation.parent), now)
-    if standing_in(transaction, parent).refusal:
-        raise PassportRevoked("the session that the passport was delegated from does not permit anything any more")
-    # Where another process ends the parent at the same moment, one of the two must see the other: both write its row.
+    parent = refresh(context, transaction, get_session(transaction, delegation.parent), now)
+    if load_status(transaction, parent).refusal:
+        raise PassportRevoked("the session that the passport was delegated from no longer permits calls")
+    # Write the parent's row, so that a concurrent transaction that ends the parent conflicts with this one.
     transaction.put_session(parent)
     return parent
 
 
-def new_session(means: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
-    """Return the session that a passport starts now. It is not kept yet."""
+def new_session(context: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+    """Return a new session for a passport, without storing it."""
     mission = passport.mission
     return Session(
         id=passport.jti,
         passport=passport.token,
         actor=mission.agent_id,
         parent=passport.parent_jti,
-        trace_id=means.new_id("trace"),
-        run_nonce=encode_base64url(means.entropy(24)),
+        trace_id=context.new_id("trace"),
+        run_nonce=encode_base64url(context.entropy(24)),
         started_ms=now.wall_ms,
         lifetime_ms=max(0, min(mission.max_duration_s * 1000, passport.expires_at * 1000 - now.wall_ms)),
         expires_ms=passport.expires_at * 1000,
@@ -285,36 +300,36 @@ def new_session(means: Means, transaction: Transaction, passport: Passport, now:
 
 @dataclass(frozen=True)
 class Look:
-    """Find a session and count its time; one whose time is over is closed, with its delegates."""
+    """Return a session with its time counted, and its passport; close it and its delegates if it has expired."""
 
     session_id: str
 
-    async def run(self, means: Means) -> Looked:
-        """Read the session, and its passport where this process sees it for the first time."""
-        await report_skipped(means, self.session_id)
+    async def run(self, context: Means) -> SessionAndPassport:
+        """Refresh the session, and verify its passport if that is not cached."""
+        await report_skipped(context, self.session_id)
 
         def work(transaction: Transaction) -> Session:
-            return kept(means, transaction, found(transaction, self.session_id), means.now)
+            return refresh_and_save(context, transaction, get_session(transaction, self.session_id), context.now)
 
-        session: Session = await means.transact(work)
-        await finish(means, session)
-        return Looked(session, means.passport_of(session))
+        session: Session = await context.transact(work)
+        await close_all_delegates(context, session)
+        return SessionAndPassport(session, context.passport_of(session))
 
 
 @dataclass(frozen=True)
 class End:
-    """End a session, and with it its delegates; one that has ended already stays as it is."""
+    """End a session and its delegates; a session in a final state stays unchanged."""
 
     session_id: str
 
-    async def run(self, means: Means) -> Session:
-        """Close the session, which refuses every call in its lineage from then on, and then its delegates."""
+    async def run(self, context: Means) -> Session:
+        """Close the session, which denies every call in its delegates from then on, and then close these."""
 
         def work(transaction: Transaction) -> Session:
-            now = means.now
-            session = looked_at(means, transaction, found(transaction, self.session_id), now)
-            return close(means, transaction, session, MOVES["end"], now)
+            now = context.now
+            session = refresh(context, transaction, get_session(transaction, self.session_id), now)
+            return close(context, transaction, session, TRANSITIONS["end"], now)
 
-        session: Session = await means.transact(work)
-        await finish(means, session)
-        return await durable(means, session)
+        session: Session = await context.transact(work)
+        await close_all_delegates(context, session)
+        return await reload_session(context, session)

@@ -16,11 +16,11 @@ from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.placing import Placing
-from remit.governor.sessions import Started, kept, new_session
+from remit.governor.sessions import Started, new_session, refresh_and_save
 from remit.ledger.port import Transaction
-from remit.ledger.records import RESTORED, Session, Source, trace_of
+from remit.ledger.records import RESTORED, Session, Source, source_trace_id
 
-__all__ = ["Reporter", "StartFor", "current", "last_of"]
+__all__ = ["Reporter", "StartFor", "current_session", "last_session_id"]
 
 
 class Reporter(NamedTuple):
@@ -56,30 +56,30 @@ class StartFor:
 
     reporter: Reporter
 
-    def learn(self, means: Means, started: Started) -> None:
+    def learn(self, context: Means, started: Started) -> None:
         """Remember the session of the reporter."""
-        means.note_source(self.reporter.key, started.session.id)
+        context.note_source(self.reporter.key, started.session.id)
 
-    async def run(self, means: Means) -> Started:
+    async def run(self, context: Means) -> Started:
         """Look for the session, and start one where there is none, in one piece."""
         # Alone, because two processes must not both find none.
-        started: Started = await means.transact(lambda transaction: self._work(means, transaction), alone=True)
-        self.learn(means, started)
+        started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
+        self.learn(context, started)
         return started
 
-    def _work(self, means: Means, transaction: Transaction) -> Started:
-        now = means.now
-        session = current(transaction, self.reporter.key)
+    def _work(self, context: Means, transaction: Transaction) -> Started:
+        now = context.now
+        session = current_session(transaction, self.reporter.key)
         if session is not None:
-            session = kept(means, transaction, session, now)
+            session = refresh_and_save(context, transaction, session, now)
             if session.state == "active":
-                return Started(session, means.passport_of(session), existing=True)
-        return self.begin(means, transaction, now)
+                return Started(session, context.passport_of(session), existing=True)
+        return self.begin(context, transaction, now)
 
-    def begin(self, means: Means, transaction: Transaction, now: Moment) -> Started:
+    def begin(self, context: Means, transaction: Transaction, now: Moment) -> Started:
         """Issue a passport for the mission, and start its session."""
-        signing = means.keys.signing(transaction.switches.kid)
-        issuer, jti = f"remit:{signing.kid}", means.new_id("pass")
+        signing = context.keys.signing(transaction.switches.kid)
+        issuer, jti = f"remit:{signing.kid}", context.new_id("pass")
         try:
             passport = issue_passport(
                 self.reporter.mission,
@@ -91,22 +91,22 @@ class StartFor:
             )
         except TokenTooLarge as error:
             raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
-        session = new_session(means, transaction, passport, now)
+        session = new_session(context, transaction, passport, now)
         if self.reporter.key.startswith(HOOK_KEY):
-            session = structs.replace(session, trace_id=trace_of(self.reporter.key))
+            session = structs.replace(session, trace_id=source_trace_id(self.reporter.key))
         transaction.put_session(session)
         transaction.put_source(Source(session.id, self.reporter.key, self.reporter.told))
         return Started(session, passport, existing=False)
 
 
-def current(transaction: Transaction, key: str) -> Session | None:
+def current_session(transaction: Transaction, key: str) -> Session | None:
     """Return the session that was started last for a key, unless it is from an older copy of the ledger."""
     source = transaction.source(key)
     session = None if source is None else transaction.session(source.session_id)
     return None if session is None or session.cause == RESTORED else session
 
 
-def last_of(transaction: Transaction, key: str) -> str:
+def last_session_id(transaction: Transaction, key: str) -> str:
     """Return the id of the session that was started last for a key; none if there is none."""
-    session = current(transaction, key)
+    session = current_session(transaction, key)
     return session.id if session else ""

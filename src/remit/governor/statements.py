@@ -17,17 +17,17 @@ from remit.claims.strictjson import JSON
 from remit.claims.succession import KeyLimit
 from remit.errors import FieldInvalid, quote
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import looked_at
+from remit.governor.lifecycle import refresh
 from remit.governor.means import Means
-from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, moment_of
-from remit.governor.sessions import found
+from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, step_timestamp
+from remit.governor.sessions import get_session
 from remit.governor.sources import Reporter, StartFor
 from remit.ledger.findings import LIMIT_STATED
 from remit.ledger.port import Transaction
-from remit.ledger.records import Pending, Session
+from remit.ledger.records import Session, UnsignedReceipt
 from remit.policy.engines import DENIALS
 
-__all__ = ["CHECK", "OWN_APP", "Declare", "Declared", "limit_statement"]
+__all__ = ["CHECK", "OWN_APP", "Declare", "RecordedStatement", "limit_statement"]
 
 # The measurement that says in words what was counted.
 CHECK: Final = "remit.check"
@@ -51,7 +51,7 @@ def limit_statement(limit: KeyLimit) -> "Declare":
     return Declare(LIMIT_STATED, limit.jti, report, "", reason)
 
 
-class Declared(NamedTuple):
+class RecordedStatement(NamedTuple):
     """The receipt of a statement, and the session that it is in."""
 
     session_id: str
@@ -72,13 +72,15 @@ class Declare:
     reason: str
     counted: str = ""
 
-    async def run(self, means: Means) -> Declared:
+    async def run(self, context: Means) -> RecordedStatement:
         """Append the statement to the session of Remit's own checks, which is started where there is none."""
         self._check()
         form = canonicalize({"report": self.report})
-        name = (await StartFor(_OWN).run(means)).session.id
-        pending: Pending = await means.transact(lambda transaction: self._work(means, transaction, name, form))
-        return Declared(name, pending.receipt)
+        name = (await StartFor(_OWN).run(context)).session.id
+        pending: UnsignedReceipt = await context.transact(
+            lambda transaction: self._work(context, transaction, name, form)
+        )
+        return RecordedStatement(name, pending.receipt)
 
     def _check(self) -> None:
         for member in ("tool", "target", "reason"):
@@ -87,10 +89,10 @@ class Declare:
         if self.code and self.code not in DENIALS:
             raise FieldInvalid(f"{quote(self.code)} is not a denial code", place="$.code")
 
-    def _work(self, means: Means, transaction: Transaction, name: str, form: bytes) -> Pending:
-        now = means.now
-        session = looked_at(means, transaction, found(transaction, name), now)
-        _, pending = append(means, transaction, session, self._step(session, now), now, form=form)
+    def _work(self, context: Means, transaction: Transaction, name: str, form: bytes) -> UnsignedReceipt:
+        now = context.now
+        session = refresh(context, transaction, get_session(transaction, name), now)
+        _, pending = append(context, transaction, session, self._step(session, now), now, form=form)
         return pending
 
     def _step(self, session: Session, now: Moment) -> Step:
@@ -106,7 +108,7 @@ class Declare:
             reason=reason,
             policy_decisions=(said,),
             budget_remaining=budget_remaining(session),
-            timestamp=moment_of(session, now),
+            timestamp=step_timestamp(session, now),
             result_hash=Digest(alg="sha-256", value=digest, canonicalization="jcs-rfc8785", scope="result"),
             measurements={CHECK: self._measured()} if self.counted else UNSET,
             **self._verdict(),

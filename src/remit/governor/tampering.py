@@ -12,11 +12,11 @@ import msgspec
 
 from remit.governor.assistants import Begin
 from remit.governor.audiences import HOOK_KEY
-from remit.governor.closing import finish
-from remit.governor.leads import tampered_name
-from remit.governor.lifecycle import MAX_CLOSED, MOVES, close, looked_at
+from remit.governor.closing import close_all_delegates
+from remit.governor.leads import tampering_key
+from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, refresh
 from remit.governor.means import Means
-from remit.governor.sessions import found
+from remit.governor.sessions import get_session
 from remit.governor.sources import Reporter
 from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import Session
@@ -24,7 +24,7 @@ from remit.ledger.records import Session
 __all__ = ["TAMPERED", "EndReporter", "EndTampered"]
 
 # The cause of sessions that were ended here.
-TAMPERED: Final = MOVES["tamper"].code
+TAMPERED: Final = TRANSITIONS["tamper"].code
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -38,13 +38,15 @@ class EndTampered:
     protection: str
     generation: int = 0
 
-    async def run(self, means: Means) -> tuple[str, ...]:
+    async def run(self, context: Means) -> tuple[str, ...]:
         """Find the active sessions of the protection, and close them in batches."""
-        active: list[str] = await means.transact(lambda transaction: list(transaction.active_sessions()), alone=True)
-        ours: list[str] = await means.aside(lambda: [one for one in active if _reports_under(means.reader, one, self)])
+        active: list[str] = await context.transact(lambda transaction: list(transaction.active_sessions()), alone=True)
+        ours: list[str] = await context.aside(
+            lambda: [one for one in active if _reports_under(context.reader, one, self)]
+        )
         for start in range(0, len(ours), MAX_CLOSED):
             batch = ours[start : start + MAX_CLOSED]
-            await _close_all(means, batch, self.generation)
+            await _close_all(context, batch, self.generation)
         return tuple(ours)
 
 
@@ -54,10 +56,10 @@ class EndReporter:
 
     reporter: Reporter
 
-    async def run(self, means: Means) -> str:
+    async def run(self, context: Means) -> str:
         """Return the session, which is not active any more."""
-        name = await Begin(self.reporter).run(means)
-        await _close_all(means, [name], self.reporter.generation)
+        name = await Begin(self.reporter).run(context)
+        await _close_all(context, [name], self.reporter.generation)
         return name
 
 
@@ -71,19 +73,19 @@ def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool
         return False
 
 
-async def _close_all(means: Means, names: list[str], generation: int) -> None:
+async def _close_all(context: Means, names: list[str], generation: int) -> None:
     """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
 
     def work(transaction: Transaction) -> list[Session]:
-        now = means.now
-        sessions = [looked_at(means, transaction, found(transaction, name), now) for name in names]
+        now = context.now
+        sessions = [refresh(context, transaction, get_session(transaction, name), now) for name in names]
         for name in names:
             source = transaction.source_of(name)
             if source is not None:
-                tampered = tampered_name(source.key, generation)
+                tampered = tampering_key(source.key, generation)
                 transaction.put_revocation(tampered, at_ms=now.wall_ms, reason=TAMPERED)
-        return [close(means, transaction, session, MOVES["tamper"], now) for session in sessions]
+        return [close(context, transaction, session, TRANSITIONS["tamper"], now) for session in sessions]
 
-    closed: list[Session] = await means.transact(work, alone=True)
+    closed: list[Session] = await context.transact(work, alone=True)
     for session in closed:
-        await finish(means, session)
+        await close_all_delegates(context, session)

@@ -34,18 +34,18 @@ from remit.ledger.records import Session
 
 __all__ = [
     "STALE_S",
-    "BrokenFound",
+    "BrokenChainFound",
     "Message",
-    "Problem",
     "Progress",
     "Quarantine",
     "SessionVerified",
     "SessionsVerified",
-    "Snapshot",
-    "Summary",
     "Verification",
     "VerificationObserver",
+    "VerificationSnapshot",
     "VerificationState",
+    "VerificationSummary",
+    "VerifierProblem",
     "load_snapshot",
 ]
 
@@ -90,7 +90,7 @@ class SessionsVerified(Struct, frozen=True, tag="sessions"):
     sessions: Annotated[list[SessionVerified], Meta(max_length=1000)]
 
 
-class BrokenFound(Struct, frozen=True, tag="broken"):
+class BrokenChainFound(Struct, frozen=True, tag="broken"):
     """A session whose chain is broken at receipt `index`, counted from 0, and why."""
 
     session_id: _Id
@@ -99,7 +99,7 @@ class BrokenFound(Struct, frozen=True, tag="broken"):
     sentence: _Text
 
 
-class Summary(Struct, frozen=True, tag="summary"):
+class VerificationSummary(Struct, frozen=True, tag="summary"):
     """How far verification has come. Times are seconds since 1970.
 
     Everything that was recorded before `verified_at`, up to the receipt `through_receipt`, was verified. A full pass is
@@ -118,23 +118,23 @@ class Summary(Struct, frozen=True, tag="summary"):
     at: _Count
 
 
-class Problem(Struct, frozen=True, tag="problem"):
+class VerifierProblem(Struct, frozen=True, tag="problem"):
     """Why the verifier cannot go on."""
 
     said: _Text
 
 
-Message: TypeAlias = SessionsVerified | BrokenFound | Summary | Problem
-_messages: Final = msgspec.json.Decoder(SessionsVerified | BrokenFound | Summary | Problem)
+Message: TypeAlias = SessionsVerified | BrokenChainFound | VerificationSummary | VerifierProblem
+_messages: Final = msgspec.json.Decoder(SessionsVerified | BrokenChainFound | VerificationSummary | VerifierProblem)
 
 
-class Snapshot(Struct, frozen=True):
+class VerificationSnapshot(Struct, frozen=True):
     """What is published for other services and for commands."""
 
-    summary: Summary | None
+    summary: VerificationSummary | None
     problem: _Text
     sessions: list[SessionVerified]
-    broken: list[BrokenFound]
+    broken: list[BrokenChainFound]
     at: _Count
 
     def is_stale(self, now: float) -> bool:
@@ -142,10 +142,10 @@ class Snapshot(Struct, frozen=True):
         return not -STALE_S <= now - self.at <= STALE_S
 
 
-_snapshots: Final = msgspec.json.Decoder(Snapshot)
+_snapshots: Final = msgspec.json.Decoder(VerificationSnapshot)
 
 
-def load_snapshot(home: Home) -> Snapshot | None:
+def load_snapshot(home: Home) -> VerificationSnapshot | None:
     """Return what the service that runs the verifier has published last, if anything."""
     try:
         with home.folder(_FOLDER, create=False) as folder:
@@ -178,24 +178,24 @@ class VerificationState:
     def __init__(self, *, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._lock = threading.Lock()
-        self._summary: Summary | None = None
+        self._summary: VerificationSummary | None = None
         self._problem = ""
         self._sessions: OrderedDict[str, SessionVerified] = OrderedDict()
         # Never forgotten while the service runs.
-        self._broken: dict[str, BrokenFound] = {}
+        self._broken: dict[str, BrokenChainFound] = {}
         # Called with every break that is new.
-        self.on_broken: Callable[[BrokenFound], None] = lambda _found: None
+        self.on_broken: Callable[[BrokenChainFound], None] = lambda _found: None
 
     def apply(self, message: Message) -> None:
         """Take a report of the verifier."""
         with self._lock:
-            if isinstance(message, Summary):
+            if isinstance(message, VerificationSummary):
                 self._summary, self._problem = message, ""
-            elif isinstance(message, Problem):
+            elif isinstance(message, VerifierProblem):
                 self._problem = message.said
             elif isinstance(message, SessionsVerified):
                 self._remember(message.sessions)
-        if isinstance(message, BrokenFound):
+        if isinstance(message, BrokenChainFound):
             self._found(message)
 
     def _remember(self, sessions: list[SessionVerified]) -> None:
@@ -205,7 +205,7 @@ class VerificationState:
         while len(self._sessions) > _REMEMBERED:
             self._sessions.popitem(last=False)
 
-    def _found(self, found: BrokenFound) -> None:
+    def _found(self, found: BrokenChainFound) -> None:
         with self._lock:
             known = self._broken.get(found.session_id)
             if known is not None and known.index <= found.index:
@@ -215,7 +215,7 @@ class VerificationState:
 
     def report(self, session_id: str, fault: BrokenChain) -> None:
         """Take it that a receipt of a session was found not to be genuine, by whatever has read it."""
-        self._found(BrokenFound(session_id, fault.index, fault.fault, str(fault)))
+        self._found(BrokenChainFound(session_id, fault.index, fault.fault, str(fault)))
 
     def restarted(self, problem: str) -> None:
         """Note that the verifier begins again, and why; what was verified by the last one is not claimed any more."""
@@ -223,7 +223,7 @@ class VerificationState:
             self._summary, self._problem = None, problem
             self._sessions.clear()
 
-    def follow(self, snapshot: Snapshot | None) -> None:
+    def follow(self, snapshot: VerificationSnapshot | None) -> None:
         """Take over what another service has published."""
         with self._lock:
             if snapshot is None or snapshot.is_stale(self._wall()):
@@ -235,15 +235,15 @@ class VerificationState:
         for found in snapshot.broken:
             self._found(found)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> VerificationSnapshot:
         """Return what others are to know."""
         with self._lock:
             sessions = list(self._sessions.values())[-_PUBLISHED:]
             broken = list(self._broken.values())[-_LISTED:]
-            return Snapshot(self._summary, self._problem, sessions, broken, int(self._wall()))
+            return VerificationSnapshot(self._summary, self._problem, sessions, broken, int(self._wall()))
 
     @property
-    def summary(self) -> Summary | None:
+    def summary(self) -> VerificationSummary | None:
         """Return how far verification has come; None while that is not known, or is known no longer."""
         summary = self._summary
         return None if summary is None or abs(self._wall() - summary.at) > STALE_S else summary
@@ -275,7 +275,7 @@ class VerificationState:
         return Progress(0, session.length)
 
 
-def _fault(found: BrokenFound) -> BrokenChain:
+def _fault(found: BrokenChainFound) -> BrokenChain:
     return BrokenChain(found.index, found.fault, found.sentence.partition(": ")[2] or found.sentence)
 
 
@@ -288,16 +288,16 @@ class Quarantine:
 
     session_id: str
 
-    async def run(self, means: Means) -> bool:
+    async def run(self, context: Means) -> bool:
         """Mark the session; return whether it was not marked before."""
-        marked: bool = await means.transact(lambda transaction: self._work(means, transaction))
+        marked: bool = await context.transact(lambda transaction: self._work(context, transaction))
         return marked
 
-    def _work(self, means: Means, transaction: Transaction) -> bool:
+    def _work(self, context: Means, transaction: Transaction) -> bool:
         session = transaction.session(self.session_id)
         if session is None or session.broken:
             return False
-        quarantine(means, transaction, session, means.now)
+        quarantine(context, transaction, session, context.now)
         return True
 
 
@@ -324,7 +324,7 @@ class Verification:
         self._stopping = threading.Event()
         self._reading, self._writing = os.pipe()
         # Breaks that are not quarantined yet.
-        self._waiting: deque[BrokenFound] = deque()
+        self._waiting: deque[BrokenChainFound] = deque()
         self._statements: deque[float] = deque()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
@@ -352,7 +352,7 @@ class Verification:
         with suppress(OSError):
             os.write(self._writing, b"x")
 
-    def _note(self, found: BrokenFound) -> None:
+    def _note(self, found: BrokenChainFound) -> None:
         self._waiting.append(found)
         self._wake()
 
@@ -432,7 +432,7 @@ class Verification:
                     if len(pending) > _MAX_LINE:
                         raise msgspec.DecodeError("a line that is too long")
                     for message in map(_messages.decode, lines):
-                        problem = message.said if isinstance(message, Problem) else problem
+                        problem = message.said if isinstance(message, VerifierProblem) else problem
                         self.state.apply(message)
                 except msgspec.MsgspecError as error:
                     return f"its report cannot be read: {error}"
@@ -460,7 +460,7 @@ class Verification:
                 self._observer.log("chain_broken", session=found.session_id, receipt=found.index + 1, fault=found.fault)
                 self._declare(found)
 
-    def _declare(self, found: BrokenFound) -> None:
+    def _declare(self, found: BrokenChainFound) -> None:
         """Sign a statement that the chain is broken, so many per minute."""
         now = time.monotonic()
         while self._statements and now - self._statements[0] > 60:  # noqa: PLR2004 - a minute

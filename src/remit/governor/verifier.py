@@ -23,11 +23,17 @@ from remit.claims.keys import Keyring
 from remit.claims.merkle import Frontier, hash_leaf
 from remit.claims.receipt import verify_receipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError, TokenError
-from remit.governor.verification import BrokenFound, Message, SessionsVerified, SessionVerified, Summary
+from remit.governor.verification import (
+    BrokenChainFound,
+    Message,
+    SessionsVerified,
+    SessionVerified,
+    VerificationSummary,
+)
 from remit.ledger.findings import FAULTS, check_period, fault_of_period, is_limit_stated
 from remit.ledger.keys import Periods, keyring_of
 from remit.ledger.port import Reader
-from remit.ledger.records import Kept, Session, signer_of
+from remit.ledger.records import Kept, Session, unverified_kid
 
 __all__ = ["DeepCheck", "Pace", "Verifier"]
 
@@ -310,7 +316,7 @@ class Verifier:
         period of its key: what a key signed may have been distrusted since the bookmark was made.
         """
         token = self._reader.bookmark(session.id)
-        if token is None or signer_of(token) in self._limits:
+        if token is None or unverified_kid(token) in self._limits:
             return None
         try:
             head, tally = verify_bookmark(token, self._keyring)
@@ -320,7 +326,7 @@ class Verifier:
             return None
         tree, digest = Frontier(), b""
         for kept in self._kept(session.id, 0, head.length):
-            if self._limits and fault_of_period(self._limits, signer_of(kept.token), kept.number):
+            if self._limits and fault_of_period(self._limits, unverified_kid(kept.token), kept.number):
                 return None
             tree.append(hash_leaf(kept.token.encode()))
             digest = _roll(digest, kept.token)
@@ -367,7 +373,7 @@ class Verifier:
             return
         self._broken[session_id] = broken
         self._receipts -= self._known.pop(session_id, _Known()).length
-        self._tell(BrokenFound(session_id, broken.index, broken.fault, str(broken)))
+        self._tell(BrokenChainFound(session_id, broken.index, broken.fault, str(broken)))
         self._summarize(now=True)
 
     def _reached(self, number: int, receipt_id: str | None, at: float) -> None:
@@ -412,7 +418,7 @@ class Verifier:
         self._told_at = wall
         self._tell_sessions()
         self._tell(
-            Summary(
+            VerificationSummary(
                 state="continuous" if self._first_pass_done else "first_pass",
                 sessions_verified=len(self._known),
                 receipts_verified=self._receipts,

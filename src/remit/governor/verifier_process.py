@@ -19,11 +19,11 @@ import msgspec
 
 from remit.claims.keys import Keyring
 from remit.errors import BrokenChain, RemitError
-from remit.governor.verification import Message, Problem
+from remit.governor.verification import Message, VerifierProblem
 from remit.governor.verifier import Verifier
 from remit.ledger.check_session import SessionCheck
 from remit.ledger.embedded import open_rows
-from remit.ledger.findings import Notebook
+from remit.ledger.findings import FindingRecorder
 from remit.ledger.home import open_home
 from remit.ledger.keys import Periods
 from remit.ledger.rows import Rows, translated
@@ -117,7 +117,7 @@ class LedgerCheck:
         return BrokenChain(index, first.fault, first.sentence)
 
 
-class _Notes(Notebook):
+class _Notes(FindingRecorder):
     """Findings about one session; after each receipt there is a pause where one is due."""
 
     def __init__(self, step: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ def main(home: str) -> None:
         with open_home(Path(home), create=False) as opened, open_rows(opened) as (connection, rows):
             Verifier(rows, LedgerCheck(connection, rows), _tell, pace).run()
     except RemitError as error:
-        _tell(Problem(str(error)[:1000]))
+        _tell(VerifierProblem(str(error)[:1000]))
         raise SystemExit(1) from None
     except BrokenPipeError:
         os._exit(0)  # the service is gone

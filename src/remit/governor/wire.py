@@ -1,11 +1,11 @@
-"""How use cases and their answers are written between a front and the ledger process.
+"""The protocol between a front process (proxy, Hub or command) and the ledger process.
 
-A frame is a length of four bytes, big-endian, and that many bytes of MessagePack: an array of messages. A front sends
-`[id, name, case]`, and gets `[id, kind, answer]`. Every case is decoded by its type, with all rules of its members, and
-every answer by what the case returns. Only the cases of `CASES` are read; nothing else that arrives is run.
+A frame is a length of four bytes, big-endian, followed by that many bytes of MessagePack: an array of messages. A front
+sends `[id, name, case]` and receives `[id, kind, answer]`. A case is decoded by its type, which validates its members;
+an answer by the return type of the case. Only the types in `USE_CASES` are decoded and run.
 
-Answers are believed as they are: they come from the ledger process, which has proved that it is one (`handshake.py`).
-So receipts and passports are rebuilt here without their signatures being verified again.
+Answers are trusted: the ledger process has authenticated itself (`handshake.py`). Receipts and passports in them are
+rebuilt without verifying their signatures again.
 """
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
 from remit.governor.issue import Issue
 from remit.governor.keys import DistrustKey, RotateKey
-from remit.governor.leads import Continue
+from remit.governor.leads import ContinueAssistantSession
 from remit.governor.means import UseCase
-from remit.governor.observe import FindPlace, Observe, Report
+from remit.governor.observe import GetJudgingState, Observe, Report
 from remit.governor.rate import ReportSkipped
 from remit.governor.results import RecordResult
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
@@ -41,11 +41,11 @@ from remit.policy.call import Launched
 __all__ = [
     "ANSWER",
     "BYE",
-    "CASES",
     "EVENT",
     "FAILURE",
-    "HEADER",
+    "HEADER_BYTES",
     "MAX_FRAME",
+    "USE_CASES",
     "Frames",
     "answer_type",
     "decode_answer",
@@ -58,35 +58,36 @@ __all__ = [
     "frame_of",
 ]
 
-# Every use case that is run by the ledger process. Those that only read are run by the front, with its own reader.
-CASES: Final[Mapping[str, type[Any]]] = {
+# The use cases that run in the ledger process. Use cases that only read run in the front, with its own reader.
+USE_CASES: Final[Mapping[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (
-        Attest, Begin, CloseRevoked, Conclude, Continue, Declare, Delegate, DistrustKey, End, EndReporter, EndTampered,
-        Evaluate, FindPlace, Finish, FinishClosing, Govern, Issue, KillSwitch, Look, Observe, Quarantine, RecordResult,
-        Report, ReportSkipped, RevokePassport, RevokeSession, RotateKey, Start, StartFor,
+        Attest, Begin, CloseRevoked, Conclude, ContinueAssistantSession, Declare, Delegate, DistrustKey, End,
+        EndReporter, EndTampered, Evaluate, Finish, FinishClosing, GetJudgingState, Govern, Issue, KillSwitch, Look,
+        Observe, Quarantine, RecordResult, Report, ReportSkipped, RevokePassport, RevokeSession, RotateKey, Start,
+        StartFor,
     )
 }  # fmt: skip
 
-HEADER: Final = 4
-# A request over HTTP has at most one megabyte; with what was found out about it, it stays far below this.
+HEADER_BYTES: Final = 4
+# An HTTP request has at most one megabyte; with its findings, it stays far below this.
 MAX_FRAME: Final = 16 * 1024 * 1024
-# What a message of the ledger process is: an answer, an error, or something that it tells unasked.
+# The kinds of messages from the ledger process: an answer, an error, or an unsolicited event.
 ANSWER: Final = 0
 FAILURE: Final = 1
 EVENT: Final = 2
-# What a service says that leaves, in the place of the name of a case.
+# Sent by a service that disconnects, in place of the name of a use case.
 BYE: Final = "bye"
 
 _T = TypeVar("_T")
 
 _LARGE_INTEGER: Final = 1
-_DIGITS: Final = 64
-_UNFORESEEN: Final = "unforeseen"
+_MAX_DIGITS: Final = 64
+_UNEXPECTED: Final = "unforeseen"
 
 
 class Frames:
-    """Cuts what arrives on a connection into frames, none of which is larger than `most` bytes."""
+    """Splits received data into frames of at most `most` bytes."""
 
     __slots__ = ("_buffer", "most")
 
@@ -95,39 +96,39 @@ class Frames:
         self.most = most
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies of the frames that are complete now; `JsonTooLarge` if one is announced as too large."""
+        """Yield the bodies of the complete frames; raise `JsonTooLarge` if a length prefix exceeds the limit."""
         buffer = self._buffer
         buffer += data
-        while len(buffer) >= HEADER:
-            size = int.from_bytes(buffer[:HEADER])
+        while len(buffer) >= HEADER_BYTES:
+            size = int.from_bytes(buffer[:HEADER_BYTES])
             if size > self.most:
-                raise JsonTooLarge(f"a frame of {size} bytes, at most {self.most} are read")
-            end = HEADER + size
+                raise JsonTooLarge(f"a frame of {size} bytes; the limit is {self.most}")
+            end = HEADER_BYTES + size
             if len(buffer) < end:
                 return
-            body = bytes(buffer[HEADER:end])
+            body = bytes(buffer[HEADER_BYTES:end])
             del buffer[:end]
             yield body
 
     def feed_all(self, data: bytes) -> Sequence[bytes]:
-        """Return what `feed` yields. Nearly always, what arrives is one frame and nothing else."""
-        if not self._buffer and HEADER + int.from_bytes(data[:HEADER]) == len(data) <= self.most:
-            return (data[HEADER:],)
+        """Return what `feed` yields, with a fast path for data that is exactly one frame."""
+        if not self._buffer and HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES]) == len(data) <= self.most:
+            return (data[HEADER_BYTES:],)
         return tuple(self.feed(data))
 
 
 def frame_of(messages: Sequence[bytes]) -> bytes:
-    """Return a frame that holds these messages, each encoded already."""
+    """Return a frame of these encoded messages."""
     count = len(messages)
-    body = b"".join((b"\xdd", count.to_bytes(4), *messages))  # an array of so many
-    return len(body).to_bytes(HEADER) + body
+    body = b"".join((b"\xdd", count.to_bytes(4), *messages))  # the header of a MessagePack array
+    return len(body).to_bytes(HEADER_BYTES) + body
 
 
 _Messages: Final = msgpack.Decoder(list[tuple[int, int | str, Raw]])
 
 
 def decode_messages(body: bytes) -> list[tuple[int, int | str, Raw]]:
-    """Return the messages of a frame, their last part not decoded yet; `FieldInvalid` if it holds anything else."""
+    """Return the messages of a frame, with the content of each still encoded, or raise `FieldInvalid`."""
     try:
         return _Messages.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -135,7 +136,7 @@ def decode_messages(body: bytes) -> list[tuple[int, int | str, Raw]]:
 
 
 def encode_message(number: int, kind: int | str, content: object) -> bytes:
-    """Return a message."""
+    """Return an encoded message."""
     message = (number, kind, content)
     try:
         return _encoder.encode(message)
@@ -144,33 +145,33 @@ def encode_message(number: int, kind: int | str, content: object) -> bytes:
 
 
 def _encode_large(message: tuple[int, int | str, object]) -> bytes:
-    """Return a message with integers that MessagePack has no form for, as the arguments of a call may hold."""
+    """Encode a message with integers beyond 64 bits, which the arguments of a call may contain."""
     return _encoder.encode(_with_large_integers(msgspec.to_builtins(message, builtin_types=_BYTES)))
 
 
 def encode_case(number: int, case: UseCase[Any]) -> bytes:
-    """Return the message that asks for a use case, which is one of `CASES`; an error names what cannot be sent."""
+    """Return the request message of a use case, whose type is one of `USE_CASES`; raise if it cannot be encoded."""
     try:
         message = encode_message(number, type(case).__name__, case)
     except (OverflowError, TypeError, ValueError, RecursionError):
         raise NotCanonicalizable("has no canonical form") from None
     if len(message) > MAX_FRAME // 2:
-        raise JsonTooLarge(f"{len(message)} bytes, at most {MAX_FRAME // 2} are sent to the ledger process")
+        raise JsonTooLarge(f"{len(message)} bytes; the limit for the ledger process is {MAX_FRAME // 2}")
     return message
 
 
 def decode_case(name: int | str, content: Raw) -> UseCase[Any]:
     """Return the use case of a message, or raise `FieldInvalid`."""
-    kind = CASES.get(name) if isinstance(name, str) else None
+    kind = USE_CASES.get(name) if isinstance(name, str) else None
     if kind is None:
         raise FieldInvalid("is not a use case", place="$.case")
     decoder = _decoders.get(kind) or _decoder(kind)
-    case: UseCase[Any] = _decoded(decoder, content)
+    case: UseCase[Any] = _decode(decoder, content)
     return case
 
 
 def answer_type(kind: type[UseCase[_T]]) -> Any:  # noqa: ANN401 - whatever the use case returns
-    """Return the type of the answer of a use case."""
+    """Return the return type of a use case's `run`."""
     known = _answers.get(kind)
     if known is None:
         known = get_type_hints(kind.run)["return"]
@@ -184,11 +185,11 @@ _answers: Final = dict[Any, Any]()
 
 
 def decode_answer(kind: type[UseCase[_T]], content: Raw) -> _T:
-    """Return the answer to a use case of this type."""
+    """Decode the answer to a use case of this type."""
     decoder = _answer_decoders.get(kind)
     if decoder is None:
         decoder = _answer_decoders[kind] = _decoder(answer_type(kind))
-    answer: _T = _decoded(decoder, content)
+    answer: _T = _decode(decoder, content)
     return answer
 
 
@@ -196,9 +197,9 @@ _answer_decoders: Final = dict[Any, "msgpack.Decoder[Any]"]()
 
 
 def encode_failure(number: int, error: BaseException) -> bytes:
-    """Return the message that says why there is no answer: the error's name, what it says, and its members."""
+    """Return the message of an error: its class name, text and attributes."""
     if not isinstance(error, RemitError):
-        return encode_message(number, FAILURE, (_UNFORESEEN, type(error).__name__, {}))
+        return encode_message(number, FAILURE, (_UNEXPECTED, type(error).__name__, {}))
     members = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
     return encode_message(number, FAILURE, (type(error).__name__, str(error), members))
 
@@ -207,13 +208,13 @@ _Failure: Final = msgpack.Decoder(tuple[str, str, dict[str, str | int]])
 
 
 def decode_failure(content: Raw) -> Exception:
-    """Return the error that the ledger process has told of."""
-    name, said, members = _decoded(_Failure, content)
+    """Return the error in a message of the ledger process."""
+    name, text, members = _decode(_Failure, content)
     kind = _ERRORS.get(name)
     if kind is None:
-        return RuntimeError(f"the ledger process failed in a way that is not foreseen ({said})")
-    error = kind.__new__(kind, said)
-    error.args = (said,)
+        return RuntimeError(f"unexpected error in the ledger process ({text})")
+    error = kind.__new__(kind, text)
+    error.args = (text,)
     vars(error).update(members)
     return error
 
@@ -223,7 +224,7 @@ _ERRORS: Final[Mapping[str, type[RemitError]]] = {
 }
 
 
-def _decoded(decoder: "msgpack.Decoder[_T]", content: Raw) -> _T:
+def _decode(decoder: "msgpack.Decoder[_T]", content: Raw) -> _T:
     try:
         return decoder.decode(content)
     except msgspec.ValidationError as error:
@@ -238,12 +239,12 @@ _decoders: Final = dict[Any, "msgpack.Decoder[Any]"]()
 def _decoder(kind: Any) -> "msgpack.Decoder[Any]":  # noqa: ANN401 - a type
     decoder = _decoders.get(kind)
     if decoder is None:
-        decoder = _decoders[kind] = msgpack.Decoder(kind, dec_hook=_rebuilt, ext_hook=_extension)
+        decoder = _decoders[kind] = msgpack.Decoder(kind, dec_hook=_decode_hook, ext_hook=_decode_extension)
     return decoder
 
 
-def _rebuilt(kind: type, value: Any) -> object:  # noqa: ANN401 - as decoded
-    """Return a value of a type that the library does not know."""
+def _decode_hook(kind: type, value: Any) -> object:  # noqa: ANN401 - as decoded
+    """Convert decoded builtins to a type that msgspec does not support."""
     if kind is BudgetDelta:
         return choose_budget_delta(kind, value)
     if kind is BrokenChain:
@@ -253,19 +254,19 @@ def _rebuilt(kind: type, value: Any) -> object:  # noqa: ANN401 - as decoded
     raise NotImplementedError(f"{kind} does not cross the socket")
 
 
-def _written(value: object) -> object:
-    """Return a value of a type that the library does not know in a form that it does."""
+def _encode_hook(value: object) -> object:
+    """Convert a value of a type that msgspec does not support to builtins."""
     if isinstance(value, BrokenChain):
         return value.index, value.fault, str(value).partition(": ")[2]
     raise TypeError(f"{type(value).__name__} does not cross the socket")
 
 
-_encoder: Final = msgpack.Encoder(enc_hook=_written)
+_encoder: Final = msgpack.Encoder(enc_hook=_encode_hook)
 _BYTES: Final = (bytes,)
 
 
 def _with_large_integers(value: Any) -> Any:  # noqa: ANN401 - builtins of any kind
-    """Return builtins with every integer that MessagePack cannot write as an extension that holds its digits."""
+    """Replace each integer that MessagePack cannot represent with an extension that contains its decimal digits."""
     if isinstance(value, dict):
         return {name: _with_large_integers(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -275,7 +276,7 @@ def _with_large_integers(value: Any) -> Any:  # noqa: ANN401 - builtins of any k
     return value
 
 
-def _extension(code: int, data: memoryview) -> int:
-    if code != _LARGE_INTEGER or len(data) > _DIGITS + 1:
-        raise ValueError("an extension that is not known")
+def _decode_extension(code: int, data: memoryview) -> int:
+    if code != _LARGE_INTEGER or len(data) > _MAX_DIGITS + 1:
+        raise ValueError("unknown extension")
     return int(bytes(data))

@@ -16,14 +16,14 @@ from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError, LedgerForeign, LedgerRolledBack, StateCorrupt
 from remit.ledger.home import Home
 
-__all__ = ["Anchor", "Mark", "check_mark"]
+__all__ = ["Anchor", "AnchorMark", "check_mark"]
 
 _FILE: Final = "ledger.anchor"
 _LOCK: Final = "ledger.anchor.lock"
 _MAX_BYTES: Final = 4096
 
 
-class Mark(NamedTuple):
+class AnchorMark(NamedTuple):
     """A ledger at one moment: its id, how many receipts it holds, and the last one of them.
 
     `sessions` and `epoch` count what leaves no receipt: sessions that begin, and ends, revocations, switches and keys.
@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     sessions: int = 0
     epoch: int = 0
 
-    def is_behind(self, other: "Mark") -> bool:
+    def is_behind(self, other: "AnchorMark") -> bool:
         """Tell whether this has less of anything that only grows."""
         return self.receipts < other.receipts or self.sessions < other.sessions or self.epoch < other.epoch
 
@@ -51,7 +51,7 @@ class Anchor:
         """Keep the mark in `home`."""
         self._home = home
 
-    def read(self) -> Mark | None:
+    def read(self) -> AnchorMark | None:
         """Return the mark, or None if none was ever written."""
         data = self._home.read(_FILE, max_bytes=_MAX_BYTES)
         try:
@@ -59,7 +59,7 @@ class Anchor:
         except InputError as error:
             raise StateCorrupt(f"{_FILE} is damaged: {error}") from None
 
-    def advance(self, mark: Mark) -> Mark:
+    def advance(self, mark: AnchorMark) -> AnchorMark:
         """Move the mark forward, durable, and return what stands now: `mark`, or one that is further.
 
         Another ledger's mark is `LedgerForeign`; another receipt at the same place is `LedgerRolledBack`. While someone
@@ -76,18 +76,18 @@ class Anchor:
             self._write(mark)
         return mark
 
-    def reset(self, mark: Mark) -> None:
+    def reset(self, mark: AnchorMark) -> None:
         """Put `mark` in the place of whatever stands there: for a restore that a person has accepted."""
         with self._home.locked(_LOCK):
             self._write(mark)
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: AnchorMark) -> None:
         members = mark._asdict()
         _mark(members)
         self._home.replace(_FILE, encode(members))
 
 
-def check_mark(mark: Mark | None, present: Mark, hash_at: Callable[[int], str | None]) -> None:
+def check_mark(mark: AnchorMark | None, present: AnchorMark, hash_at: Callable[[int], str | None]) -> None:
     """Raise if the ledger that is present is not the one that was marked, or one that it has grown to.
 
     `hash_at` gives the hash of the receipt at a place, counted from 1. No mark at all passes: whether there must be
@@ -104,7 +104,7 @@ def check_mark(mark: Mark | None, present: Mark, hash_at: Callable[[int], str | 
         raise LedgerRolledBack(f"receipt {mark.receipts} is another one than before")
 
 
-def _check_ledger(mark: Mark, present: Mark) -> None:
+def _check_ledger(mark: AnchorMark, present: AnchorMark) -> None:
     if mark.ledger != present.ledger:
         raise LedgerForeign("the ledger has another id than the one that the anchor was set for")
 
@@ -119,10 +119,10 @@ class _Members(Claims, frozen=True, kw_only=True):
     epoch: Count
 
 
-def _mark(value: object) -> Mark:
+def _mark(value: object) -> AnchorMark:
     """Return the mark of an object that obeys every rule, or raise `FieldInvalid`."""
     members = shape(_Members, value)
-    mark = Mark(
+    mark = AnchorMark(
         members.ledger,
         members.receipts,
         members.last_receipt_id,

@@ -13,16 +13,16 @@ from typing import Final
 import apsw
 
 from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerUnavailable, StateCorrupt
-from remit.ledger.embedded import check_ours, open_rows
+from remit.ledger.embedded import check_format, open_rows
 from remit.ledger.home import Home
 from remit.ledger.records import Overview
 from remit.ledger.rows import Rows, translated
 from remit.ledger.sqlite import connect_reader
 
-__all__ = ["BESIDE", "backup", "copy_database", "examined", "flush_names", "named_file"]
+__all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "named_file", "sync_directory"]
 
 # What SQLite puts beside a database, by the ending of its name.
-BESIDE: Final = ("-wal", "-shm", "-journal")
+SIDECAR_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL_PAGES: Final = -1
@@ -41,7 +41,7 @@ def backup(home: Home, destination: Path) -> Overview:
                 copy_database(source, str(place))
                 overview = _verified(str(place), rows.overview().ledger_id)
                 os.fsync(fd)
-                flush_names(place.parent)
+                sync_directory(place.parent)
         finally:
             os.close(fd)
     return overview
@@ -84,7 +84,7 @@ def _verified(path: str, ledger_id: str) -> Overview:
     """Return what a copy holds, once it is known to be whole and of this ledger."""
     connection = connect_reader(path)
     try:
-        overview = examined(connection).overview()
+        overview = check_copy(connection).overview()
     finally:
         connection.close()
     if overview.ledger_id != ledger_id:
@@ -92,9 +92,9 @@ def _verified(path: str, ledger_id: str) -> Overview:
     return overview
 
 
-def examined(connection: apsw.Connection) -> Rows:
+def check_copy(connection: apsw.Connection) -> Rows:
     """Return the rows of a file that is a ledger of ours, and whole as a database."""
-    check_ours(connection)
+    check_format(connection)
     with translated():
         if connection.pragma("integrity_check") != "ok" or connection.execute("PRAGMA foreign_key_check").fetchone():
             raise StateCorrupt("the copy is damaged; take another one")
@@ -106,12 +106,12 @@ def _removed_on_error(place: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for ending in ("", *BESIDE):
+        for ending in ("", *SIDECAR_SUFFIXES):
             place.with_name(place.name + ending).unlink(missing_ok=True)
         raise
 
 
-def flush_names(folder: Path) -> None:
+def sync_directory(folder: Path) -> None:
     """Return when the names in a folder are on the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -15,14 +15,14 @@ from remit.claims.chain import Each
 from remit.claims.keys import Keyring, VerifyingKey
 from remit.claims.succession import KeyLimit, verify_key_limit, with_successors
 from remit.errors import KeyUnknown, RemitError
-from remit.ledger.anchor import Anchor, Mark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_mark
 from remit.ledger.check_session import SessionCheck
 from remit.ledger.embedded import mark_of, open_rows
-from remit.ledger.findings import FAULTS, Notebook, Progress, Report, fault_of_limits
+from remit.ledger.findings import FAULTS, FindingRecorder, Progress, Report, fault_of_limits
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
-from remit.ledger.records import KeyRecord, signer_of
+from remit.ledger.records import KeyRecord, unverified_kid
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["check_ledger"]
@@ -73,11 +73,11 @@ def check_ledger(
     return check.report()
 
 
-def _present(rows: Rows) -> Mark:
+def _present(rows: Rows) -> AnchorMark:
     return mark_of(rows.overview())
 
 
-class _Check(Notebook):
+class _Check(FindingRecorder):
     """The check of a whole ledger."""
 
     def database(self, connection: apsw.Connection, rows: Rows) -> None:
@@ -169,7 +169,7 @@ class _Check(Notebook):
     def _retired(self, connection: apsw.Connection, kid: str, after: int, until: int) -> None:
         with translated():
             for session_id, seq, token in connection.execute(_BETWEEN, (after, until)):
-                if signer_of(token) == kid:
+                if unverified_kid(token) == kid:
                     self.note("key_retired", f"receipt {seq} of {session_id[:128]}: {FAULTS['key_retired']}")
 
     def sessions(self, connection: apsw.Connection, rows: Rows) -> None:

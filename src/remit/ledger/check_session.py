@@ -13,9 +13,9 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.passport import AUDIENCES, verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
-from remit.ledger.findings import Notebook, is_limit_stated
+from remit.ledger.findings import FindingRecorder, is_limit_stated
 from remit.ledger.keys import keyring_of, limit_ids
-from remit.ledger.records import SOURCE_TRACE, Session, trace_of
+from remit.ledger.records import SOURCE_TRACE, Session, source_trace_id
 from remit.ledger.rows import Rows, translated
 
 __all__ = ["SessionCheck"]
@@ -45,7 +45,7 @@ class SessionCheck:
     So they are read a page at a time: one long look would keep others from tidying the log.
     """
 
-    def __init__(self, notes: Notebook, connection: apsw.Connection, rows: Rows, session: Session) -> None:
+    def __init__(self, notes: FindingRecorder, connection: apsw.Connection, rows: Rows, session: Session) -> None:
         self._notes = notes
         self._db = connection
         self._rows = rows
@@ -187,7 +187,9 @@ class SessionCheck:
         if counted != (session.compliant, session.violation, session.insufficient_evidence):
             self._note("session_mismatch", "the verdicts of the session are not those of its receipts")
         told = self._rows.source_of(session.id)
-        if session.trace_id.startswith(SOURCE_TRACE) and (told is None or trace_of(told.key) != session.trace_id):
+        if session.trace_id.startswith(SOURCE_TRACE) and (
+            told is None or source_trace_id(told.key) != session.trace_id
+        ):
             self._note("session_mismatch", "the source of the session is not the one that its receipts were made for")
         if session.observed > length:
             self._note("session_mismatch", f"{session.observed} events are counted, and {length} receipts are there")

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.port import Prepare, Reader, Work
 from remit.ledger.records import Switches
-from remit.ledger.transaction import Buffer, Changes, Known, Store
+from remit.ledger.transaction import BufferedTransaction, Changes, SessionCache, Store
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
 __all__ = ["BUNDLE", "DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
@@ -71,7 +71,7 @@ class GroupCommit:
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
         self._waiters: dict[int, AsyncWaiter] = {}
         self._store: Store | None = None
-        self._known = Known()
+        self._known = SessionCache()
         self._switches: Switches | None = None
         # Of the group that is under way: how long the store took to commit it, and whether it marks an epoch.
         self._seconds = 0.0
@@ -142,7 +142,7 @@ class GroupCommit:
     def _settle(self, group: list[Item]) -> None:
         """Run a group and answer each of its callers."""
         store: Store | None = None
-        wanted = group if not any(map(_is_withdrawn, group)) else [item for item in group if not item.withdrawn]
+        wanted = group if not any(map(_is_abandoned, group)) else [item for item in group if not item.abandoned]
         try:
             store = self._commit(wanted) if wanted else None
         except BaseException as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
@@ -162,7 +162,7 @@ class GroupCommit:
     def _commit(self, group: list[Item]) -> Store:
         self._seconds, self._turned = 0.0, False
         store = self._store = self._store or self._open_store()
-        if store.disturbed():
+        if store.changed_by_others():
             self._unlearn()
         self._prepare(store, group)
         try:
@@ -189,9 +189,9 @@ class GroupCommit:
         """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
         switches = self._switches = self._switches or store.switches()
         # One buffer serves all, because none of them writes.
-        buffer = Buffer(store, self._known, switches, Changes())
+        buffer = BufferedTransaction(store, self._known, switches, Changes())
         for item in group:
-            if item.prepare is not None and not item.withdrawn:
+            if item.prepare is not None and not item.abandoned:
                 _prepare_one(item.prepare, item, buffer)
 
     def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
@@ -200,14 +200,14 @@ class GroupCommit:
             self._unlearn()
         switches = self._switches = self._switches or store.switches()
         changes = Changes()
-        buffer = Buffer(store, self._known, switches, changes)
+        buffer = BufferedTransaction(store, self._known, switches, changes)
         for item in group:
             item.failure = None
-            if item.withdrawn:
+            if item.abandoned:
                 item.failure = LedgerUnavailable("nobody waits for it any more")
                 continue
-            if item.spoilt is not None:
-                item.failure = item.spoilt
+            if item.prepare_error is not None:
+                item.failure = item.prepare_error
                 continue
             try:
                 item.answer = item.work(buffer)
@@ -222,7 +222,7 @@ class GroupCommit:
         changes.sign(self._known.sessions)
         if not hold:
             store.begin()
-            if store.disturbed():
+            if store.changed_by_others():
                 raise HeadMoved("something else has written to the ledger")
         self._write(store, group, changes)
         return None
@@ -236,7 +236,7 @@ class GroupCommit:
         self._known.sessions.update(store.commit(changes))
         self._last_s = time.perf_counter() - before
         self._seconds += self._last_s
-        if changes.marks_an_epoch:
+        if changes.changes_epoch:
             self._turned = True
             self._known.revoked.clear()
             self._switches = None
@@ -254,7 +254,7 @@ class GroupCommit:
                 store.close()
 
 
-_is_withdrawn: Final = attrgetter("withdrawn")
+_is_abandoned: Final = attrgetter("abandoned")
 
 
 def _own(error: BaseException) -> Exception:
@@ -281,11 +281,11 @@ def _next_group(waiting: list[Item]) -> list[Item]:
     return group
 
 
-def _prepare_one(prepare: Prepare, item: Item, buffer: Buffer) -> None:
+def _prepare_one(prepare: Prepare, item: Item, buffer: BufferedTransaction) -> None:
     """Run what comes before the work; if that fails, there is no work."""
     try:
         prepare(buffer)
     except (LedgerUnavailable, StateCorrupt):
         raise  # the store failed, and with it the group
     except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-        item.spoilt = _own(error)
+        item.prepare_error = _own(error)

@@ -22,10 +22,10 @@ from remit.errors import (
     StateMissing,
     quote,
 )
-from remit.ledger.anchor import Anchor, Mark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_mark
 from remit.ledger.commit import BUNDLE, DEADLINE_S, GroupCommit, Observer
 from remit.ledger.home import Home, open_home
-from remit.ledger.identity import BESIDE, LedgerFile
+from remit.ledger.identity import SIDECAR_SUFFIXES, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.marker import Marker, check_marker, read_marker, write_marker
@@ -37,24 +37,24 @@ from remit.ledger.transaction import Store
 
 __all__ = [
     "FILE",
-    "LOCK",
-    "USE",
+    "HOME_LOCK",
+    "USE_LOCK",
     "AnchorKeeper",
     "Embedded",
-    "Reading",
-    "check_ours",
+    "ReadOnlyLedger",
+    "check_format",
+    "ledger_path",
     "mark_of",
     "marker_of",
     "open_embedded",
     "open_reading",
     "open_rows",
-    "place_of",
 ]
 
 FILE: Final = "ledger.db"
-LOCK: Final = "home.lock"
+HOME_LOCK: Final = "home.lock"
 # Shared by all who have the ledger open; who puts another file in its place holds it alone.
-USE: Final = "ledger.use"
+USE_LOCK: Final = "ledger.use"
 _ANCHOR_EVERY_S: Final = 1.0
 
 
@@ -91,7 +91,7 @@ def open_embedded(
         held.enter_context(_in_use(home))
         files = KeyFiles(held.enter_context(home.folder("keys")))
         anchor = Anchor(home)
-        with home.locked(LOCK):
+        with home.locked(HOME_LOCK):
             file = _prepared(home, files, anchor, vfs)
         reader = SqliteReader(
             lambda: _connect_reader(file, vfs), checked=lambda it: file.opened(it).check, damaged=file.damaged
@@ -109,7 +109,7 @@ def open_embedded(
         return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
 
 
-class Reading(NamedTuple):
+class ReadOnlyLedger(NamedTuple):
     """A ledger that another process writes, open for reading from any thread."""
 
     home: Home
@@ -121,17 +121,17 @@ class Reading(NamedTuple):
         self.held.close()
 
 
-def open_reading(path: Path) -> Reading:
+def open_reading(path: Path) -> ReadOnlyLedger:
     """Return the ledger of the home at `path` for reading; whoever writes it has made all checks."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path, create=False))
         held.enter_context(_in_use(home))
-        file = LedgerFile(place_of(home))
+        file = LedgerFile(ledger_path(home))
         reader = SqliteReader(
             lambda: _connect_reader(file, None), checked=lambda it: file.opened(it).check, damaged=file.damaged
         )
         held.callback(reader.close)
-        return Reading(home, reader, held.pop_all())
+        return ReadOnlyLedger(home, reader, held.pop_all())
 
 
 def _connect_reader(file: LedgerFile, vfs: str | None) -> apsw.Connection:
@@ -145,7 +145,7 @@ def _in_use(home: Home) -> Iterator[None]:
     """Keep others from putting another file in the place of the ledger."""
     with ExitStack() as held:
         try:
-            held.enter_context(home.locked(USE, shared=True, wait=False))
+            held.enter_context(home.locked(USE_LOCK, shared=True, wait=False))
         except LedgerInUse:
             raise LedgerInUse("the ledger is being restored: wait until that is done") from None
         yield
@@ -155,10 +155,10 @@ def _in_use(home: Home) -> Iterator[None]:
 def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
     """Give the ledger of a home for reading, while others write: a connection that cannot write, and its rows."""
     with _in_use(home):
-        file = LedgerFile(place_of(home))
+        file = LedgerFile(ledger_path(home))
         connection = connect_reader(file.path)
         try:
-            check_ours(connection)
+            check_format(connection)
             files = file.opened(connection)
 
             def checked() -> apsw.Connection:
@@ -170,14 +170,14 @@ def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
             connection.close()
 
 
-def place_of(home: Home) -> str:
+def ledger_path(home: Home) -> str:
     """Return the path of the ledger's file, once it and what lies beside it are known to be safe."""
-    for beside in BESIDE:
+    for beside in SIDECAR_SUFFIXES:
         home.check_file(FILE + beside)
     return home.path_of(FILE)
 
 
-def check_ours(connection: apsw.Connection) -> None:
+def check_format(connection: apsw.Connection) -> None:
     """Raise `LedgerForeign` unless this is a ledger of ours, of a version that we read."""
     try:
         found, version = connection.pragma("application_id"), connection.pragma("user_version")
@@ -201,7 +201,7 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
     if not home.check_file(FILE):
         _check_nothing_lost(mark, marker, files, most_keys=0)
         home.create(FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
-    place = place_of(home)
+    place = ledger_path(home)
     if _is_new(place, vfs):
         _check_nothing_lost(mark, marker, files, most_keys=1)
     file = LedgerFile(place)
@@ -254,7 +254,7 @@ def _is_used(connection: apsw.Connection) -> bool:
 _LOST: Final = f"{FILE} is gone or empty, and {{}}: put a backup of it in its place by: remit ledger restore FILE"
 
 
-def _check_nothing_lost(mark: Mark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int) -> None:
+def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int) -> None:
     """Raise if there has been a ledger already: a new one in its place would hide that."""
     if mark is not None:
         raise StateMissing(_LOST.format(f"it has held {mark.receipts} receipts"))
@@ -278,16 +278,16 @@ def _is_new(place: str, vfs: str | None) -> bool:
             marked = connection.pragma("application_id") or connection.pragma("user_version")
             new = not marked and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
         if not new:
-            check_ours(connection)
+            check_format(connection)
         return new
     finally:
         connection.close()
 
 
-def mark_of(overview: Overview) -> Mark:
+def mark_of(overview: Overview) -> AnchorMark:
     """Return the mark of a ledger as it stands."""
     ledger, sessions, receipts, last_id, last_hash, epoch = overview
-    return Mark(ledger, receipts, last_id, last_hash, sessions, epoch)
+    return AnchorMark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
 
 def marker_of(rows: Rows) -> Marker:
@@ -320,7 +320,7 @@ class AnchorKeeper(Observer):
         self._clock = clock
         self._due = 0.0
         # Where the ledger stood when it was last looked at.
-        self._last: Mark | None = None
+        self._last: AnchorMark | None = None
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
         """Move the anchor if it is time."""

@@ -16,8 +16,8 @@ __all__ = [
     "LIMIT_STATED",
     "MAX_FINDINGS",
     "Finding",
+    "FindingRecorder",
     "Limits",
-    "Notebook",
     "Progress",
     "Report",
     "check_period",
@@ -74,7 +74,7 @@ class Report(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-class Notebook:
+class FindingRecorder:
     """What was found so far, and what the check goes by."""
 
     def __init__(self, each: Each, progress: Progress) -> None:

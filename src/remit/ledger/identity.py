@@ -24,10 +24,10 @@ import apsw
 from remit.errors import LedgerUnavailable, RemitError, StateCorrupt, StateMissing
 from remit.ledger.rows import translated
 
-__all__ = ["BESIDE", "LOG_LIMIT", "LedgerFile", "OpenFiles"]
+__all__ = ["LOG_LIMIT", "SIDECAR_SUFFIXES", "LedgerFile", "OpenFiles"]
 
 # The files that SQLite keeps open beside the database in write-ahead mode. While a connection is open, they stay.
-BESIDE: Final = ("-wal", "-shm")
+SIDECAR_SUFFIXES: Final = ("-wal", "-shm")
 # A log that has grown under a long reader shrinks again to this.
 LOG_LIMIT: Final = 32 * 1024 * 1024
 
@@ -117,7 +117,7 @@ class OpenFiles:
         with file.damage_noted(), translated():
             connection.pragma("schema_version")
         self._file = file
-        found = [(file.path + ending, *_look(file.path + ending)) for ending in BESIDE]
+        found = [(file.path + ending, *_look(file.path + ending)) for ending in SIDECAR_SUFFIXES]
         self._beside = [(path, identity) for path, identity, _ in found if identity is not None]
         self._sizes = {path: size for path, _, size in found}
         self.check()

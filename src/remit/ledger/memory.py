@@ -19,6 +19,7 @@ from remit.ledger.records import (
     RESTORED,
     CodeCount,
     Delegation,
+    EarlierRequest,
     Kept,
     KeyRecord,
     LimitRecord,
@@ -26,14 +27,13 @@ from remit.ledger.records import (
     Note,
     Numbered,
     Overview,
-    Registered,
-    Repeated,
+    PassportRegistration,
     Session,
     Source,
     Switches,
-    signer_of,
+    unverified_kid,
 )
-from remit.ledger.transaction import Appended, Changes
+from remit.ledger.transaction import AppendedReceipt, Changes
 
 __all__ = ["MemoryStore", "Shelf"]
 
@@ -49,14 +49,14 @@ class Shelf:
     sessions: dict[str, Session] = field(default_factory=dict)
     receipts: dict[str, Kept] = field(default_factory=dict)
     chains: dict[str, list[Kept]] = field(default_factory=dict)
-    repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
+    repeats: dict[tuple[str, str], EarlierRequest] = field(default_factory=dict)
     results: dict[str, Kept] = field(default_factory=dict)
     delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
     limits: list[LimitRecord] = field(default_factory=list)
     # In the order of their registration.
-    passports: dict[str, Registered] = field(default_factory=dict)
+    passports: dict[str, PassportRegistration] = field(default_factory=dict)
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
     # All receipts, in the order they came.
@@ -91,7 +91,7 @@ class MemoryStore:
         """Let go."""
         self.rollback()
 
-    def disturbed(self) -> bool:
+    def changed_by_others(self) -> bool:
         """Tell whether another has committed since this was last asked."""
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
@@ -115,7 +115,7 @@ class MemoryStore:
             shelf.attestations.setdefault(attested.session_id, []).append(attested.token)
             if attested.bookmark:
                 shelf.bookmarks[attested.session_id] = attested.bookmark
-        if changes.marks_an_epoch:
+        if changes.changes_epoch:
             epoch = shelf.switches.epoch + 1
             shelf.switches = (changes.switches or shelf.switches)._replace(epoch=epoch)
         shelf.commits = self._seen = shelf.commits + 1
@@ -134,7 +134,7 @@ class MemoryStore:
             raise HeadMoved("a source of a session that is not new")
         return told
 
-    def _append(self, appended: Appended) -> None:
+    def _append(self, appended: AppendedReceipt) -> None:
         shelf, receipt, session_id = self._shelf, appended.pending.receipt, appended.session_id
         claims, number = receipt.claims, len(shelf.order) + 1
         kept = Kept(session_id, appended.seq, claims.receipt_id, receipt.token, number)
@@ -145,7 +145,7 @@ class MemoryStore:
         shelf.minutes[claims.iat // 60, code] += 1
         shelf.codes[code] += 1
         if appended.once is not None:
-            shelf.repeats[session_id, appended.once.key] = Repeated(kept, appended.once.digest)
+            shelf.repeats[session_id, appended.once.key] = EarlierRequest(kept, appended.once.digest)
         if appended.result_of:
             shelf.results[appended.result_of] = kept
         if appended.note:
@@ -272,7 +272,7 @@ class MemoryStore:
         """Return the records of where the periods of keys ended, oldest first."""
         return list(self._shelf.limits)
 
-    def registered(self, passport_id: str) -> Registered | None:
+    def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
         return self._shelf.passports.get(passport_id)
 
@@ -299,7 +299,7 @@ class MemoryStore:
             if session.number > position.sessions and session.id not in delegated:
                 others[session.id] = session.passport
         unregistered = [name for name in others if name not in shelf.passports]
-        return [it.passport_id for it in registered] + [it for it in unregistered if signer_of(others[it]) == kid]
+        return [it.passport_id for it in registered] + [it for it in unregistered if unverified_kid(others[it]) == kid]
 
     def overview(self) -> Overview:
         """Return how much there is."""
@@ -313,7 +313,7 @@ class MemoryStore:
         """Return what holds for the whole ledger."""
         return self._shelf.switches
 
-    def repeated(self, session_id: str, key: str) -> Repeated | None:
+    def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the receipt that was appended under this key."""
         return self._shelf.repeats.get((session_id, key))
 

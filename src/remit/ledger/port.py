@@ -19,25 +19,25 @@ from remit.claims.succession import Position
 from remit.ledger.records import (
     CodeCount,
     Delegation,
+    EarlierRequest,
+    IdempotencyKey,
     Kept,
     KeyRecord,
     LimitRecord,
     MinuteCount,
     Note,
     Numbered,
-    Once,
     Overview,
-    Pending,
-    Registered,
-    Repeated,
+    PassportRegistration,
     Session,
     Source,
     Switches,
+    UnsignedReceipt,
 )
 
-__all__ = ["NOTHING", "Ledger", "Prepare", "Reader", "Transaction", "Work"]
+__all__ = ["NO_CHANGES", "Ledger", "Prepare", "Reader", "Transaction", "Work"]
 
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Reader(Protocol):
@@ -127,7 +127,7 @@ class Reader(Protocol):
     def limits(self) -> list[LimitRecord]:
         """Return the records of where the periods of keys ended, oldest first."""
 
-    def registered(self, passport_id: str) -> Registered | None:
+    def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
 
     def overview(self) -> Overview:
@@ -144,13 +144,13 @@ class Transaction(Protocol):
     def session(self, session_id: str) -> Session | None:
         """Return the session of this id."""
 
-    def receipt(self, receipt_id: str) -> "Kept | Pending | None":
+    def receipt(self, receipt_id: str) -> "Kept | UnsignedReceipt | None":
         """Return the receipt of this id."""
 
-    def repeated(self, session_id: str, key: str) -> Repeated | None:
+    def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the receipt that was appended under this idempotency key."""
 
-    def result_of(self, receipt_id: str) -> "Kept | Pending | None":
+    def result_of(self, receipt_id: str) -> "Kept | UnsignedReceipt | None":
         """Return the receipt that holds the result of this one."""
 
     def source(self, key: str) -> Source | None:
@@ -175,7 +175,7 @@ class Transaction(Protocol):
     def active_sessions(self) -> Iterator[str]:
         """Go through the ids of all active sessions. Only for work that runs alone."""
 
-    def registered(self, passport_id: str) -> Registered | None:
+    def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
 
     def position(self, until_ms: int | None = None) -> Position:
@@ -200,12 +200,12 @@ class Transaction(Protocol):
     def append(
         self,
         session: Session,
-        pending: Pending,
+        pending: UnsignedReceipt,
         *,
-        once: Once | None = None,
+        once: IdempotencyKey | None = None,
         result_of: str = "",
         note: str = "",
-        changes: Mapping[str, Any] = NOTHING,
+        changes: Mapping[str, Any] = NO_CHANGES,
     ) -> Session:
         """Append a receipt and keep what `session` says with `changes`, or raise `HeadMoved`; return it as it then is.
 
@@ -231,7 +231,7 @@ class Transaction(Protocol):
     def put_limit(self, record: LimitRecord) -> None:
         """Keep where the period of a key ended."""
 
-    def put_passport(self, registered: Registered) -> None:
+    def put_passport(self, registered: PassportRegistration) -> None:
         """Register a passport that was issued here."""
 
     def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:

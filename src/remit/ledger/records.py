@@ -23,22 +23,22 @@ __all__ = [
     "SOURCE_TRACE",
     "CodeCount",
     "Delegation",
+    "EarlierRequest",
+    "IdempotencyKey",
     "Kept",
     "KeyRecord",
     "LimitRecord",
     "MinuteCount",
     "Note",
     "Numbered",
-    "Once",
     "Overview",
-    "Pending",
-    "Registered",
-    "Repeated",
+    "PassportRegistration",
     "Session",
     "Source",
     "Switches",
-    "signer_of",
-    "trace_of",
+    "UnsignedReceipt",
+    "source_trace_id",
+    "unverified_kid",
 ]
 
 FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
@@ -133,7 +133,7 @@ class Session(Struct, frozen=True, kw_only=True):
         lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)
         return Head(lineage, self.length, self.receipt_id, self.receipt_hash, self.iat, self.kid)
 
-    def after(self, pending: "Pending", changes: Mapping[str, Any]) -> "Session":
+    def after(self, pending: "UnsignedReceipt", changes: Mapping[str, Any]) -> "Session":
         """Return the session with `changes`, once a receipt is appended; its hash is known when it is signed."""
         claims = pending.draft.claims
         return structs.replace(
@@ -148,7 +148,7 @@ class Session(Struct, frozen=True, kw_only=True):
         )
 
 
-class Pending:
+class UnsignedReceipt:
     """A receipt on its way: a draft, and the key to sign it. `signed` is there once the work is durable.
 
     The receipts of a group are signed in a row, after all work has been done: nothing but signing then goes on, and a
@@ -218,17 +218,17 @@ class CodeCount(NamedTuple):
     receipts: int
 
 
-class Once(NamedTuple):
+class IdempotencyKey(NamedTuple):
     """What makes a request repeatable: the key it comes with, and a digest of all that was asked."""
 
     key: str
     digest: str
 
 
-class Repeated(NamedTuple):
+class EarlierRequest(NamedTuple):
     """The receipt of a request that was made before, and the digest of what was asked then."""
 
-    found: "Kept | Pending"
+    found: "Kept | UnsignedReceipt"
     digest: str
 
 
@@ -276,7 +276,7 @@ class LimitRecord(NamedTuple):
     token: str
 
 
-class Registered(NamedTuple):
+class PassportRegistration(NamedTuple):
     """A passport that was issued here: the SHA-256 of its token in hex, the key that signed it, and when."""
 
     passport_id: str
@@ -296,12 +296,12 @@ class Overview(NamedTuple):
     epoch: int
 
 
-def trace_of(key: str) -> str:
+def source_trace_id(key: str) -> str:
     """Return the `trace_id` of all sessions of a source that continue each other; receipts sign it, and not the key."""
     return f"{SOURCE_TRACE}{sha256_hex(key.encode())[:32]}"
 
 
-def signer_of(token: str) -> str:
+def unverified_kid(token: str) -> str:
     """Return the id of the key that a token says it was signed with; nothing is verified."""
     header = unsafe_peek(token).header or {}
     return str(header.get("kid", ""))

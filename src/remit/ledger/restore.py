@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 import apsw
 
 from remit.errors import LedgerForeign, LedgerInUse, LedgerRolledBack, RemitError, StateCorrupt, StateMissing
-from remit.ledger.anchor import Anchor, Mark, check_mark
-from remit.ledger.backup import BESIDE, copy_database, examined, flush_names, named_file
-from remit.ledger.embedded import FILE, USE, check_ours, mark_of, marker_of, place_of
+from remit.ledger.anchor import Anchor, AnchorMark, check_mark
+from remit.ledger.backup import SIDECAR_SUFFIXES, check_copy, copy_database, named_file, sync_directory
+from remit.ledger.embedded import FILE, USE_LOCK, check_format, ledger_path, mark_of, marker_of
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import keyring_of
@@ -82,7 +82,7 @@ def restore(home: Home, source: Path, *, accept_loss: bool = False) -> Restored:
 def _alone(home: Home) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(home.locked(USE, wait=False))
+            held.enter_context(home.locked(USE_LOCK, wait=False))
         except LedgerInUse:
             raise LedgerInUse("the ledger is in use: stop the Hub and the proxy first") from None
         yield
@@ -98,11 +98,11 @@ def _brought(home: Home, source: Path) -> Iterator[str]:
             place = os.path.realpath(source, strict=True)
             os.close(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         with _connected(place, read_only=True) as given:
-            check_ours(given)
+            check_format(given)
             copy_database(given, home.path_of(name))
         yield name
     finally:
-        for ending in ("", *BESIDE):
+        for ending in ("", *SIDECAR_SUFFIXES):
             home.remove(name + ending)
 
 
@@ -126,10 +126,10 @@ def _known(home: Home) -> Iterator[_Known | None]:
     if not home.check_file(FILE):
         yield None
         return
-    with _connected(place_of(home), read_only=True) as connection:
+    with _connected(ledger_path(home), read_only=True) as connection:
         found = None
         with suppress(RemitError):
-            check_ours(connection)
+            check_format(connection)
             rows = Rows(lambda: connection)
             found = _Known(
                 connection, rows.overview(), rows.switches(), rows.keys(), rows.limits(), _growth(connection)
@@ -157,7 +157,7 @@ def _growth(connection: apsw.Connection) -> tuple[int, ...]:
 
 def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> Restored:
     """Make the copy fit to take the place of what is there, and say what that meant."""
-    rows, mark = examined(copy), _mark(home, accept_loss=accept_loss)
+    rows, mark = check_copy(copy), _mark(home, accept_loss=accept_loss)
     _migrated(copy)
     overview = rows.overview()
     marker = _marker(home, accept_loss=accept_loss)
@@ -184,7 +184,7 @@ def _migrated(copy: apsw.Connection) -> None:
         migrate(copy)
 
 
-def _mark(home: Home, *, accept_loss: bool) -> Mark | None:
+def _mark(home: Home, *, accept_loss: bool) -> AnchorMark | None:
     """Return the mark of the anchor; a damaged one stands in nobody's way who accepts a loss."""
     try:
         return Anchor(home).read()
@@ -204,7 +204,7 @@ def _marker(home: Home, *, accept_loss: bool) -> Marker | None:
         raise
 
 
-def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: Mark | None, known: _Known | None) -> None:
+def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: AnchorMark | None, known: _Known | None) -> None:
     """Raise `LedgerRolledBack` if the copy lacks anything that is known to have been there."""
     present = mark_of(rows.overview())
     check_mark(mark, present, rows.hash_at)
@@ -313,7 +313,7 @@ def _move_aside(home: Home, replaced: str) -> None:
     place = home.path_of(FILE)
     aside = Path(place).with_name(replaced)
     Path(place).rename(aside)
-    for ending in BESIDE:
+    for ending in SIDECAR_SUFFIXES:
         with suppress(FileNotFoundError):
             Path(place + ending).rename(f"{aside}{ending}")
 
@@ -326,8 +326,8 @@ def _put(home: Home, name: str) -> None:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             connection.close()
     # A log of the old ledger would be played into the new one.
-    for ending in BESIDE:
+    for ending in SIDECAR_SUFFIXES:
         home.remove(FILE + ending)
     place = Path(home.path_of(name))
     place.rename(place.with_name(FILE))
-    flush_names(place.parent)
+    sync_directory(place.parent)

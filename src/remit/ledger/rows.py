@@ -19,6 +19,7 @@ from remit.ledger.records import (
     RESTORED,
     CodeCount,
     Delegation,
+    EarlierRequest,
     Kept,
     KeyRecord,
     LimitRecord,
@@ -26,12 +27,11 @@ from remit.ledger.records import (
     Note,
     Numbered,
     Overview,
-    Registered,
-    Repeated,
+    PassportRegistration,
     Session,
     Source,
     Switches,
-    signer_of,
+    unverified_kid,
 )
 
 __all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "Translated", "translated"]
@@ -289,12 +289,12 @@ class Rows:
             return []
         return [LimitRecord(*row) for row in self._all("SELECT kid, token FROM key_limits ORDER BY number")]
 
-    def registered(self, passport_id: str) -> Registered | None:
+    def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
         if not self._registers():
             return None
         row = self._one("SELECT id, hash, kid, registered_ms FROM passports WHERE id = ?", passport_id)
-        return Registered(*row) if row else None
+        return PassportRegistration(*row) if row else None
 
     def registering(self) -> frozenset[str]:
         """Return the ids of the keys that have signed registered passports."""
@@ -323,7 +323,7 @@ class Rows:
         """Return the ids of passports that a key has signed after a position."""
         registered = self._all("SELECT id FROM passports WHERE number > ? AND kid = ?", position.passports, kid)
         others = self._all(_UNREGISTERED, position.receipts, position.sessions)
-        return [name for (name,) in registered] + [name for name, token in others if signer_of(token) == kid]
+        return [name for (name,) in registered] + [name for name, token in others if unverified_kid(token) == kid]
 
     def overview(self) -> Overview:
         """Return how much there is."""
@@ -346,7 +346,7 @@ class Rows:
             raise StateCorrupt("ledger.db has lost its first row: restore a backup of it")
         return Switches(row[0], bool(row[1]), row[2], row[3])
 
-    def repeated(self, session_id: str, key: str) -> Repeated | None:
+    def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the receipt that was appended under this key."""
         sql = (
             "SELECT p.digest, s.id, r.seq, r.id, r.token, r.number FROM repeats p "
@@ -354,7 +354,7 @@ class Rows:
             "WHERE s.id = ? AND p.key = ?"
         )
         row = self._one(sql, session_id, key)
-        return Repeated(Kept(*row[1:]), row[0]) if row else None
+        return EarlierRequest(Kept(*row[1:]), row[0]) if row else None
 
     def result_of(self, receipt_id: str) -> Kept | None:
         """Return the receipt that holds the result of this one."""

@@ -18,7 +18,7 @@ from remit.ledger.identity import LOG_LIMIT, LedgerFile
 from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source
 from remit.ledger.rows import FAILURES, SESSION_COLUMNS, Rows, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
-from remit.ledger.transaction import Appended, Attested, Changes
+from remit.ledger.transaction import AppendedReceipt, Changes, NewAttestation
 
 __all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "migrate", "prepare"]
 
@@ -174,7 +174,7 @@ class SqliteStore(Rows):
         self._files = None if file is None else file.opened(connection)
         super().__init__(lambda: connection, None if file is None else file.damaged)
         self._seen_version = 0
-        self.disturbed()
+        self.changed_by_others()
 
     @classmethod
     def open(
@@ -224,7 +224,7 @@ class SqliteStore(Rows):
         """Let go of the file."""
         self._db.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
 
-    def disturbed(self) -> bool:
+    def changed_by_others(self) -> bool:
         """Tell whether another connection has committed since this was last asked."""
         # The version changes with every commit, our own and those of others. Only reading notices others, and one who
         # holds the database has read; the number itself costs next to nothing.
@@ -266,7 +266,7 @@ class SqliteStore(Rows):
             self._db.execute(_UPDATE, (*_updated_of(after), session.number, session.version))
             if self._db.changes() != 1:
                 raise HeadMoved("another has changed the session")
-        if changes.rare:
+        if changes.has_other:
             self._write_rare(changes, sessions)
         return kept
 
@@ -290,7 +290,7 @@ class SqliteStore(Rows):
             kid, kill_switch, _, killed_up_to = changes.switches
             values = kid, int(kill_switch), killed_up_to
             self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?, killed_up_to = ?", values)
-        if changes.marks_an_epoch:
+        if changes.changes_epoch:
             self._db.execute("UPDATE ledger SET epoch = epoch + 1")
 
     def _placed(self, session: Session) -> Session:
@@ -300,7 +300,7 @@ class SqliteStore(Rows):
         self._db.execute("UPDATE ledger SET sessions = sessions + 1")
         return structs.replace(session, number=self._db.last_insert_rowid())
 
-    def _append(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> dict[str, int]:
+    def _append(self, receipts: Sequence[AppendedReceipt], sessions: dict[str, Session]) -> dict[str, int]:
         """Write the receipts and return the row of each session's last."""
         lasts: dict[str, int] = {}
         if not receipts:
@@ -335,7 +335,7 @@ class SqliteStore(Rows):
             some = rows[start : start + _ROWS_AT_ONCE]
             self._db.execute(before + ", ".join([row] * len(some)) + after, list(chain.from_iterable(some)))
 
-    def _connect_receipts(self, receipts: Sequence[Appended], sessions: dict[str, Session]) -> None:
+    def _connect_receipts(self, receipts: Sequence[AppendedReceipt], sessions: dict[str, Session]) -> None:
         """Write which key or decision a receipt answers, and what is noted of its event."""
         notes = list[tuple[object, ...]]()
         for session_id, _, pending, once, result_of, observed, note in receipts:
@@ -357,7 +357,7 @@ class SqliteStore(Rows):
         self._db.execute("INSERT INTO sources VALUES (?, ?, ?)", values)
         self._db.execute("UPDATE ledger SET sources = sources + 1")
 
-    def _attest(self, attested: Attested) -> None:
+    def _attest(self, attested: NewAttestation) -> None:
         row = self._db.execute("SELECT number FROM sessions WHERE id = ?", (attested.session_id,)).fetchone()
         if row is None:
             raise StateCorrupt("an attestation of a session that is not there")

@@ -14,29 +14,29 @@ from remit.claims.chain import step_id
 from remit.claims.receipt import sign_draft
 from remit.claims.succession import Position
 from remit.errors import HeadMoved, RequestConflict, SessionSealed
-from remit.ledger.port import NOTHING, Reader
+from remit.ledger.port import NO_CHANGES, Reader
 from remit.ledger.records import (
     RESTORED,
     Delegation,
+    EarlierRequest,
+    IdempotencyKey,
     Kept,
     KeyRecord,
     LimitRecord,
-    Once,
-    Pending,
-    Registered,
-    Repeated,
+    PassportRegistration,
     Session,
     Source,
     Switches,
+    UnsignedReceipt,
 )
 
-__all__ = ["Appended", "Attested", "Buffer", "Changes", "Known", "Store"]
+__all__ = ["AppendedReceipt", "BufferedTransaction", "Changes", "NewAttestation", "SessionCache", "Store"]
 
 
 _MAX_KNOWN: Final = 4096
 
 
-class Appended(NamedTuple):
+class AppendedReceipt(NamedTuple):
     """A receipt to be appended, what makes it repeatable, and the receipt whose result it holds.
 
     `note` is what people are shown of the event that it is about: the n-th that was `observed`.
@@ -44,14 +44,14 @@ class Appended(NamedTuple):
 
     session_id: str
     seq: int
-    pending: Pending
-    once: Once | None
+    pending: UnsignedReceipt
+    once: IdempotencyKey | None
     result_of: str
     observed: int
     note: str
 
 
-class Attested(NamedTuple):
+class NewAttestation(NamedTuple):
     """An attestation to be kept."""
 
     session_id: str
@@ -65,8 +65,8 @@ class Changes:
     """What work has written."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
-    receipts: list[Appended] = field(default_factory=list)
-    repeats: dict[tuple[str, str], Repeated] = field(default_factory=dict)
+    receipts: list[AppendedReceipt] = field(default_factory=list)
+    repeats: dict[tuple[str, str], EarlierRequest] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     # By the one who delegates and the request, and by the delegate.
     delegations: dict[str, dict[str, Delegation]] = field(default_factory=dict)
@@ -74,17 +74,17 @@ class Changes:
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
     limits: list[LimitRecord] = field(default_factory=list)
-    passports: dict[str, Registered] = field(default_factory=dict)
-    attestations: list[Attested] = field(default_factory=list)
+    passports: dict[str, PassportRegistration] = field(default_factory=dict)
+    attestations: list[NewAttestation] = field(default_factory=list)
     switches: Switches | None = None
     # A session has come to another state, which no receipt need tell.
     turned: bool = False
     # There is more than sessions with their receipts and repeats.
-    rare: bool = False
+    has_other: bool = False
 
-    def take_rare(self, other: "Changes") -> None:
+    def merge_other(self, other: "Changes") -> None:
         """Add what only few pieces of work write."""
-        self.rare = True
+        self.has_other = True
         for parent, requests in other.delegations.items():
             self.delegations.setdefault(parent, {}).update(requests)
         self.delegates.update(other.delegates)
@@ -98,7 +98,7 @@ class Changes:
         self.turned = self.turned or other.turned
 
     @property
-    def marks_an_epoch(self) -> bool:
+    def changes_epoch(self) -> bool:
         """Tell whether something changes that receipts do not count."""
         return bool(self.switches or self.revocations or self.keys or self.limits or self.attestations or self.turned)
 
@@ -117,7 +117,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to write."""
-        return bool(self.sessions or self.receipts or self.rare)
+        return bool(self.sessions or self.receipts or self.has_other)
 
 
 class Store(Reader, Protocol):
@@ -126,7 +126,7 @@ class Store(Reader, Protocol):
     def begin(self) -> None:
         """Take the right to write; nothing that others write is seen until `commit` or `rollback`."""
 
-    def disturbed(self) -> bool:
+    def changed_by_others(self) -> bool:
         """Tell whether another has committed since this was last asked."""
 
     def commit(self, changes: Changes) -> dict[str, Session]:
@@ -141,7 +141,7 @@ class Store(Reader, Protocol):
     def switches(self) -> Switches:
         """Return what holds for the whole ledger."""
 
-    def repeated(self, session_id: str, key: str) -> Repeated | None:
+    def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the receipt that was appended under this key."""
 
     def result_of(self, receipt_id: str) -> Kept | None:
@@ -173,7 +173,7 @@ class Store(Reader, Protocol):
 
 
 @dataclass(slots=True)
-class Known:
+class SessionCache:
     """What was read or written last: sessions as they are kept, and whether passports were revoked."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Known:
             self.revoked.clear()
 
 
-class Buffer:
+class BufferedTransaction:
     """The transactions of a group, one after the other: what the running work wrote, over its group, over the store.
 
     `keep` adds what a piece of work wrote to its group, `discard` forgets it.
@@ -201,7 +201,7 @@ class Buffer:
 
     __slots__ = ("_group", "_known", "_store", "_switches", "own", "switches")
 
-    def __init__(self, store: Store, known: "Known", switches: Switches, group: Changes) -> None:
+    def __init__(self, store: Store, known: "SessionCache", switches: Switches, group: Changes) -> None:
         self._store = store
         self._known = known
         self._switches = switches
@@ -216,8 +216,8 @@ class Buffer:
         group.sessions.update(own.sessions)
         group.receipts += own.receipts
         group.repeats.update(own.repeats)
-        if own.rare:
-            group.take_rare(own)
+        if own.has_other:
+            group.merge_other(own)
             self.own = Changes()
         else:
             own.sessions.clear()
@@ -238,22 +238,22 @@ class Buffer:
                 self._known.sessions[session_id] = found
         return found
 
-    def receipt(self, receipt_id: str) -> Kept | Pending | None:
+    def receipt(self, receipt_id: str) -> Kept | UnsignedReceipt | None:
         """Return the receipt of this id."""
         written = self._written(lambda it: it.pending.draft.claims.receipt_id == receipt_id)
         return written or self._store.receipt(receipt_id)
 
-    def repeated(self, session_id: str, key: str) -> Repeated | None:
+    def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the receipt that was appended under this key."""
         place = session_id, key
         found = self.own.repeats.get(place) or self._group.repeats.get(place)
         return found or self._store.repeated(session_id, key)
 
-    def result_of(self, receipt_id: str) -> Kept | Pending | None:
+    def result_of(self, receipt_id: str) -> Kept | UnsignedReceipt | None:
         """Return the receipt that holds the result of this one."""
         return self._written(lambda it: it.result_of == receipt_id) or self._store.result_of(receipt_id)
 
-    def _written(self, fits: Callable[[Appended], bool]) -> Pending | None:
+    def _written(self, fits: Callable[[AppendedReceipt], bool]) -> UnsignedReceipt | None:
         for appended in (*self.own.receipts, *self._group.receipts):
             if fits(appended):
                 return appended.pending
@@ -299,7 +299,7 @@ class Buffer:
         """Go through the ids of all active sessions."""
         return self._store.active_sessions()
 
-    def registered(self, passport_id: str) -> Registered | None:
+    def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
         found = self.own.passports.get(passport_id) or self._group.passports.get(passport_id)
         return found or self._store.registered(passport_id)
@@ -325,18 +325,18 @@ class Buffer:
         """Keep a session."""
         there = self.session(session.id)
         if there is not None and (there.state, there.cause) != (session.state, session.cause):
-            self.own.turned = self.own.rare = True
+            self.own.turned = self.own.has_other = True
         self.own.sessions[session.id] = session
 
     def append(
         self,
         session: Session,
-        pending: Pending,
+        pending: UnsignedReceipt,
         *,
-        once: Once | None = None,
+        once: IdempotencyKey | None = None,
         result_of: str = "",
         note: str = "",
-        changes: Mapping[str, Any] = NOTHING,
+        changes: Mapping[str, Any] = NO_CHANGES,
     ) -> Session:
         """Append a receipt on the head that `session` has."""
         there = self.session(session.id)
@@ -349,50 +349,52 @@ class Buffer:
         if drafted_on != (session.id, session.receipt_id, step_id(session.length + 1)):
             raise HeadMoved("the receipt was drafted on another head")
         after = self.own.sessions[session.id] = session.after(pending, changes)
-        self.own.receipts.append(Appended(session.id, after.length, pending, once, result_of, after.observed, note))
+        self.own.receipts.append(
+            AppendedReceipt(session.id, after.length, pending, once, result_of, after.observed, note)
+        )
         if once is not None:
-            self.own.repeats[session.id, once.key] = Repeated(pending, once.digest)
+            self.own.repeats[session.id, once.key] = EarlierRequest(pending, once.digest)
         return after
 
     def put_source(self, source: Source) -> None:
         """Keep who reports to a session that is new."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.sources.append(source)
 
     def put_delegation(self, delegation: Delegation) -> None:
         """Keep a delegation."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.delegations.setdefault(delegation.parent, {})[delegation.request] = delegation
         self.own.delegates[delegation.child] = delegation
 
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
         """Keep that a passport was revoked."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.revocations.setdefault(passport_id, (at_ms, reason))
 
     def put_switches(self, switches: Switches) -> None:
         """Keep what holds for the whole ledger."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.switches = self.switches = switches
 
     def put_key(self, record: KeyRecord) -> None:
         """Keep a public key."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.keys.append(record)
 
     def put_limit(self, record: LimitRecord) -> None:
         """Keep where the period of a key ended."""
-        self.own.rare = True
+        self.own.has_other = True
         self.own.limits.append(record)
 
-    def put_passport(self, registered: Registered) -> None:
+    def put_passport(self, registered: PassportRegistration) -> None:
         """Register a passport that was issued here."""
         if self.registered(registered.passport_id) is not None:
             raise RequestConflict("a passport of this id is registered already")
-        self.own.rare = True
+        self.own.has_other = True
         self.own.passports[registered.passport_id] = registered
 
     def put_attestation(self, session_id: str, attestation_id: str, token: str, bookmark: str | None) -> None:
         """Keep an attestation."""
-        self.own.rare = True
-        self.own.attestations.append(Attested(session_id, attestation_id, token, bookmark))
+        self.own.has_other = True
+        self.own.attestations.append(NewAttestation(session_id, attestation_id, token, bookmark))

@@ -39,7 +39,7 @@ class Waiter(Protocol):
 class Item:
     """One piece of work, and its answer or failure."""
 
-    __slots__ = ("alone", "answer", "failure", "prepare", "spoilt", "waiter", "withdrawn", "work")
+    __slots__ = ("abandoned", "alone", "answer", "failure", "prepare", "prepare_error", "waiter", "work")
 
     def __init__(self, work: Work[Any], waiter: Waiter, *, alone: bool, prepare: Prepare | None) -> None:
         self.work = work
@@ -49,8 +49,8 @@ class Item:
         self.answer: Any = None
         self.failure: Exception | None = None
         # Why there is no work to be done: its preparation has failed.
-        self.spoilt: Exception | None = None
-        self.withdrawn = False
+        self.prepare_error: Exception | None = None
+        self.abandoned = False
 
 
 Submit: TypeAlias = Callable[[Sequence[Item]], None]
@@ -93,7 +93,7 @@ def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, 
     item = Item(work, waiter, alone=alone, prepare=prepare)
     submit([item])
     if not waiter.wait(deadline_s):
-        item.withdrawn = True
+        item.abandoned = True
         raise LedgerUnavailable(_LATE)
     if item.failure is not None:
         raise item.failure
@@ -217,7 +217,7 @@ class AsyncWaiter:
         for item, (future, due) in list(self._pending.items()):
             if due <= now:
                 del self._pending[item]
-                item.withdrawn = True
+                item.abandoned = True
                 if not future.done():
                     future.set_exception(LedgerUnavailable(self._late))
         if self._pending:

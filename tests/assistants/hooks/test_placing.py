@@ -7,7 +7,7 @@ import pytest
 
 from remit.assistants.handlers import home_directories, resolve_folder
 from remit.claims.mission import Mission, narrow
-from remit.governor.placing import place_in, unplaced
+from remit.governor.placing import mission_in_folder, mission_without_folder
 
 MISSION = Mission(
     agent_id="claude-code", mission="Help", resource_scope=(".", "src", "a:b", "*.py", "/srv/x", "https://a.example")
@@ -73,7 +73,7 @@ def test_directories_of_the_system_are_refused(folder: str) -> None:
 
 
 def test_entries_are_written_out_with_the_folder_as_a_literal() -> None:
-    placed = place_in(MISSION, (), "/w/a*[1]")
+    placed = mission_in_folder(MISSION, (), "/w/a*[1]")
     inside = "/w/a[*][[]1]"
     assert placed.resource_scope == (
         inside, f"{inside}/src", f"{inside}/a:b", f"{inside}/*.py", "/srv/x", "https://a.example",
@@ -84,5 +84,5 @@ def test_entries_are_written_out_with_the_folder_as_a_literal() -> None:
 
 @pytest.mark.parametrize("folder", [None, "/", "/home/me", "/home", "/etc", "/a/../b", "relative"])
 def test_without_a_folder_to_work_in_nothing_may_be_touched(folder: str | None) -> None:
-    assert place_in(MISSION, ("/home/me",), folder) == unplaced(MISSION)
-    assert (unplaced(MISSION).cwd, unplaced(MISSION).resource_scope) == (None, ())
+    assert mission_in_folder(MISSION, ("/home/me",), folder) == mission_without_folder(MISSION)
+    assert (mission_without_folder(MISSION).cwd, mission_without_folder(MISSION).resource_scope) == (None, ())
