@@ -1,13 +1,13 @@
-"""How a front and the ledger process prove to each other that they belong to the same home.
+"""The handshake between a front and the ledger process: mutual authentication with a shared secret.
 
-Both know a secret that lies in the home, in a file that only its owner can read. Each side proves that it knows it by
-an HMAC over the nonces of both, with its own name, so that a proof cannot be sent back to where it came from. Both
-must be of the same version, because use cases are written as this version has them.
+Both sides read a secret from a file in the home that only its owner can read. Each side proves that it knows the secret
+by an HMAC over both nonces and its own role, so that a proof cannot be reflected. Both must have the same version,
+because the encoding of use cases depends on it.
 
 1. The front sends its hello: protocol, version, nonce.
-2. The ledger process sends its own, and its proof.
-3. The front sends its proof, and then who it is (`Introduction`).
-4. The ledger process answers that it is accepted, or why not.
+2. The ledger process sends its own hello with its proof.
+3. The front sends its proof, and then its `Introduction`.
+4. The ledger process accepts it, or sends an error.
 """
 
 import hmac
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 SOCKET: Final = "ledger.sock"
-# No message before the proof is longer.
+# The maximum size of messages before the proof.
 MAX_HANDSHAKE: Final = 1024
 
 _MAGIC: Final = "remit-ledger"
@@ -51,7 +51,7 @@ _PROTOCOL: Final = 1
 _NONCE: Final = 32
 _SECRET_FILE: Final = "ledger.secret"  # noqa: S105 - the name of a file
 _SECRET: Final = 32
-# Of macOS: the option that holds the credentials of a peer, and where the user id is in it.
+# macOS: the socket option with the peer credentials, and their layout up to the user id.
 _LOCAL_PEERCRED: Final = 1
 _XUCRED: Final = struct.Struct("=II")
 
@@ -63,15 +63,15 @@ class Hello(Struct, frozen=True, array_like=True):
     protocol: int
     version: str
     nonce: bytes
-    # Of the ledger process only.
+    # Sent by the ledger process only.
     proof: bytes = b""
 
 
 class Judging(Struct, frozen=True):
-    """How a front judges calls: the ledger process judges in the same way what it has to judge itself.
+    """The policy settings of a front, so that the ledger process judges in the same way when it has to.
 
-    `home` is what `~` stands for in calls, `policies` the text of Cedar policies; `numbers` and `line` tell which
-    processes no call may stop.
+    `home` is the expansion of `~` in calls, `policies` the text of Cedar policies. `numbers` and `line` are the ids and
+    the command line of processes that no call may stop.
     """
 
     home: str | None = None
@@ -81,19 +81,19 @@ class Judging(Struct, frozen=True):
 
 
 class Introduction(Struct, frozen=True):
-    """Who connects: the name of a service, which keeps the ledger process running, or nothing."""
+    """The client: the name of a service, which keeps the ledger process running, or an empty name for a command."""
 
     service: str
     judging: Judging
 
 
 def encode(message: Struct | bytes) -> bytes:
-    """Return a message of the handshake."""
+    """Encode a message of the handshake."""
     return msgpack.encode(message)
 
 
 def new_hello() -> Hello:
-    """Return the first message of a side."""
+    """Return a hello with a new nonce."""
     return Hello(_MAGIC, _PROTOCOL, __version__, secrets.token_bytes(_NONCE))
 
 
@@ -101,18 +101,18 @@ _decode_hello: Final = msgpack.Decoder(Hello).decode
 
 
 def decode_hello(data: bytes) -> Hello:
-    """Return the first message of the other side, or raise `FieldInvalid`."""
+    """Decode the hello of the other side, or raise `FieldInvalid`."""
     try:
         found = _decode_hello(data)
     except (msgspec.DecodeError, UnicodeError):
-        raise FieldInvalid("is not a hello of ours") from None
+        raise FieldInvalid("is not a valid hello") from None
     if found.magic != _MAGIC or len(found.nonce) != _NONCE:
-        raise FieldInvalid("is not a hello of ours")
+        raise FieldInvalid("is not a valid hello")
     return found
 
 
 def check_version(other: Hello) -> None:
-    """Raise `LedgerInUse` if the ledger process is of another version."""
+    """Raise `LedgerInUse` if the other side has another version."""
     if (other.protocol, other.version) != (_PROTOCOL, __version__):
         raise LedgerInUse(
             f"the ledger process of this home is Remit {other.version}, and this is Remit {__version__}: restart the "
@@ -121,18 +121,18 @@ def check_version(other: Hello) -> None:
 
 
 def compute_proof(side: str, secret: bytes, client: Hello, server: Hello) -> bytes:
-    """Return the proof that a side, `client` or `server`, knows the secret."""
+    """Return the proof of a side (`client` or `server`): an HMAC over its role, and the versions and nonces of both."""
     said = msgpack.encode((side, client.version, client.nonce, server.version, server.nonce))
     return hmac.digest(secret, said, "sha256")
 
 
 def is_valid_proof(given: bytes, side: str, secret: bytes, client: Hello, server: Hello) -> bool:
-    """Tell whether a proof is right, in the same time whatever it is."""
+    """Return whether a proof is valid, in constant time."""
     return hmac.compare_digest(given, compute_proof(side, secret, client, server))
 
 
 def make_secret(folder: Home) -> bytes:
-    """Return the secret of the home, made first where there is none. The caller holds the lock of the ledger."""
+    """Return the secret of the home, creating it if necessary. The caller must hold the lock of the ledger."""
     found = folder.read(_SECRET_FILE, max_bytes=_SECRET)
     if found is None or len(found) != _SECRET:
         found = secrets.token_bytes(_SECRET)
@@ -141,21 +141,21 @@ def make_secret(folder: Home) -> bytes:
 
 
 def load_secret(folder: Home) -> bytes:
-    """Return the secret of the home; `StateMissing` where no ledger process has run yet."""
+    """Return the secret of the home, or raise `StateMissing` if no ledger process has run yet."""
     found = folder.read(_SECRET_FILE, max_bytes=_SECRET)
-    if found is None or len(found) != _SECRET:  # one that is empty or short could be proved by anyone
+    if found is None or len(found) != _SECRET:  # an empty or short secret could be guessed
         raise StateMissing("run/ledger.secret is missing")
     return found
 
 
 def check_peer(connection: socket.socket) -> None:
-    """Raise `LedgerUnavailable` unless the other end of a Unix socket belongs to the user who runs this."""
+    """Raise `LedgerUnavailable` unless the peer of a Unix socket runs as the same user."""
     if sys.platform == "linux":
         _, user, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     else:
         try:
             _, user = _XUCRED.unpack(connection.getsockopt(0, _LOCAL_PEERCRED, _XUCRED.size))
         except OSError:
-            raise LedgerUnavailable("the user at the other end of the socket is not known") from None
+            raise LedgerUnavailable("the user at the other end of ledger.sock cannot be determined") from None
     if user != os.geteuid():
-        raise LedgerUnavailable("the other end of the ledger's socket belongs to another user")
+        raise LedgerUnavailable("the other end of ledger.sock belongs to another user")

@@ -1,11 +1,11 @@
-"""The governor of a front: sends use cases to the ledger process, and runs those that only read itself.
+"""The governor of a front process: sends use cases to the ledger process, and runs those that only read itself.
 
-Keeps these invariants. An answer is given only if the ledger process has given it. What was sent and not answered when
-a connection breaks is unknown: it raises `LedgerUnavailable`, and so does what cannot be sent within the deadline. A
-process that says nothing for that long counts as one that hangs. The front has no private key.
+Invariants: a result is returned only if the ledger process has sent it. If a connection breaks, the outcome of requests
+without an answer is unknown, and they raise `LedgerUnavailable`; so do requests that cannot be sent within the
+deadline. A ledger process that sends nothing for that long is considered hung. The front has no private key.
 
-An event loop has one connection, over which everything that is asked in one turn goes out in one frame. A thread makes
-a connection for each use case. A service has one more (`Keeper`), by which the ledger process knows that it is there.
+An event loop has one connection, and sends all requests of one loop iteration in one frame. A thread opens a connection
+for each use case. A service has one more connection (`Keeper`), which keeps the ledger process running.
 """
 
 import asyncio
@@ -65,25 +65,25 @@ __all__ = ["Keeper", "LedgerNotServed", "PublicKeys", "RemoteGovernor", "connect
 
 _T = TypeVar("_T")
 
-# What one event loop may have asked for and not been answered.
+# The maximum number of unanswered requests of one event loop.
 _MAX_OUTSTANDING: Final = 4096
-_BATCH: Final = 4 * 1024 * 1024
+_MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_UNSENT: Final = 4 * MAX_FRAME
 _RETRY_S: Final = 0.05
 _MAX_DELAY_S: Final = 5.0
-_LOOK_S: Final = 0.25
-_GOODBYE_S: Final = 1.2
+_CHECK_S: Final = 0.25
+_BYE_TIMEOUT_S: Final = 1.2
 _LATE: Final = "the ledger process did not answer in time"
 _BROKEN: Final = "the ledger process has ended, and it is not known whether this was recorded"
 _ABSENT: Final = "the ledger process is not running; it is being started again"
 
 
 class LedgerNotServed(Exception):
-    """No process serves the ledger of the home just now: the caller waits, starts one, or raises an error of ours."""
+    """No ledger process is running for the home. Callers retry, start one, or raise a `RemitError`."""
 
 
 class PublicKeys:
-    """The keys that are believed, for a process that does not sign."""
+    """The trusted keys, for a process that does not sign."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -94,20 +94,20 @@ class PublicKeys:
         raise LedgerUnavailable("this process holds no private keys")
 
     def keyring(self) -> Keyring:
-        """Return the keys that are believed."""
+        """Return the trusted keys."""
         return self._keyring
 
     def refresh(self) -> Keyring:
-        """Read again which keys are believed, and return them."""
+        """Reload the trusted keys and return them."""
         self._keyring = keyring_of(self._reader.keys())
         return self._keyring
 
 
 def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_S) -> socket.socket:
-    """Return a connection to the ledger process of a home, once each has proved itself to the other.
+    """Connect to the ledger process of a home and complete the handshake.
 
-    `LedgerNotServed` if there is none, `LedgerInUse` if it is of another version. Its own refusals are raised as they
-    are, such as of policies that cannot be read.
+    Raise `LedgerNotServed` if none is running, `LedgerInUse` if it has another version. Errors sent by the ledger
+    process, such as for invalid policies, are raised unchanged.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -116,7 +116,7 @@ def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_
             secret = load_secret(folder)
             connection.connect(folder.socket_address(SOCKET))
         check_peer(connection)
-        _shake_hands(connection, secret, introduction)
+        _do_handshake(connection, secret, introduction)
     except (OSError, StateMissing):
         connection.close()
         raise LedgerNotServed(_ABSENT) from None
@@ -126,17 +126,17 @@ def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_
     return connection
 
 
-def _shake_hands(connection: socket.socket, secret: bytes, introduction: Introduction) -> None:
+def _do_handshake(connection: socket.socket, secret: bytes, introduction: Introduction) -> None:
     mine = new_hello()
     _send_handshake(connection, encode(mine))
     try:
         other = decode_hello(_receive_one(connection, MAX_HANDSHAKE))
     except InputError:
-        raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process") from None
+        raise LedgerUnavailable("the process listening on ledger.sock is not a ledger process") from None
     check_version(other)
     bare = Hello(other.magic, other.protocol, other.version, other.nonce)
     if not is_valid_proof(other.proof, "server", secret, mine, bare):
-        raise LedgerUnavailable("what listens on the socket of the ledger does not know the secret of the home")
+        raise LedgerUnavailable("the process listening on ledger.sock does not know the secret of the home")
     _send_handshake(connection, encode(compute_proof("client", secret, mine, bare)))
     _send_handshake(connection, encode(introduction))
     [(_, kind, content)] = decode_messages(_receive_one(connection, MAX_FRAME))
@@ -149,10 +149,10 @@ def _send_handshake(connection: socket.socket, message: bytes) -> None:
 
 
 def _receive_one(connection: socket.socket, most: int) -> bytes:
-    """Return the next frame, and leave what follows it unread."""
+    """Read one frame, and nothing after it."""
     size = int.from_bytes(_receive_exactly(connection, HEADER_BYTES))
     if size > most:
-        raise LedgerUnavailable("what listens on the socket of the ledger is no ledger process")
+        raise LedgerUnavailable("the process listening on ledger.sock is not a ledger process")
     return _receive_exactly(connection, size)
 
 
@@ -167,7 +167,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _receive(connection: socket.socket, frames: Frames) -> bytes:
-    """Return the next frame; what is between frames, or ends before one, is an error of the connection."""
+    """Read until a frame is complete and return it; raise `ConnectionResetError` at the end of the stream."""
     data = b""
     while True:
         for body in frames.feed(data):
@@ -178,36 +178,36 @@ def _receive(connection: socket.socket, frames: Frames) -> bytes:
 
 
 class _Prejudging(Protocol):
-    """A use case that can be judged before it is sent."""
+    """A use case that can be judged in the front before it is sent."""
 
     async def prejudge(self, context: Means) -> Any:  # noqa: ANN401 - itself
-        """Return the case with how it is judged here."""
+        """Return the use case with the findings of this process."""
 
 
 class _Learning(Protocol):
-    """A use case whose answer tells something that the next one needs."""
+    """A use case whose answer updates the caches of the front."""
 
     def learn(self, context: Means, answer: Any) -> None:  # noqa: ANN401 - its answer
-        """Remember it."""
+        """Update the caches."""
 
 
-# By type, because looking for the method on each value takes longer than sending it.
+# Precomputed by type: `hasattr` on each request would take longer than sending it.
 _REMOTE: Final = frozenset(USE_CASES.values())
-_PREJUDGING: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "prejudge"))
-_LEARNING: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "learn"))
+_WITH_PREJUDGE: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "prejudge"))
+_WITH_LEARN: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(kind, "learn"))
 
 
 class RemoteGovernor:
-    """Gives use cases to the ledger process; it has what a `Governor` has."""
+    """Runs use cases in the ledger process, with the interface of a `Governor`."""
 
     def __init__(self, context: Means, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S) -> None:
-        """Work with the means of a front; `connect` returns a connection whose handshake is done."""
+        """Use the context of a front; `connect` returns a connection with a completed handshake."""
         self.means = context
         self._connect = connect
         self._deadline_s = deadline_s
         self._pools = Pools()
-        self._blocking = _Blocking(self)
-        self._on_loop = _OnLoop(self, self._pools)
+        self._blocking = _BlockingRuntime(self)
+        self._on_loop = _LoopRuntime(self, self._pools)
         self._links: dict[int, _Link] = {}
         self._closed = False
 
@@ -215,65 +215,65 @@ class RemoteGovernor:
         """Close the connections."""
         self._closed = True
         for link in self._links.values():
-            link.forget()
+            link.abort()
         self._pools.close()
 
     async def disconnect(self) -> None:
-        """Close the connection of the running loop, before the loop ends."""
+        """Close the connection of the running loop. Call it before the loop is closed."""
         link = self._links.pop(id(asyncio.get_running_loop()), None)
         if link is not None:
-            link.forget()
+            link.abort()
             await asyncio.sleep(0)
 
     def run(self, case: UseCase[_T]) -> _T:
-        """Return the answer of a use case. Waits; for threads."""
+        """Run a use case and return its result. Blocks the calling thread."""
         return run_sync(self._run(case, self.means.for_request(self._blocking)))
 
     async def _run(self, case: UseCase[_T], context: Means) -> _T:
         kind = type(case)
         if kind not in _REMOTE:
             return await case.run(context)
-        sent = await cast("_Prejudging", case).prejudge(context) if kind in _PREJUDGING else case
+        sent = await cast("_Prejudging", case).prejudge(context) if kind in _WITH_PREJUDGE else case
         answer: _T = self.ask(sent)
-        if kind in _LEARNING:
+        if kind in _WITH_LEARN:
             cast("_Learning", case).learn(context, answer)
         return answer
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
-        """Return the answer of a use case. For an event loop, which it never keeps waiting."""
+        """Run a use case on an event loop, without blocking it."""
         return self.arun_with(case, self.means.for_request(self._on_loop))
 
     def arun_with(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
-        """Return the answer of a use case that is, or is a part of, one request."""
+        """Run a use case with the context of a request, remotely or in this process."""
         return self._arun_remote(case, context) if type(case) in _REMOTE else case.run(context)
 
     async def _arun_remote(self, case: UseCase[_T], context: Means) -> _T:
         kind = type(case)
-        sent = await cast("_Prejudging", case).prejudge(context) if kind in _PREJUDGING else case
+        sent = await cast("_Prejudging", case).prejudge(context) if kind in _WITH_PREJUDGE else case
         link = self._link()
         if not link.is_ready:
             await link.open()
         answer: _T = await link.ask(sent)
-        if kind in _LEARNING:
+        if kind in _WITH_LEARN:
             cast("_Learning", case).learn(context, answer)
         return answer
 
     def ask(self, case: UseCase[_T]) -> _T:
-        """Send a use case over a connection of its own, and return its answer."""
+        """Send a use case over a new connection, and return its answer."""
         message = encode_case(1, case)
         if self._closed:
             raise LedgerUnavailable("the ledger is closed")
-        with self._connected() as connection:
+        with self._connect_with_retry() as connection:
             connection.settimeout(self._deadline_s)
             try:
                 connection.sendall(frame_of([message]))
-                return _awaited(connection, type(case))
+                return _wait_for_answer(connection, type(case))
             except TimeoutError:
                 raise LedgerUnavailable(_LATE) from None
             except OSError:
                 raise LedgerUnavailable(_BROKEN) from None
 
-    def _connected(self) -> socket.socket:
+    def _connect_with_retry(self) -> socket.socket:
         deadline = time.monotonic() + self._deadline_s
         while True:
             try:
@@ -290,54 +290,54 @@ class RemoteGovernor:
         if link is None or link.loop is not loop:
             for number in [number for number, other in self._links.items() if other.loop.is_closed()]:
                 del self._links[number]
-            link = self._links[id(loop)] = _Link(loop, self._connected, self._deadline_s)
+            link = self._links[id(loop)] = _Link(loop, self._connect_with_retry, self._deadline_s)
         return link
 
 
-def _awaited(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:
-    """Return the answer that arrives; each frame shows that the process is alive."""
+def _wait_for_answer(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:
+    """Wait for the answer. Each received frame, even an empty one, restarts the timeout of the socket."""
     frames = Frames()
     while True:
         for _, what, content in decode_messages(_receive(connection, frames)):
             if what == FAILURE:
                 raise decode_failure(content)
             if what == ANSWER:
-                return _readable(kind, content)
+                return _decode_answer(kind, content)
 
 
-def _readable(kind: type[UseCase[_T]], content: msgspec.Raw) -> _T:
-    """Return an answer; one that cannot be read is a fault of ours, and nothing that the caller has done."""
+def _decode_answer(kind: type[UseCase[_T]], content: msgspec.Raw) -> _T:
+    """Decode an answer. A decoding error is not the caller's fault, so it is raised as `LedgerUnavailable`."""
     try:
         return decode_answer(kind, content)
     except FieldInvalid as error:
         raise LedgerUnavailable(f"the answer of the ledger process cannot be read: {error}") from None
 
 
-class _Blocking:
-    """Waiting for threads, in a front."""
+class _BlockingRuntime:
+    """The runtime for threads in a front."""
 
     def __init__(self, governor: RemoteGovernor) -> None:
         self._governor = governor
 
     async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
-        """Raise: a front does not write."""
+        """Raise `LedgerUnavailable`: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 
-    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - nobody else waits
-        """Compute it here."""
+    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
+        """Compute in the calling thread."""
         return compute()
 
     async def to_quick_thread(self, compute: Callable[[], _T]) -> _T:
-        """Compute it here."""
+        """Compute in the calling thread."""
         return compute()
 
     def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
-        """Have it run where it belongs."""
+        """Run the use case in the ledger process, or here if it only reads."""
         return self._governor._run(case, context)  # noqa: SLF001 - a part of it
 
 
-class _OnLoop:
-    """Waiting for an event loop, in a front."""
+class _LoopRuntime:
+    """The runtime for an event loop in a front."""
 
     def __init__(self, governor: RemoteGovernor, pools: Pools) -> None:
         self.run: Final = governor.arun_with
@@ -345,12 +345,12 @@ class _OnLoop:
         self.to_quick_thread: Final = pools.run_quick
 
     async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
-        """Raise: a front does not write."""
+        """Raise `LedgerUnavailable`: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 
 
 class _Link(asyncio.Protocol):
-    """The connection of one event loop."""
+    """The connection of one event loop to the ledger process."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, connect: Callable[[], socket.socket], deadline_s: float
@@ -364,16 +364,16 @@ class _Link(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[asyncio.Future[Any], type[Any]]] = {}
         self._out: list[bytes] = []
-        self._heard = 0.0
-        self._looking: asyncio.TimerHandle | None = None
+        self._last_received = 0.0
+        self._check_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether there is a connection."""
+        """Return whether the connection is open."""
         return self._transport is not None
 
     async def open(self) -> None:
-        """Return when there is a connection, or raise `LedgerUnavailable` at the deadline."""
+        """Open the connection, or raise `LedgerUnavailable` after the deadline."""
         if self._connecting is None or self._connecting.done():
             self._connecting = self.loop.create_task(self._connect_once())
         await asyncio.shield(self._connecting)
@@ -385,19 +385,19 @@ class _Link(asyncio.Protocol):
         await self.loop.create_unix_connection(lambda: self, sock=connection)
 
     def ask(self, case: UseCase[_T]) -> "asyncio.Future[_T]":
-        """Send a use case; the future holds its answer."""
+        """Queue a use case for sending, and return a future of its answer."""
         transport = self._transport
         if transport is None:
             raise LedgerUnavailable(_ABSENT)
         if len(self._pending) >= _MAX_OUTSTANDING or transport.get_write_buffer_size() > _MAX_UNSENT:
-            raise LedgerUnavailable("too much is asked of the ledger at once")
+            raise LedgerUnavailable("too many requests to the ledger process are outstanding")
         number = next(self._numbers)
         message = encode_case(number, case)
         future: asyncio.Future[_T] = self.loop.create_future()
         if not self._pending:
-            self._heard = self.loop.time()
-            if self._looking is None:
-                self._looking = self.loop.call_later(_LOOK_S, self._look)
+            self._last_received = self.loop.time()
+            if self._check_timer is None:
+                self._check_timer = self.loop.call_later(_CHECK_S, self._check_alive)
         self._pending[number] = future, type(case)
         self._out.append(message)
         if len(self._out) == 1:
@@ -411,25 +411,25 @@ class _Link(asyncio.Protocol):
         start = size = 0
         for index, message in enumerate(out):
             size += len(message)
-            if size > _BATCH or index == len(out) - 1:
+            if size > _MAX_BATCH_BYTES or index == len(out) - 1:
                 self._transport.write(frame_of(out[start : index + 1]))
                 start, size = index + 1, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Give each answer to who has asked for it; what cannot be read ends the connection."""
-        self._heard = self.loop.time()
+        """Resolve the futures of the received answers; close the connection on invalid data."""
+        self._last_received = self.loop.time()
         try:
             for body in self._frames.feed_all(data):
                 for number, kind, content in decode_messages(body):
-                    self._settle(number, kind, content)
+                    self._resolve(number, kind, content)
         except InputError:
-            self.forget()
+            self.abort()
 
-    def _settle(self, number: int, kind: int | str, content: msgspec.Raw) -> None:
+    def _resolve(self, number: int, kind: int | str, content: msgspec.Raw) -> None:
         future, case = self._pending.pop(number, (None, None))
         if future is None or case is None or future.done():
             return
@@ -437,45 +437,45 @@ class _Link(asyncio.Protocol):
             future.set_exception(decode_failure(content))
             return
         try:
-            future.set_result(_readable(case, content))
+            future.set_result(_decode_answer(case, content))
         except LedgerUnavailable as error:
             future.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
-        """Tell everyone who waits that nobody knows."""
+        """Fail all outstanding requests: their outcome is unknown."""
         self._transport = None
         self._out.clear()
         self._fail(_BROKEN)
 
-    def forget(self) -> None:
+    def abort(self) -> None:
         """Close the connection."""
         transport, self._transport = self._transport, None
         if transport is not None:
             with suppress(RuntimeError):  # its loop is closed
                 transport.abort()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         pending, self._pending = self._pending, {}
         for future, _ in pending.values():
             if not future.done():
-                future.set_exception(LedgerUnavailable(why))
+                future.set_exception(LedgerUnavailable(reason))
 
-    def _look(self) -> None:
-        """Give up a process that says nothing while it owes answers."""
-        self._looking = None
+    def _check_alive(self) -> None:
+        """Close the connection if the process has sent nothing for too long while answers are outstanding."""
+        self._check_timer = None
         if not self._pending:
             return
-        if self.loop.time() - self._heard > self._deadline_s:
+        if self.loop.time() - self._last_received > self._deadline_s:
             self._fail(_LATE)
-            self.forget()
+            self.abort()
             return
-        self._looking = self.loop.call_later(_LOOK_S, self._look)
+        self._check_timer = self.loop.call_later(_CHECK_S, self._check_alive)
 
 
 class Keeper:
-    """Keeps a ledger process running for a service, and starts it again when it has ended.
+    """Supervises the ledger process for a service: keeps a connection to it, and restarts it when it has ended.
 
-    It passes on to an observer what the writer does, and that nothing can be written while there is no process.
+    It forwards the commit events of the ledger process to an observer, and reports a failure while there is none.
     """
 
     def __init__(
@@ -486,57 +486,57 @@ class Keeper:
         *,
         told: Callable[[str, str], None] = lambda _event, _why: None,
     ) -> None:
-        """Keep a process running that `restart` starts, unless someone else has done so."""
+        """Supervise the process that `restart` starts; `told` is called with log events and their reasons."""
         self._connect = connect
         self._restart = restart
         self._observer = observer
-        self._told = told
+        self._log = told
         self._closing = threading.Event()
         self._connection: socket.socket | None = None
-        with suppress(LedgerNotServed):  # it has ended a moment ago
+        with suppress(LedgerNotServed):  # it has just ended; the thread restarts it
             self._connection = connect()
-        self._thread = threading.Thread(target=self._keep, name="ledger-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="ledger-keeper", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Let the process go, and wait until it has closed the ledger if no other service needs it."""
+        """Disconnect, and wait until the process has closed the ledger if this was the last service."""
         self._closing.set()
         connection = self._connection
         if connection is not None:
-            _say_goodbye(connection)
-        self._thread.join(_GOODBYE_S)
+            _send_bye(connection)
+        self._thread.join(_BYE_TIMEOUT_S)
         if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         while True:
             connection = self._connection
             if connection is not None:
-                if self._closing.is_set():  # it was started again meanwhile, and would wait for a service
-                    _say_goodbye(connection)
-                connection.settimeout(_GOODBYE_S if self._closing.is_set() else None)
+                if self._closing.is_set():  # it was restarted in the meantime, and would wait for a service
+                    _send_bye(connection)
+                connection.settimeout(_BYE_TIMEOUT_S if self._closing.is_set() else None)
                 self._listen(connection)
                 self._connection = None
                 connection.close()
             if self._closing.is_set():
                 return
-            self._told("ledger_process_lost", _BROKEN)
+            self._log("ledger_process_lost", _BROKEN)
             with suppress(Exception):
                 self._observer.failed(LedgerUnavailable(_ABSENT))
-            self._bring_back()
+            self._reconnect()
 
-    def _bring_back(self) -> None:
-        """Start the process again, or find that someone else has, until there is one."""
+    def _reconnect(self) -> None:
+        """Connect to a ledger process, starting one if necessary, until that succeeds or `close` is called."""
         for attempt in itertools.count():
             try:
                 self._connection = self._connect()
             except LedgerNotServed:
                 pass
             except RemitError as error:
-                self._told("ledger_process_refuses", str(error))
+                self._log("ledger_process_refuses", str(error))
             else:
-                self._told("ledger_process_found", "")
+                self._log("ledger_process_found", "")
                 return
             if attempt:
                 self._closing.wait(min(_RETRY_S * 2**attempt, _MAX_DELAY_S))
@@ -545,32 +545,32 @@ class Keeper:
             try:
                 self._restart()
             except RemitError as error:
-                self._told("ledger_process_not_started", str(error))
+                self._log("ledger_process_not_started", str(error))
 
     def _listen(self, connection: socket.socket) -> None:
-        """Take what the ledger process tells, until it has ended."""
+        """Handle the events of the ledger process until the connection ends."""
         frames = Frames()
         try:
             while True:
                 for _, kind, content in decode_messages(_receive(connection, frames)):
                     if kind == EVENT:
-                        self._pass_on(content)
+                        self._forward(content)
         except (OSError, RemitError):
             return
 
-    def _pass_on(self, content: msgspec.Raw) -> None:
-        with suppress(Exception):  # an observer that fails must not end the thread
-            for name, size, seconds, why in _events(content):
+    def _forward(self, content: msgspec.Raw) -> None:
+        with suppress(Exception):  # a failing observer must not end the thread
+            for name, size, seconds, reason in _events(content):
                 if name == "committed":
-                    # No observer of a front looks at the store.
+                    # Observers of a front do not use the store.
                     self._observer.committed(cast("Store", None), size, seconds)
                 elif name == "turned":
                     self._observer.turned()
                 else:
-                    self._observer.failed(LedgerUnavailable(why))
+                    self._observer.failed(LedgerUnavailable(reason))
 
 
-def _say_goodbye(connection: socket.socket) -> None:
+def _send_bye(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.sendall(frame_of([encode_message(0, BYE, None)]))
 

@@ -1,9 +1,9 @@
-"""The server of the ledger process: fronts and commands send use cases, and get their answers once these are durable.
+"""The server of the ledger process: fronts and commands send use cases and receive the results once these are durable.
 
-Keeps these invariants. Nobody is served who has not proved to belong to the home (`handshake.py`). A case that arrives
-is checked like one from outside, and does what its use case does: nothing is signed because a front says so. What is
-asked together is answered together. While something is asked and not answered, a frame goes out every half second, so
-that a front tells a slow answer from a process that hangs.
+Invariants: only clients that have authenticated (`handshake.py`) are served. A received use case is validated like any
+untrusted input: nothing is signed only because a front says so. Answers that are ready in the same loop iteration are
+sent in one frame. While requests are outstanding, an empty frame is sent every half second, so that a front can tell a
+slow answer from a hung process.
 """
 
 import asyncio
@@ -48,77 +48,77 @@ from remit.ledger.transaction import Store
 
 __all__ = ["Forwarding", "LedgerServer", "Lifetime"]
 
-# What one connection may have asked for and not been answered.
+# The maximum number of unanswered requests of one connection.
 _MAX_OUTSTANDING: Final = 4096
 _MAX_CONNECTIONS: Final = 512
 _HANDSHAKE_S: Final = 5.0
 _TICK_S: Final = 0.5
 _MAX_UNSENT: Final = 4 * MAX_FRAME
-_BATCH: Final = 4 * 1024 * 1024
-_MAX_JUDGINGS: Final = 32
+_MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+_MAX_GOVERNORS: Final = 32
 
 
 class Lifetime(NamedTuple):
-    """How long a ledger process waits for services, in seconds: for the first one, and after one was lost."""
+    """How many seconds a ledger process without services keeps running: at the start, and after losing one."""
 
     first_s: float = 30.0
     lost_s: float = 1.0
 
 
 class Forwarding(Observer):
-    """Passes on to services what the writer does: they show it in their metrics. It is told on the writer's thread."""
+    """Collects commit events on the writer thread, to forward them to services for their metrics."""
 
     def __init__(self, then: Observer | None = None) -> None:
-        """Tell `then`, too, of everything."""
+        """Call `then` with every event, too."""
         self._then = then or Observer()
-        self._told: list[tuple[str, int, float, str]] = []
+        self._events: list[tuple[str, int, float, str]] = []
         self._is_awake = False
         self._wake: Callable[[], object] | None = None
 
     def start(self, wake: Callable[[], object] | None) -> None:
-        """Call `wake` when there is something to pass on; None if nobody is there to be told."""
+        """Start collecting events, calling `wake` when there are some; with None, stop collecting."""
         self._wake = wake
         if wake is None:
             self.take()
 
     def take(self) -> list[tuple[str, int, float, str]]:
-        """Return what is to be passed on."""
+        """Return the collected events and remove them."""
         self._is_awake = False
-        told, self._told = self._told, []
-        return told
+        events, self._events = self._events, []
+        return events
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
-        """Pass on how large a group was, and how long it took."""
+        """Collect the size of the group and the duration of its commit."""
         self._then.committed(store, size, seconds)
-        # Without waking anyone: it is only counted, and passed on within half a second.
-        if self._wake is not None and len(self._told) < _MAX_OUTSTANDING:
-            self._told.append(("committed", size, seconds, ""))
+        # `wake` is not called: the next tick forwards it within half a second.
+        if self._wake is not None and len(self._events) < _MAX_OUTSTANDING:
+            self._events.append(("committed", size, seconds, ""))
 
     def turned(self) -> None:
-        """Pass it on."""
+        """Collect the change of the epoch."""
         self._then.turned()
-        self._tell(("turned", 0, 0.0, ""))
+        self._collect(("turned", 0, 0.0, ""))
 
     def failed(self, error: BaseException) -> None:
-        """Pass on why a group was not committed."""
+        """Collect the reason why a group was not committed."""
         self._then.failed(error)
-        self._tell(("failed", 0, 0.0, str(error) if isinstance(error, RemitError) else type(error).__name__))
+        self._collect(("failed", 0, 0.0, str(error) if isinstance(error, RemitError) else type(error).__name__))
 
     def stopping(self, store: Store) -> None:
-        """Tell the next."""
+        """Call the next observer."""
         self._then.stopping(store)
 
-    def _tell(self, event: tuple[str, int, float, str]) -> None:
+    def _collect(self, event: tuple[str, int, float, str]) -> None:
         wake = self._wake
-        if wake is not None and len(self._told) < _MAX_OUTSTANDING:
-            self._told.append(event)
+        if wake is not None and len(self._events) < _MAX_OUTSTANDING:
+            self._events.append(event)
             if not self._is_awake:
                 self._is_awake = True
                 wake()
 
 
 class LedgerServer:
-    """Serves the socket of a home on the event loop that is running; `governor_for` gives a governor for a front."""
+    """Serves the socket of a home on the running event loop; `governor_for` makes a governor with a front's policy."""
 
     def __init__(
         self,
@@ -128,28 +128,28 @@ class LedgerServer:
         *,
         forwarding: Forwarding | None = None,
         lifetime: Lifetime | None = None,
-        told: Callable[[str, str], None] = lambda _event, _why: None,
+        told: Callable[[str, str], None] = lambda _event, _reason: None,
     ) -> None:
-        """Serve until `stop`, or until no service is left if there is a `lifetime`."""
+        """Serve until `stop`, or with a `lifetime`, until no service is connected for that long."""
         self.secret = secret
         self._listening = listening
         self._governor_for = governor_for
         self._governors: dict[Judging, UseCaseRunner] = {}
         self._forwarding = forwarding
         self._lifetime = lifetime
-        self._told = told
+        self._log = told
         self._connections: set[_Connection] = set()
         self._deadline = time.monotonic() + (lifetime.first_s if lifetime else 0.0)
-        self._asked_to_stop = False
-        self._over = asyncio.Event()
+        self._stop_requested = False
+        self._stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._accepting: asyncio.Server | None = None
 
     async def serve(self) -> None:
-        """Serve until it is over; then nobody new is let in, and what was asked is answered."""
+        """Serve until stopped; then stop accepting connections and drain in-flight requests."""
         self._accepting = await self._loop.create_unix_server(lambda: _Connection(self), sock=self._listening)
         ticking = self._loop.create_task(self._tick())
-        await self._over.wait()
+        await self._stopped.wait()
         self._accepting.close()
         deadline = time.monotonic() + 2.0
         while any(one.outstanding for one in self._connections) and time.monotonic() < deadline:
@@ -157,68 +157,68 @@ class LedgerServer:
         ticking.cancel()
 
     def stop(self) -> None:
-        """Stop, whoever is connected."""
-        self._over.set()
+        """Stop, even if services are connected."""
+        self._stopped.set()
 
     def stop_when_alone(self) -> None:
         """Stop as soon as no service is connected."""
-        self._asked_to_stop = True
-        self._look()
+        self._stop_requested = True
+        self._stop_if_idle()
 
     def hang_up(self) -> None:
-        """Close all connections; their ends tell that the ledger is closed."""
+        """Close all connections, which signals to the services that the ledger is closed."""
         for one in tuple(self._connections):
-            one.hang_up()
+            one.close()
 
     def is_full(self) -> bool:
-        """Tell whether further connections are refused."""
+        """Return whether further connections are refused."""
         return len(self._connections) >= _MAX_CONNECTIONS
 
     def add(self, connection: "_Connection") -> None:
-        """Count a connection."""
+        """Register a connection."""
         self._connections.add(connection)
 
-    def lose(self, connection: "_Connection", *, said_bye: bool) -> None:
-        """Forget a connection; a service that was lost may come back, one that has said goodbye does not."""
+    def remove(self, connection: "_Connection", *, said_bye: bool) -> None:
+        """Remove a connection. After a lost connection, wait for the service to return, unless it has sent a bye."""
         self._connections.discard(connection)
-        self.introduced()
+        self.update_forwarding()
         if connection.service and self._lifetime is not None:
             self._deadline = time.monotonic() + (0.0 if said_bye else self._lifetime.lost_s)
-            self._look()
+            self._stop_if_idle()
 
     def leave(self, connection: "_Connection") -> bool:
-        """Let a service go that says goodbye; tell whether the server ends with it."""
+        """Mark a service as leaving; return whether the server stops because it was the last one."""
         connection.leaving = True
         if self._lifetime is not None:
             self._deadline = time.monotonic()
-            self._look()
-        return self._over.is_set()
+            self._stop_if_idle()
+        return self._stopped.is_set()
 
-    def introduced(self) -> None:
-        """Pass on what the writer does while there is a service to be told."""
+    def update_forwarding(self) -> None:
+        """Start forwarding commit events if a service is connected, else stop it."""
         if self._forwarding is not None:
             told = any(one.service for one in self._connections)
             self._forwarding.start((lambda: self._loop.call_soon_threadsafe(self._forward)) if told else None)
 
     def governor_of(self, judging: Judging) -> UseCaseRunner:
-        """Return the governor that judges as a front does."""
+        """Return the governor for a front's policy settings; cached."""
         known = self._governors.get(judging)
         if known is None:
-            if len(self._governors) >= _MAX_JUDGINGS:
+            if len(self._governors) >= _MAX_GOVERNORS:
                 self._governors.pop(next(iter(self._governors)))
             known = self._governors[judging] = self._governor_for(judging)
         return known
 
-    def note(self, event: str, why: str) -> None:
+    def note(self, event: str, reason: str) -> None:
         """Write to the log."""
-        self._told(event, why)
+        self._log(event, reason)
 
-    def _look(self) -> None:
-        """See whether it is over."""
+    def _stop_if_idle(self) -> None:
+        """Stop if no service is connected and the deadline has passed or a stop was requested."""
         if any(one.service and not one.leaving for one in self._connections):
             return
-        if self._asked_to_stop or (self._lifetime is not None and time.monotonic() >= self._deadline):
-            self._over.set()
+        if self._stop_requested or (self._lifetime is not None and time.monotonic() >= self._deadline):
+            self._stopped.set()
 
     async def _tick(self) -> None:
         while True:
@@ -227,10 +227,10 @@ class LedgerServer:
                 one.tick()
             self._forward()
             if self._lifetime is not None:
-                self._look()
+                self._stop_if_idle()
 
     def _forward(self) -> None:
-        """Tell one connection of each service what the writer has done."""
+        """Send the commit events to one connection of each service."""
         if self._forwarding is None:
             return
         events = self._forwarding.take()
@@ -244,7 +244,7 @@ class LedgerServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One front or command: first the handshake, then what it asks for."""
+    """The connection of a front or command: first the handshake, then requests."""
 
     def __init__(self, server: LedgerServer) -> None:
         self.service = ""
@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._frames = Frames(MAX_HANDSHAKE)
         self._next = self._take_hello
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._transport: asyncio.Transport | None = None
         self._governor: UseCaseRunner | None = None
         self._out: list[bytes] = []
@@ -263,7 +263,7 @@ class _Connection(asyncio.Protocol):
         self._own = new_hello()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept connections of the same user."""
+        """Accept the connection if it comes from the same user."""
         self._transport = stream = cast("asyncio.Transport", transport)
         try:
             if self._server.is_full():
@@ -276,45 +276,45 @@ class _Connection(asyncio.Protocol):
         self._server.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
-        """Forget it. What it has asked for goes on: it may be durable already."""
+        """Remove the connection. Its requests are not cancelled: they may be durable already."""
         self._transport = None
-        self._server.lose(self, said_bye=self._said_bye)
+        self._server.remove(self, said_bye=self._said_bye)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived; whoever sends what is no message of ours is cut off."""
+        """Handle received data; close the connection if it is invalid."""
         try:
-            # In the handshake, what one frame says decides how the next one is read.
+            # During the handshake, each frame decides how the next one is read.
             frames = self._frames.feed(data) if self._governor is None else self._frames.feed_all(data)
             for body in frames:
                 self._next(body)
         except RemitError as error:
             self._server.note("connection_refused", str(error))
-            self.hang_up()
-        except Exception as error:  # noqa: BLE001 - the edge: one connection must not harm the others
+            self.close()
+        except Exception as error:  # noqa: BLE001 - one connection must not affect the others
             self._server.note("connection_failed", type(error).__name__)
-            self.hang_up()
+            self.close()
 
     def tick(self) -> None:
-        """Tell that answers are still to come, and cut off who does not get on with the handshake or does not read."""
+        """Send a keep-alive if requests are outstanding; close stalled handshakes and stalled readers."""
         transport = self._transport
         if transport is None:
             return
-        if self._governor is None and time.monotonic() - self._begun > _HANDSHAKE_S:
-            self.hang_up()
+        if self._governor is None and time.monotonic() - self._started > _HANDSHAKE_S:
+            self.close()
         elif transport.get_write_buffer_size() > _MAX_UNSENT:
             self._server.note("connection_refused", "it does not read its answers")
             transport.abort()
         elif self.outstanding:
-            transport.write(_NOTHING_YET)
+            transport.write(_KEEP_ALIVE)
 
-    def hang_up(self) -> None:
-        """Close the connection, once everything is sent."""
+    def close(self) -> None:
+        """Flush and close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def send(self, message: bytes) -> None:
-        """Send a message with all others of this turn of the loop."""
+        """Queue a message; all messages of one loop iteration are sent together."""
         self._out.append(message)
         if len(self._out) == 1:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -324,7 +324,7 @@ class _Connection(asyncio.Protocol):
         start = size = 0
         for index, message in enumerate(out):
             size += len(message)
-            if size > _BATCH or index == len(out) - 1:
+            if size > _MAX_BATCH_BYTES or index == len(out) - 1:
                 self._write(frame_of(out[start : index + 1]))
                 start, size = index + 1, 0
 
@@ -336,7 +336,7 @@ class _Connection(asyncio.Protocol):
         self._write(len(message).to_bytes(HEADER_BYTES) + message)
 
     def _take_hello(self, body: bytes) -> None:
-        """Answer a hello; one of another version reads in the answer why that is all."""
+        """Answer a hello, then check its version. A client of another version sees ours in the answer."""
         self._client = client = decode_hello(body)
         proof = compute_proof("server", self._server.secret, client, self._own)
         self._write_handshake(encode(msgspec.structs.replace(self._own, proof=proof)))
@@ -358,26 +358,26 @@ class _Connection(asyncio.Protocol):
         try:
             introduced = msgpack.decode(body, type=Introduction)
         except (msgspec.DecodeError, UnicodeError):
-            raise FieldInvalid("is not an introduction of ours") from None
+            raise FieldInvalid("is not a valid introduction") from None
         try:
             self._governor = self._server.governor_of(introduced.judging)
         except RemitError as error:
             self.send(encode_failure(0, error))
-            self.hang_up()
+            self.close()
             return
         self.service = introduced.service
-        self._server.introduced()
-        self._next = self._take_asks
+        self._server.update_forwarding()
+        self._next = self._take_requests
         self.send(encode_message(0, ANSWER, None))
 
-    def _take_asks(self, body: bytes) -> None:
+    def _take_requests(self, body: bytes) -> None:
         for number, name, content in decode_messages(body):
             if name == BYE:
-                self._part()
+                self._handle_bye()
                 return
             try:
                 if self.outstanding >= _MAX_OUTSTANDING:
-                    raise LedgerUnavailable("too much is asked of the ledger at once")
+                    raise LedgerUnavailable("too many requests to the ledger process are outstanding")
                 case = decode_case(name, content)
             except RemitError as error:
                 self.send(encode_failure(number, error))
@@ -391,7 +391,7 @@ class _Connection(asyncio.Protocol):
         assert self._governor is not None  # noqa: S101 - by the order of the messages
         try:
             message = encode_message(number, ANSWER, await self._governor.arun(case))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the front is told
+        except Exception as error:  # noqa: BLE001 - every error is sent to the front
             if not isinstance(error, RemitError):
                 self._server.note("case_failed", f"{type(case).__name__}: {type(error).__name__}")
             message = encode_failure(number, error)
@@ -399,11 +399,11 @@ class _Connection(asyncio.Protocol):
             self.outstanding -= 1
         self.send(message)
 
-    def _part(self) -> None:
-        """Let a service go. If the server ends with it, the connection ends when the ledger is closed."""
+    def _handle_bye(self) -> None:
+        """Handle the bye of a service. If the server stops, the connection is closed after the ledger."""
         self._said_bye = True
         if not self._server.leave(self):
-            self.hang_up()
+            self.close()
 
 
-_NOTHING_YET: Final = frame_of([])
+_KEEP_ALIVE: Final = frame_of([])

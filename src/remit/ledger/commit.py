@@ -1,9 +1,9 @@
-"""Group commit: one thread runs the work of all callers, and one sync makes a whole group durable.
+"""Group commit: one writer thread runs the transactions of all callers, and one sync makes a whole group durable.
 
-Keeps these invariants. Nobody gets an answer before the group that holds it is on disk. A commit that fails leaves
-nothing behind in memory: the store is closed, and everything is read again before the next signature. One process
-writes a ledger (`wiring/ledger_process.py` holds its lock). If something else has written to the database all the same,
-nothing that was read before counts: the group is run again with the database held.
+Invariants: a result is returned only after its group is on disk. If a commit fails, the store is closed and all caches
+are dropped, so that everything is read again before the next signature. One process writes a ledger
+(`wiring/ledger_process.py` holds its lock). If something else has written to the database nevertheless, the caches are
+dropped and the group is run again inside a write transaction.
 """
 
 import threading
@@ -24,35 +24,36 @@ __all__ = ["BUNDLE", "DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
 
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
-# What an event loop hands over at a time, if nothing else is said.
+# The default number of items that an event loop submits at a time.
 BUNDLE: Final = 64
-_PATIENCE: Final = 40
-_CLOSING_S: Final = 4.0
-# After a commit that took longer, event loops are not blocked for the next one: it waits for the disk. This is well
-# above the 5 milliseconds for which another thread can keep the interpreter lock, which are part of what is measured.
+# The deadline of work that runs alone is longer by this factor, because it may have much to do.
+_ALONE_FACTOR: Final = 40
+_CLOSE_TIMEOUT_S: Final = 4.0
+# After a slower commit, event loops do not block for the next one: the disk is the bottleneck. The value is well above
+# the 5 milliseconds for which another thread can hold the interpreter lock, which are included in the measurement.
 _SLOW_COMMIT_S: Final = 0.01
 
 _T = TypeVar("_T")
 
 
 class Observer:
-    """What wants to know of the writer's doings: how large groups are, and that a commit failed."""
+    """Callbacks of the writer thread, which do nothing by default."""
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
-        """A group of `size` pieces of work is durable; the store took so long to commit it, with its sync."""
+        """Called after a group of `size` items is durable; `seconds` is the duration of the commit with its sync."""
 
     def turned(self) -> None:
-        """The group that is durable now, of which `committed` tells next, has changed what receipts do not count."""
+        """Called before `committed` if the group has changed the epoch; see `Changes.changes_epoch`."""
 
     def failed(self, error: BaseException) -> None:
-        """A group was not committed, or it is unknown whether it was."""
+        """Called when a group was not committed, or when it is unknown whether it was."""
 
     def stopping(self, store: Store) -> None:
-        """Everything that was asked for is done, and the store is let go of."""
+        """Called when all work is done, before the store is closed."""
 
 
 class GroupCommit:
-    """A ledger over any store."""
+    """A `Ledger` on any `Store`."""
 
     def __init__(
         self,
@@ -61,59 +62,59 @@ class GroupCommit:
         *,
         deadline_s: float = DEADLINE_S,
         observer: Observer | None = None,
-        bundle: int = BUNDLE,
+        batch: int = BUNDLE,
     ) -> None:
         self._open_store = open_store
         self._reader = reader
         self._deadline_s = deadline_s
-        self._bundle = bundle
+        self._batch = batch
         self._observer = observer or Observer()
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
         self._waiters: dict[int, AsyncWaiter] = {}
         self._store: Store | None = None
-        self._known = SessionCache()
+        self._cache = SessionCache()
         self._switches: Switches | None = None
-        # Of the group that is under way: how long the store took to commit it, and whether it marks an epoch.
-        self._seconds = 0.0
-        self._turned = False
-        # How long the last commit took.
-        self._last_s = 0.0
+        # Of the current group: the duration of its commits, and whether it changes the epoch.
+        self._group_s = 0.0
+        self._epoch_changed = False
+        # The duration of the last commit.
+        self._last_commit_s = 0.0
         self._closed = False
-        self._thread = threading.Thread(target=self._work_through, name="ledger", daemon=True)
+        self._thread = threading.Thread(target=self._run_writer, name="ledger", daemon=True)
         self._thread.start()
 
     def run(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:
-        """Return what `work` answers, once everything it wrote is durable."""
+        """Run `work` in a transaction and return its result once it is durable."""
         answer: _T = wait_for(work, self._submit, self._deadline(alone=alone), alone=alone, prepare=prepare)
         return answer
 
     def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
-        """Return what `work` answers, once everything it wrote is durable."""
-        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, self._bundle)
+        """Run `work` in a transaction and return its result once it is durable."""
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, self._batch)
         return waiter.send(work, self._deadline(alone=alone), alone=alone, prepare=prepare)
 
     def _deadline(self, *, alone: bool) -> float:
-        """Return how long to wait: what needs the ledger for itself may have much to do."""
-        return self._deadline_s * (_PATIENCE if alone else 1)
+        """Return how long a caller waits for its result, in seconds."""
+        return self._deadline_s * (_ALONE_FACTOR if alone else 1)
 
     def read(self) -> Reader:
         """Return a reader."""
         return self._reader
 
     def close(self) -> None:
-        """Finish what was asked for and let go of the store; one that hangs is left to itself."""
+        """Finish the queued work and close the store. If the store hangs, return after a timeout."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        self._thread.join(_CLOSING_S)
+        self._thread.join(_CLOSE_TIMEOUT_S)
 
     def _submit(self, items: Sequence[Item]) -> None:
         if self._closed:
             raise LedgerUnavailable("the ledger is closed")
         self._queue.put(items)
 
-    def _work_through(self) -> None:
-        """Take groups until there is nothing more to come. This is the writer's thread."""
+    def _run_writer(self) -> None:
+        """Run groups until the queue is closed. This is the writer thread."""
         waiting: list[Item] = []
         more = True
         while more or waiting:
@@ -121,17 +122,17 @@ class GroupCommit:
                 more = self._take(waiting, wait=True)
             while more and len(waiting) < MAX_GROUP and not self._queue.empty():
                 more = self._take(waiting, wait=False)
-            self._settle(_next_group(waiting))
+            self._run_group(_next_group(waiting))
         if self._store is not None:
             try:
                 self._observer.stopping(self._store)
-            except Exception as error:  # noqa: BLE001 - the edge of the thread: nobody waits for an answer
+            except Exception as error:  # noqa: BLE001 - top of the thread: there is no caller to raise it to
                 with suppress(Exception):
                     self._observer.failed(error)
-        self._forget()
+        self._reset()
 
     def _take(self, waiting: list[Item], *, wait: bool) -> bool:
-        """Add the next items to `waiting`; tell whether more may come."""
+        """Add the next items to `waiting`; return False once the queue is closed."""
         with suppress(Empty):
             items = self._queue.get(block=wait)
             if items is None:
@@ -139,72 +140,72 @@ class GroupCommit:
             waiting += items
         return True
 
-    def _settle(self, group: list[Item]) -> None:
-        """Run a group and answer each of its callers."""
+    def _run_group(self, group: list[Item]) -> None:
+        """Run and commit a group, and deliver the result of each item."""
         store: Store | None = None
         wanted = group if not any(map(_is_abandoned, group)) else [item for item in group if not item.abandoned]
         try:
             store = self._commit(wanted) if wanted else None
-        except BaseException as error:  # noqa: BLE001 - the edge of the thread: whatever happens, it goes on
-            self._forget()
+        except BaseException as error:  # noqa: BLE001 - top of the thread: the writer must continue
+            self._reset()
             with suppress(Exception):
                 self._observer.failed(error)
             for item in wanted:
-                item.failure = _failure(error)
+                item.failure = _store_error(error)
         deliver_answers(group)
         if store is not None:
-            self._known.trim()
-            with suppress(Exception):  # an observer that fails must not stop the writer
-                if self._turned:
+            self._cache.trim()
+            with suppress(Exception):  # a failing observer must not stop the writer
+                if self._epoch_changed:
                     self._observer.turned()
-                self._observer.committed(store, len(wanted), self._seconds)
+                self._observer.committed(store, len(wanted), self._group_s)
 
     def _commit(self, group: list[Item]) -> Store:
-        self._seconds, self._turned = 0.0, False
+        self._group_s, self._epoch_changed = 0.0, False
         store = self._store = self._store or self._open_store()
         if store.changed_by_others():
-            self._unlearn()
+            self._clear_caches()
         self._prepare(store, group)
         try:
             # Work that runs alone is a group of its own.
-            self._attempt(store, group, hold=group[0].alone)
+            self._attempt(store, group, lock=group[0].alone)
         except HeadMoved:
             store.rollback()
-            self._attempt_held(store, group)
+            self._attempt_locked(store, group)
         return store
 
-    def _attempt_held(self, store: Store, group: list[Item]) -> None:
-        """Run a group again while the store is held; if it still refuses, one by one, to find out whose work it is."""
+    def _attempt_locked(self, store: Store, group: list[Item]) -> None:
+        """Run a group again inside a write transaction; if that fails, item by item, to find the failing one."""
         try:
-            self._attempt(store, group, hold=True)
+            self._attempt(store, group, lock=True)
         except HeadMoved:
             store.rollback()
             if len(group) > 1:
                 for item in group:
-                    self._attempt_held(store, [item])
+                    self._attempt_locked(store, [item])
             else:
-                group[0].failure = LedgerUnavailable("the ledger refuses what would be written")
+                group[0].failure = LedgerUnavailable("the ledger rejected the write")
 
     def _prepare(self, store: Store, group: list[Item]) -> None:
-        """Do what can be done beforehand, for all: one kind of thing after the other is quicker than by turns."""
+        """Run the `prepare` functions of a group: running them together is faster than alternating with the work."""
         switches = self._switches = self._switches or store.switches()
-        # One buffer serves all, because none of them writes.
-        buffer = BufferedTransaction(store, self._known, switches, Changes())
+        # They share one transaction, because none of them writes.
+        buffer = BufferedTransaction(store, self._cache, switches, Changes())
         for item in group:
             if item.prepare is not None and not item.abandoned:
                 _prepare_one(item.prepare, item, buffer)
 
-    def _attempt(self, store: Store, group: list[Item], *, hold: bool) -> None:
-        if hold:
+    def _attempt(self, store: Store, group: list[Item], *, lock: bool) -> None:
+        if lock:
             store.begin()
-            self._unlearn()
+            self._clear_caches()
         switches = self._switches = self._switches or store.switches()
         changes = Changes()
-        buffer = BufferedTransaction(store, self._known, switches, changes)
+        buffer = BufferedTransaction(store, self._cache, switches, changes)
         for item in group:
             item.failure = None
             if item.abandoned:
-                item.failure = LedgerUnavailable("nobody waits for it any more")
+                item.failure = LedgerUnavailable("the caller is no longer waiting")
                 continue
             if item.prepare_error is not None:
                 item.failure = item.prepare_error
@@ -213,14 +214,14 @@ class GroupCommit:
                 item.answer = item.work(buffer)
                 buffer.keep()
             except (LedgerUnavailable, StateCorrupt):
-                raise  # the store failed, and with it the group
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-                item.failure = _own(error)
+                raise  # the store failed: the whole group fails
+            except BaseException as error:  # noqa: BLE001 - raised to the caller of this item only
+                item.failure = _caller_error(error)
                 buffer.discard()
         if not changes:
             return store.rollback()
-        changes.sign(self._known.sessions)
-        if not hold:
+        changes.sign(self._cache.sessions)
+        if not lock:
             store.begin()
             if store.changed_by_others():
                 raise HeadMoved("something else has written to the ledger")
@@ -228,27 +229,27 @@ class GroupCommit:
         return None
 
     def _write(self, store: Store, group: list[Item], changes: Changes) -> None:
-        """Make changes durable, and keep what is durable then, so that the next group need not read it."""
-        if self._last_s > _SLOW_COMMIT_S:
+        """Commit the changes, and cache the stored sessions for the next group."""
+        if self._last_commit_s > _SLOW_COMMIT_S:
             for waiter in {item.waiter for item in group}:
                 waiter.release()
         before = time.perf_counter()
-        self._known.sessions.update(store.commit(changes))
-        self._last_s = time.perf_counter() - before
-        self._seconds += self._last_s
+        self._cache.sessions.update(store.commit(changes))
+        self._last_commit_s = time.perf_counter() - before
+        self._group_s += self._last_commit_s
         if changes.changes_epoch:
-            self._turned = True
-            self._known.revoked.clear()
+            self._epoch_changed = True
+            self._cache.revoked.clear()
             self._switches = None
 
-    def _unlearn(self) -> None:
-        self._known.clear()
+    def _clear_caches(self) -> None:
+        self._cache.clear()
         self._switches = None
 
-    def _forget(self) -> None:
-        """Let go of everything that is known: the next group starts from what is on disk."""
+    def _reset(self) -> None:
+        """Close the store and drop all caches: the next group reads everything from disk."""
         store, self._store = self._store, None
-        self._unlearn()
+        self._clear_caches()
         if store is not None:
             with suppress(Exception):
                 store.close()
@@ -257,20 +258,20 @@ class GroupCommit:
 _is_abandoned: Final = attrgetter("abandoned")
 
 
-def _own(error: BaseException) -> Exception:
-    """Return what the caller of a piece of work is told; what would end a thread does not."""
-    return error if isinstance(error, Exception) else _failure(error)
+def _caller_error(error: BaseException) -> Exception:
+    """Return the error to raise to the caller; exceptions such as `SystemExit` are wrapped."""
+    return error if isinstance(error, Exception) else _store_error(error)
 
 
-def _failure(error: BaseException) -> Exception:
-    """Return what one caller is told: an error of its own, because each will add its own way to it."""
+def _store_error(error: BaseException) -> Exception:
+    """Return a new error for one caller: an exception raised in several threads would mix their tracebacks."""
     if isinstance(error, LedgerUnavailable | StateError):
         return type(error)(str(error))
-    return LedgerUnavailable(f"the ledger failed in a way that is not foreseen ({type(error).__name__})")
+    return LedgerUnavailable(f"unexpected error in the ledger ({type(error).__name__})")
 
 
 def _next_group(waiting: list[Item]) -> list[Item]:
-    """Take the next group off what waits: as much as can share a commit."""
+    """Remove the next group from `waiting`: as many items as can share a commit."""
     size = 0
     for item in waiting:
         if item.alone or size == MAX_GROUP:
@@ -282,10 +283,10 @@ def _next_group(waiting: list[Item]) -> list[Item]:
 
 
 def _prepare_one(prepare: Prepare, item: Item, buffer: BufferedTransaction) -> None:
-    """Run what comes before the work; if that fails, there is no work."""
+    """Run the `prepare` function of an item; if it fails, the work is not run."""
     try:
         prepare(buffer)
     except (LedgerUnavailable, StateCorrupt):
-        raise  # the store failed, and with it the group
-    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, not to the group
-        item.prepare_error = _own(error)
+        raise  # the store failed: the whole group fails
+    except BaseException as error:  # noqa: BLE001 - raised to the caller of this item only
+        item.prepare_error = _caller_error(error)

@@ -104,7 +104,7 @@ def open_embedded(
             reader,
             deadline_s=deadline_s,
             observer=watch,
-            bundle=bundle,
+            batch=bundle,
         )
         return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
 

@@ -1,6 +1,6 @@
-"""What a ledger keeps, as values: sessions, receipts, and what belongs to them.
+"""The records of a ledger: sessions, receipts, delegations, keys and others.
 
-What they mean, and which changes are right, is the governor's business; how they are kept is for each ledger.
+They are plain values. The governor decides which changes are valid; each store decides how they are stored.
 """
 
 from collections.abc import Mapping
@@ -42,28 +42,28 @@ __all__ = [
 ]
 
 FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
-# The cause of sessions that were brought back from an older copy, at the price of what came after it. Their chains may
-# go on elsewhere, so they take no receipt any more: it could only fork them.
+# The cause of sessions that were restored from an older copy of the ledger, with the loss of later receipts. Nothing
+# can be appended to them: their chains may have continued in the lost part, and would fork.
 RESTORED: Final = "restored"
-# What a `trace_id` begins with that was made from the key of a source.
+# The prefix of a `trace_id` that is derived from a source key.
 SOURCE_TRACE: Final = "source:"
-# How many notes of a session are kept: the last ones.
+# The maximum number of notes stored for a session; older ones are deleted.
 NOTES_KEPT: Final = 50
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One session as it is kept: what was fixed at its start, where its chain stands, and what it has used."""
+    """A stored session: the values fixed at its start, the head of its chain, and its usage."""
 
     id: str
     passport: str
     actor: str
     parent: str | None
-    # The thumbprint of the certificate that its client has shown at the start; empty where there was none.
+    # The thumbprint of the client certificate presented at the start; empty without one.
     holder: str = ""
     trace_id: str
     run_nonce: str
     started_ms: int
-    # How long it may last, and when on the wall its passport ends.
+    # The maximum duration, and the wall-clock time at which the passport expires.
     lifetime_ms: int
     expires_ms: int
     limit: int
@@ -72,7 +72,7 @@ class Session(Struct, frozen=True, kw_only=True):
     # The denial code that explains a final state, or a quarantine.
     cause: str = ""
     ended_ms: int | None = None
-    # 1 once its chain was found broken, whatever has become of it since.
+    # 1 if its chain was ever found broken, whatever its state.
     broken: int = 0
 
     verifier: str
@@ -87,12 +87,12 @@ class Session(Struct, frozen=True, kw_only=True):
     compliant: int = 0
     violation: int = 0
     insufficient_evidence: int = 0
-    # Of the events that adapters have reported: how many there were, and words for what was in them, in order.
+    # Events reported by adapters: their number, and the labels of their content, sorted.
     observed: int = 0
     marks: str = ""
 
-    # How long it has lasted, and the moment up to which that is counted: on the monotonic clock of one boot, and on
-    # the wall for the time after a reboot.
+    # The elapsed time, and the moment up to which it is counted: on the monotonic clock of one boot, and on the wall
+    # clock, which is used after a reboot.
     elapsed_ms: int = 0
     seen_boot: str
     seen_mono_ms: int
@@ -105,36 +105,37 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def verified_at_s(self) -> int:
-        """Return the moment as of which the passport of the session must verify: when the session was started.
+        """Return the time at which the passport must be valid: the start of the session.
 
-        A session started after the end of its passport has no time at all, so its passport is verified as of that end.
+        A session that was started after its passport expired has no time left; its passport is verified as of its
+        expiry.
         """
         return min(self.started_ms, self.expires_ms) // 1000
 
     @property
     def calls_left(self) -> int:
-        """Return how many calls are left: those that delegates hold are not."""
+        """Return the number of calls left, without those reserved for delegates."""
         return max(0, self.limit - self.used - self.reserved)
 
     @property
     def left_ms(self) -> int:
-        """Return how long it may still last, as of `seen_wall_ms`: by its duration and the end of its passport."""
+        """Return the milliseconds left as of `seen_wall_ms`, by the duration and the expiry of the passport."""
         return max(0, min(self.lifetime_ms - self.elapsed_ms, self.expires_ms - self.seen_wall_ms))
 
     @property
     def duration_left_s(self) -> int:
-        """Return the seconds that are left, the last one begun counted whole: none are left when the time is over."""
+        """Return the seconds left, rounded up; 0 once the session has expired."""
         left = min(self.lifetime_ms - self.elapsed_ms, self.expires_ms - self.seen_wall_ms)
         return -(-left // 1000) if left > 0 else 0
 
     @property
     def head(self) -> Head:
-        """Return where the chain stands."""
+        """Return the head of the chain."""
         lineage = Lineage(self.id, self.actor, self.verifier, self.trace_id, self.run_nonce)
         return Head(lineage, self.length, self.receipt_id, self.receipt_hash, self.iat, self.kid)
 
-    def after(self, pending: "UnsignedReceipt", changes: Mapping[str, Any]) -> "Session":
-        """Return the session with `changes`, once a receipt is appended; its hash is known when it is signed."""
+    def with_receipt(self, pending: "UnsignedReceipt", changes: Mapping[str, Any]) -> "Session":
+        """Return the session with `changes` and a new head. `receipt_hash` is None until the receipt is signed."""
         claims = pending.draft.claims
         return structs.replace(
             self,
@@ -149,10 +150,9 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 class UnsignedReceipt:
-    """A receipt on its way: a draft, and the key to sign it. `signed` is there once the work is durable.
+    """A draft receipt and the key to sign it with. `signed` is set when the group is committed.
 
-    The receipts of a group are signed in a row, after all work has been done: nothing but signing then goes on, and a
-    signature takes only as long as it must.
+    The receipts of a group are signed one after the other, after all work of the group has run, which is faster.
     """
 
     __slots__ = ("draft", "key", "signed")
@@ -164,14 +164,14 @@ class UnsignedReceipt:
 
     @property
     def receipt(self) -> SignedReceipt:
-        """Return the receipt, once it is durable."""
+        """Return the signed receipt, or raise `LedgerUnavailable` if it is not durable yet."""
         if self.signed is None:
             raise LedgerUnavailable("the receipt is not durable yet")
         return self.signed
 
 
 class Kept(NamedTuple):
-    """A receipt as it is kept: the exact token, its place in its chain, and its number in the whole ledger."""
+    """A stored receipt: the exact token, its sequence number in its chain, and its number in the whole ledger."""
 
     session_id: str
     seq: int
@@ -181,7 +181,7 @@ class Kept(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A receipt as it is kept, with its place in the whole ledger and the code of its denial, if it is one."""
+    """A stored receipt with its number in the whole ledger, and its denial code, empty if it permits."""
 
     number: int
     code: str
@@ -189,7 +189,7 @@ class Numbered(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Who reports to a session: the key by which it is found again, and what was told, as JSON."""
+    """The source that reports to a session: its key, and its description as JSON (`told`)."""
 
     session_id: str
     key: str
@@ -197,14 +197,14 @@ class Source(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What people are shown of an event that was observed, as JSON: the n-th of its session. Nothing signs it."""
+    """The details of an observed event for display, as JSON, and its number within the session. It is not signed."""
 
     observed: int
     text: str
 
 
 class MinuteCount(NamedTuple):
-    """How many receipts of one minute (of the wall, since 1970) have a denial code; none is permitted."""
+    """The number of receipts with a denial code in one minute since 1970. An empty code means permitted."""
 
     minute: int
     code: str
@@ -212,32 +212,32 @@ class MinuteCount(NamedTuple):
 
 
 class CodeCount(NamedTuple):
-    """How many receipts of the whole ledger have a denial code; none is permitted."""
+    """The number of receipts with a denial code in the whole ledger. An empty code means permitted."""
 
     code: str
     receipts: int
 
 
 class IdempotencyKey(NamedTuple):
-    """What makes a request repeatable: the key it comes with, and a digest of all that was asked."""
+    """The idempotency key of a request, and a digest of the whole request."""
 
     key: str
     digest: str
 
 
 class EarlierRequest(NamedTuple):
-    """The receipt of a request that was made before, and the digest of what was asked then."""
+    """The receipt of an earlier request with the same idempotency key, and the digest of that request."""
 
     found: "Kept | UnsignedReceipt"
     digest: str
 
 
 class Delegation(NamedTuple):
-    """Calls that a session has set aside for a delegate, and the passport that the delegate got."""
+    """Calls that a session has reserved for a delegate, and the passport issued to the delegate."""
 
     parent: str
     request: str
-    # Of what was asked, so that the same request can be told from another under the same id.
+    # The digest of the request, to detect a different request with the same id.
     digest: str
     child: str
     passport: str
@@ -248,20 +248,20 @@ class Delegation(NamedTuple):
 
 
 class Switches(NamedTuple):
-    """What holds for the whole ledger: the key that signs, and whether the kill switch is on.
+    """The state of the whole ledger: the signing key, and whether the kill switch is on.
 
-    `epoch` counts the changes of either, of revocations, and of the states of sessions.
+    `epoch` counts changes of these, of revocations, keys and attestations, and of session states.
     """
 
     kid: str
     kill_switch: bool = False
     epoch: int = 0
-    # Sessions up to this number were killed, and stay so when the switch is released.
+    # Sessions up to this number were stopped by the kill switch, and stay so when it is released.
     killed_up_to: int = 0
 
 
 class KeyRecord(NamedTuple):
-    """A public key that has signed here, and the record by which the key before handed over to it."""
+    """A public key of the ledger, and the signed record by which its predecessor handed over to it."""
 
     kid: str
     public_pem: str
@@ -270,14 +270,14 @@ class KeyRecord(NamedTuple):
 
 
 class LimitRecord(NamedTuple):
-    """The signed record of where the period of a key ended, as it is kept."""
+    """The stored, signed record of the end of a key's period."""
 
     kid: str
     token: str
 
 
 class PassportRegistration(NamedTuple):
-    """A passport that was issued here: the SHA-256 of its token in hex, the key that signed it, and when."""
+    """The registration of a passport issued here: the SHA-256 of its token in hex, the signing key, and the time."""
 
     passport_id: str
     hash: str
@@ -286,7 +286,7 @@ class PassportRegistration(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """How much there is, and the last of it."""
+    """The size of a ledger, its last receipt, and its epoch."""
 
     ledger_id: str
     sessions: int
@@ -297,11 +297,11 @@ class Overview(NamedTuple):
 
 
 def source_trace_id(key: str) -> str:
-    """Return the `trace_id` of all sessions of a source that continue each other; receipts sign it, and not the key."""
+    """Return the `trace_id` of the sessions of a source: a hash, so that receipts do not contain the key itself."""
     return f"{SOURCE_TRACE}{sha256_hex(key.encode())[:32]}"
 
 
 def unverified_kid(token: str) -> str:
-    """Return the id of the key that a token says it was signed with; nothing is verified."""
+    """Return the `kid` in the header of a token, without verifying the token."""
     header = unsafe_peek(token).header or {}
     return str(header.get("kid", ""))

@@ -1,7 +1,7 @@
-"""The embedded ledger: one SQLite file, in write-ahead mode, durable at every commit.
+"""The store of the embedded ledger: one SQLite file in write-ahead mode, durable at every commit.
 
-Keeps this invariant: `commit` returns when everything is on disk, and raises otherwise; after it has raised, the
-connection is not used again. Work and groups are not known here.
+Invariant: `commit` returns when everything is on disk, and raises otherwise; after it has raised, the connection is not
+used again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,21 +24,21 @@ __all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader
 
 BUSY_MS: Final = 2000
 _CACHE_KIB: Final = 8 * 1024
-_REPAIRED: Final = (3, 51, 3)
-_WITHDRAWN: Final = (3, 52)
+_FIXED_VERSION: Final = (3, 51, 3)
+_UNFIXED_BRANCH: Final = (3, 52)
 
 
 def check_library(version: str) -> None:
-    """Raise unless this SQLite has the repair of the bug that corrupts a log when it is reset."""
+    """Raise `SqliteUnsafe` if this SQLite has the bug that corrupts a write-ahead log when it is reset."""
     number = tuple(int(part) for part in version.split("."))
-    if number < _REPAIRED or number[:2] == _WITHDRAWN:
-        raise SqliteUnsafe(f"SQLite {version} can lose data in write-ahead mode; 3.51.3 or 3.53.0 has the repair")
+    if number < _FIXED_VERSION or number[:2] == _UNFIXED_BRANCH:
+        raise SqliteUnsafe(f"SQLite {version} can lose data in write-ahead mode; 3.51.3 and 3.53.0 have the fix")
 
 
 def connect(path: str, *, vfs: str | None = None) -> apsw.Connection:
-    """Return a connection that writes, set up so that a commit is durable when it returns."""
+    """Open a connection for writing, configured so that a commit is durable when it returns."""
     check_library(apsw.sqlite_lib_version())
-    connection = _connected(path, apsw.SQLITE_OPEN_READWRITE, vfs, _PRAGMAS)
+    connection = _connect(path, apsw.SQLITE_OPEN_READWRITE, vfs, _PRAGMAS)
     if connection.pragma("journal_mode") != "wal":
         connection.close()
         raise LedgerUnavailable("the ledger file cannot be used in write-ahead mode on this file system")
@@ -46,11 +46,11 @@ def connect(path: str, *, vfs: str | None = None) -> apsw.Connection:
 
 
 def connect_reader(path: str, *, vfs: str | None = None) -> apsw.Connection:
-    """Return a connection that cannot write."""
-    return _connected(path, apsw.SQLITE_OPEN_READONLY, vfs, {"trusted_schema": 0, "query_only": 1})
+    """Open a read-only connection."""
+    return _connect(path, apsw.SQLITE_OPEN_READONLY, vfs, {"trusted_schema": 0, "query_only": 1})
 
 
-def _connected(path: str, mode: int, vfs: str | None, pragmas: Mapping[str, str | int]) -> apsw.Connection:
+def _connect(path: str, mode: int, vfs: str | None, pragmas: Mapping[str, str | int]) -> apsw.Connection:
     with translated():
         connection = apsw.Connection(path, flags=mode | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
         try:
@@ -67,20 +67,20 @@ _PRAGMAS: Final[Mapping[str, str | int]] = {
     "page_size": PAGE_SIZE,
     "journal_mode": "wal",
     "synchronous": "full",
-    "fullfsync": 1,  # on macOS a plain fsync does not reach the disk; elsewhere it means nothing
+    "fullfsync": 1,  # on macOS a plain fsync does not reach the disk; elsewhere it has no effect
     "foreign_keys": 1,
     "trusted_schema": 0,
     "cell_size_check": 1,
-    "secure_delete": 1,  # what somebody has agreed to show for a while is gone when it is gone
+    "secure_delete": 1,  # deleted notes must not remain readable in the file
     "journal_size_limit": LOG_LIMIT,
     "cache_size": -_CACHE_KIB,
 }
 
 
 def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[], KeyRecord]) -> None:
-    """Make the tables of a new file, bring an older one up to date, and refuse what is not ours.
+    """Create the tables of a new file or migrate an older one; raise `LedgerForeign` if it is not a ledger.
 
-    Only a new file asks for its first key.
+    `first_key` is called only for a new file.
     """
     with translated():
         connection.execute("BEGIN IMMEDIATE")
@@ -97,13 +97,13 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
 
 
 def migrate(connection: apsw.Connection) -> bool:
-    """Run the scripts that the file has not seen; tell whether it was empty."""
+    """Run the outstanding migrations; return whether the file was empty."""
     version = connection.pragma("user_version")
     new = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
     if not new and connection.pragma("application_id") != APPLICATION_ID:
-        raise LedgerForeign("the file is a database, but not a ledger of ours")
+        raise LedgerForeign("the file is an SQLite database, but not a Remit ledger")
     if version > len(MIGRATIONS):
-        raise LedgerForeign(f"the ledger is of version {version}, and this one reads up to {len(MIGRATIONS)}")
+        raise LedgerForeign(f"the ledger has version {version}; this release supports up to {len(MIGRATIONS)}")
     for script in MIGRATIONS[version:]:
         connection.execute(script)
     connection.pragma("user_version", len(MIGRATIONS))
@@ -113,10 +113,10 @@ def migrate(connection: apsw.Connection) -> bool:
 
 _KEY: Final = "INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)"
 _REGISTER: Final = "INSERT INTO passports (id, hash, kid, registered_ms) VALUES (?, ?, ?, ?)"
-_FIXED: Final = (
+_IMMUTABLE: Final = (
     "number id passport actor parent holder trace_id run_nonce started_ms lifetime_ms expires_ms limit".split()
 )
-_UPDATED: Final = tuple(name for name in SESSION_COLUMNS if name not in _FIXED)
+_UPDATED: Final = tuple(name for name in SESSION_COLUMNS if name not in _IMMUTABLE)
 _updated_of: Final = attrgetter(*_UPDATED)
 _SET: Final = ", ".join(f"{name} = ?" for name in _UPDATED)
 _UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE number = ? AND version = ?"  # noqa: S608
@@ -127,7 +127,7 @@ _DELEGATE: Final = (
     "INSERT INTO delegations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (parent, request) DO UPDATE SET settled = excluded.settled"
 )
-# Of many rows each: what comes before the rows, a row, and what comes after them.
+# Multi-row statements: the text before the rows, a row, and the text after them.
 _APPEND: Final = (
     "INSERT INTO receipts (number, session, seq, parent, id, code, token) VALUES ",
     "(?, ?, ?, ?, ?, ?, ?)",
@@ -141,8 +141,8 @@ _NUMBER_OF: Final = "SELECT number FROM receipts WHERE id = ?"
 _NEWEST: Final = "SELECT coalesce(max(number), 0) FROM receipts"
 
 
-# Not failures of the disk: another was faster, or some work of the group writes what cannot be written.
-_REFUSALS: Final = (
+# Not disk failures: another writer was faster, or some work of the group has written invalid values.
+_REJECTIONS: Final = (
     apsw.ConstraintError,
     apsw.MismatchError,
     apsw.RangeError,
@@ -152,12 +152,12 @@ _REFUSALS: Final = (
     TypeError,
     UnicodeEncodeError,
 )
-# SQLite takes 32,766 values in a statement.
+# SQLite allows 32,766 parameters in a statement.
 _ROWS_AT_ONCE: Final = 1000
 
 
 class SqliteStore(Rows):
-    """The writer's connection."""
+    """The `Store` of the writer thread, on one connection."""
 
     def __init__(
         self,
@@ -165,9 +165,9 @@ class SqliteStore(Rows):
         file: LedgerFile | None = None,
         lost: Callable[["SqliteStore"], None] = lambda _store: None,
     ) -> None:
-        """Write over `connection`; with `file`, only while its name leads to what the connection has open.
+        """Write to `connection`; with `file`, only while its path still leads to the open file.
 
-        `lost` is called when it does not: the connection can still be read, and nothing else can.
+        `lost` is called when it does not; the connection can still be read then, but not written.
         """
         self._db = connection
         self._lost = lost
@@ -184,7 +184,7 @@ class SqliteStore(Rows):
         vfs: str | None = None,
         lost: Callable[["SqliteStore"], None] = lambda _store: None,
     ) -> "SqliteStore":
-        """Return a store over a file that was prepared, unless another one is in its place."""
+        """Open a store on a file that was set up by `prepare`; raise if the file was replaced."""
         file = place if isinstance(place, LedgerFile) else LedgerFile(str(place))
         file.check()
         with file.damage_noted():
@@ -192,11 +192,11 @@ class SqliteStore(Rows):
             try:
                 return cls(connection, file, lost)
             except BaseException:
-                connection.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
+                connection.close(True)  # noqa: FBT003 - force
                 raise
 
     def _check_files(self) -> None:
-        """Raise unless what is written here is what others find under the ledger's name."""
+        """Raise `LedgerUnavailable` if the path of the ledger no longer leads to the open file."""
         if self._files is None:
             return
         try:
@@ -206,7 +206,7 @@ class SqliteStore(Rows):
             raise
 
     def begin(self) -> None:
-        """Take the right to write."""
+        """Start a write transaction."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except FAILURES as error:
@@ -214,20 +214,20 @@ class SqliteStore(Rows):
         self._check_files()
 
     def rollback(self) -> None:
-        """Give the right to write back. What was read until now counts only if the file is still the ledger."""
+        """End the write transaction. Raise if the file was replaced, because reads are not valid then."""
         with self._translated:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         self._check_files()
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._db.close(True)  # noqa: FBT003 - the library's way to say: whatever state it is in
+        """Close the connection, whatever state it is in."""
+        self._db.close(True)  # noqa: FBT003 - force
 
     def changed_by_others(self) -> bool:
-        """Tell whether another connection has committed since this was last asked."""
-        # The version changes with every commit, our own and those of others. Only reading notices others, and one who
-        # holds the database has read; the number itself costs next to nothing.
+        """Return whether another connection has committed since the last call."""
+        # The data version changes with every commit. Commits of others are only noticed by a read, which an open
+        # transaction has done already; getting the number itself is cheap.
         try:
             if not self._db.in_transaction:
                 self._db.execute("PRAGMA data_version").fetchone()
@@ -238,18 +238,18 @@ class SqliteStore(Rows):
         return before != version
 
     def commit(self, changes: Changes) -> dict[str, Session]:
-        """Make the changes durable and return the sessions as they are now kept."""
+        """Make the changes durable and return the sessions as stored."""
         try:
             try:
                 sessions = self._write(changes)
-            except _REFUSALS as error:
-                raise HeadMoved("the tables refuse what would be written") from error
+            except _REJECTIONS as error:
+                raise HeadMoved("the database rejected the write") from error
             self._db.execute("COMMIT")
-            # Our own commit disturbs nobody: this is how it stands after it, and others were not looked at since.
+            # Do not report our own commit as one of others. Theirs are not visible before the next read.
             self._seen_version = self._db.data_version()
         except FAILURES as error:
             raise self._translated.error_of(error) from error
-        # The file can be replaced between `begin` and here, and nobody was answered yet.
+        # The file may have been replaced since `begin`; no result has been returned yet.
         self._check_files()
         return sessions
 
@@ -257,23 +257,23 @@ class SqliteStore(Rows):
         sessions = dict(changes.sessions)
         for name, session in changes.sessions.items():
             if not session.number:
-                sessions[name] = self._placed(session)
-        lasts = self._append(changes.receipts, sessions)
-        kept: dict[str, Session] = {}
+                sessions[name] = self._insert_session(session)
+        last_numbers = self._append(changes.receipts, sessions)
+        stored: dict[str, Session] = {}
         for name, session in sessions.items():
-            last_number = lasts.get(name) or session.last_number
-            after = kept[name] = structs.replace(session, last_number=last_number, version=session.version + 1)
+            last_number = last_numbers.get(name) or session.last_number
+            after = stored[name] = structs.replace(session, last_number=last_number, version=session.version + 1)
             self._db.execute(_UPDATE, (*_updated_of(after), session.number, session.version))
             if self._db.changes() != 1:
-                raise HeadMoved("another has changed the session")
+                raise HeadMoved("another writer has changed the session")
         if changes.has_other:
-            self._write_rare(changes, sessions)
-        return kept
+            self._write_other(changes, sessions)
+        return stored
 
-    def _write_rare(self, changes: Changes, sessions: dict[str, Session]) -> None:
-        """Write what few groups have."""
+    def _write_other(self, changes: Changes, sessions: dict[str, Session]) -> None:
+        """Write everything other than sessions, receipts and repeats."""
         for source in changes.sources:
-            self._tell(source, sessions)
+            self._put_source(source, sessions)
         for delegation in changes.delegates.values():
             self._db.execute(_DELEGATE, delegation)
         for passport, (at_ms, reason) in changes.revocations.items():
@@ -285,7 +285,7 @@ class SqliteStore(Rows):
         for registered in changes.passports.values():
             self._db.execute(_REGISTER, registered)
         for attested in changes.attestations:
-            self._attest(attested)
+            self._put_attestation(attested)
         if changes.switches:
             kid, kill_switch, _, killed_up_to = changes.switches
             values = kid, int(kill_switch), killed_up_to
@@ -293,50 +293,50 @@ class SqliteStore(Rows):
         if changes.changes_epoch:
             self._db.execute("UPDATE ledger SET epoch = epoch + 1")
 
-    def _placed(self, session: Session) -> Session:
-        """Return a new session with its row, which comes before the receipts that hang on it."""
+    def _insert_session(self, session: Session) -> Session:
+        """Insert a new session and return it with its number. Its receipts refer to the row."""
         values = structs.asdict(session)
         self._db.execute(_INSERT, [values[name] for name in _INSERTED])
         self._db.execute("UPDATE ledger SET sessions = sessions + 1")
         return structs.replace(session, number=self._db.last_insert_rowid())
 
     def _append(self, receipts: Sequence[AppendedReceipt], sessions: dict[str, Session]) -> dict[str, int]:
-        """Write the receipts and return the row of each session's last."""
-        lasts: dict[str, int] = {}
+        """Write the receipts and return the number of the last receipt of each session."""
+        last_numbers: dict[str, int] = {}
         if not receipts:
-            return lasts
+            return last_numbers
         newest = self._db.execute(_NEWEST).fetchone()
         numbers, rows = count(newest[0] + 1 if newest else 1), list[tuple[object, ...]]()
         minutes = dict[tuple[int, str], int]()
-        connected = False
+        has_references = False
         for session_id, seq, pending, once, result_of, _, note in receipts:
             session, number, receipt = sessions[session_id], next(numbers), pending.receipt
-            parent, claims = lasts.get(session_id, session.last_number), receipt.claims
+            parent, claims = last_numbers.get(session_id, session.last_number), receipt.claims
             code = claims.internal_denial_code or ""
             rows.append((number, session.number, seq, parent, claims.receipt_id, code, receipt.token))
             place = claims.iat // 60, code
             minutes[place] = minutes.get(place, 0) + 1
-            lasts[session_id] = number
-            connected = connected or once is not None or bool(result_of or note)
+            last_numbers[session_id] = number
+            has_references = has_references or once is not None or bool(result_of or note)
         self._put_rows(_APPEND, rows)
         self._put_rows(_COUNT_MINUTES, [(*place, added) for place, added in minutes.items()])
-        # What is permitted needs no count of its own: it is all the rest.
+        # Permitted calls are not counted here: they are the total minus the denials.
         for (_, code), added in minutes.items():
             if code:
                 self._db.execute(_COUNT_CODE, (code, added))
-        if connected:
-            self._connect_receipts(receipts, sessions)
-        return lasts
+        if has_references:
+            self._put_references(receipts, sessions)
+        return last_numbers
 
     def _put_rows(self, parts: tuple[str, str, str], rows: Sequence[tuple[object, ...]]) -> None:
-        """Write many by one statement: each would let go of the interpreter's lock, and queue for it again."""
+        """Write many rows with one statement: each statement releases and reacquires the interpreter lock."""
         before, row, after = parts
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
             self._db.execute(before + ", ".join([row] * len(some)) + after, list(chain.from_iterable(some)))
 
-    def _connect_receipts(self, receipts: Sequence[AppendedReceipt], sessions: dict[str, Session]) -> None:
-        """Write which key or decision a receipt answers, and what is noted of its event."""
+    def _put_references(self, receipts: Sequence[AppendedReceipt], sessions: dict[str, Session]) -> None:
+        """Write the idempotency keys, result references and notes of receipts."""
         notes = list[tuple[object, ...]]()
         for session_id, _, pending, once, result_of, observed, note in receipts:
             receipt_id = pending.draft.claims.receipt_id
@@ -350,17 +350,17 @@ class SqliteStore(Rows):
                 notes.append((sessions[session_id].number, observed % NOTES_KEPT, observed, note))
         self._put_rows(_NOTE, notes)
 
-    def _tell(self, source: Source, sessions: dict[str, Session]) -> None:
+    def _put_source(self, source: Source, sessions: dict[str, Session]) -> None:
         if source.session_id not in sessions:
-            raise HeadMoved("a source of a session that is not new")
+            raise HeadMoved("a source must be stored together with its new session")
         values = sessions[source.session_id].number, source.key, source.told
         self._db.execute("INSERT INTO sources VALUES (?, ?, ?)", values)
         self._db.execute("UPDATE ledger SET sources = sources + 1")
 
-    def _attest(self, attested: NewAttestation) -> None:
+    def _put_attestation(self, attested: NewAttestation) -> None:
         row = self._db.execute("SELECT number FROM sessions WHERE id = ?", (attested.session_id,)).fetchone()
         if row is None:
-            raise StateCorrupt("an attestation of a session that is not there")
+            raise StateCorrupt("an attestation of a session that does not exist")
         sql = "INSERT INTO attestations (session, id, token) VALUES (?, ?, ?)"
         self._db.execute(sql, (row[0], attested.attestation_id, attested.token))
         if attested.bookmark:

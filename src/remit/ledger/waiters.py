@@ -1,7 +1,7 @@
-"""Between callers and the thread that works for them: hand over work, wait for the answer, give up in time.
+"""Waiting for results of a worker thread, in threads and on event loops, with a deadline.
 
-A caller never waits longer than the deadline, even if a disk hangs. Work that nobody waits for any more is not begun;
-of work that was begun, it is unknown whether it counts.
+A caller never waits longer than its deadline, even if a disk hangs. Work whose caller has given up is not started; if
+it had started before, it is unknown whether it was committed.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ _T = TypeVar("_T")
 
 _LATE: Final = "the ledger did not answer in time"
 _GIVEN_UP: Final = (None, 0.0)
-# How long an event loop is blocked for the answers of a bundle, and how long it is not after that was in vain.
+# How long an event loop blocks for the results of a batch, and for how long it does not block after a timeout.
 _BLOCK_S: Final = 0.02
-_UNBLOCKED_S: Final = 1.0
+_NO_BLOCK_S: Final = 1.0
 
 
 class Waiter(Protocol):
-    """Receives answers. Its methods are called on the thread that has done the work."""
+    """Receives results. Its methods are called on the worker thread."""
 
     def deliver(self, items: "list[Item]") -> None:
-        """Receive items that have their answers."""
+        """Receive completed items."""
 
     def release(self) -> None:
-        """Stop blocking: the answers will take longer."""
+        """Stop blocking: the results will take longer."""
 
 
 class Item:
-    """One piece of work, and its answer or failure."""
+    """A piece of work, and its result or error."""
 
     __slots__ = ("abandoned", "alone", "answer", "failure", "prepare", "prepare_error", "waiter", "work")
 
@@ -48,7 +48,7 @@ class Item:
         self.alone = alone
         self.answer: Any = None
         self.failure: Exception | None = None
-        # Why there is no work to be done: its preparation has failed.
+        # The error of `prepare`; the work is not run then.
         self.prepare_error: Exception | None = None
         self.abandoned = False
 
@@ -58,7 +58,7 @@ _is_alone: Final = attrgetter("alone")
 
 
 def deliver_answers(items: Sequence[Item]) -> None:
-    """Give items that have their answers back to their waiters, those of one waiter together."""
+    """Deliver completed items to their waiters, all items of one waiter together."""
     waiters: dict[Waiter, list[Item]] = {}
     for item in items:
         waiters.setdefault(item.waiter, []).append(item)
@@ -67,7 +67,7 @@ def deliver_answers(items: Sequence[Item]) -> None:
 
 
 class _SyncWaiter:
-    """Waits for one answer, in a thread."""
+    """Waits for one result, in a thread."""
 
     __slots__ = ("_answered",)
 
@@ -75,20 +75,20 @@ class _SyncWaiter:
         self._answered = threading.Lock()
         self._answered.acquire()
 
-    def deliver(self, items: list[Item]) -> None:  # noqa: ARG002 - it is the one that was sent
-        """Let the thread go on."""
+    def deliver(self, items: list[Item]) -> None:  # noqa: ARG002 - there is only one item
+        """Wake the thread."""
         self._answered.release()
 
     def release(self) -> None:
-        """Do nothing: the thread has nothing else to do."""
+        """Do nothing: the thread keeps waiting."""
 
     def wait(self, seconds: float) -> bool:
-        """Return whether the answer arrived in time."""
+        """Wait for the result; return False after a timeout."""
         return self._answered.acquire(timeout=seconds)
 
 
 def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, prepare: Prepare | None) -> _T:
-    """Hand over work and wait for its answer."""
+    """Submit work and wait for its result."""
     waiter = _SyncWaiter()
     item = Item(work, waiter, alone=alone, prepare=prepare)
     submit([item])
@@ -102,24 +102,24 @@ def wait_for(work: Work[_T], submit: Submit, deadline_s: float, *, alone: bool, 
 
 
 class AsyncWaiter:
-    """Waits for the answers of one event loop: items go out in bundles, and one timer watches over all.
+    """Waits for the results of one event loop: items are submitted in batches, with one timer for all deadlines.
 
-    The loop and the thread that works for it need the same interpreter lock. If both ran, they would take it from each
-    other many times for each item, and both would become slower: so the loop is blocked while the thread works, though
-    never for long. A call costs a sixth less in this way.
+    The loop and the worker thread compete for the interpreter lock, and would slow each other down by switching many
+    times for each item. So the loop blocks while the worker runs a batch, but only briefly. This makes a call cost a
+    sixth less.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, bundle: int, late: str = _LATE) -> None:
-        """Hand over up to `bundle` items at a time by `submit`."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: int, late: str = _LATE) -> None:
+        """Submit up to `batch` items at a time. `late` is the error message after a deadline."""
         self.loop = loop
         self._submit = submit
-        self._bundle = bundle
+        self._batch = batch
         self._late = late
         self._out: list[Item] = []
-        # With the time when they are given up.
+        # With the deadline of each, in loop time.
         self._pending: dict[Item, tuple[asyncio.Future[Any], float]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Items that are handed over and have not come back.
+        # The number of submitted items without a result.
         self._unanswered = 0
         self._answers: SimpleQueue[list[Item]] = SimpleQueue()
         self._is_blocked = False
@@ -127,19 +127,19 @@ class AsyncWaiter:
 
     @classmethod
     def of_running_loop(
-        cls, waiters: dict[int, "AsyncWaiter"], submit: Submit, bundle: int, late: str = _LATE
+        cls, waiters: dict[int, "AsyncWaiter"], submit: Submit, batch: int, late: str = _LATE
     ) -> "AsyncWaiter":
-        """Return the waiter of the loop that is running, out of `waiters`."""
+        """Return the waiter of the running loop from `waiters`, creating it if necessary."""
         loop = asyncio.get_running_loop()
         waiter = waiters.get(id(loop))
         if waiter is None or waiter.loop is not loop:
             for number in [number for number, other in waiters.items() if other.loop.is_closed()]:
                 del waiters[number]
-            waiter = waiters[id(loop)] = cls(loop, submit, bundle, late)
+            waiter = waiters[id(loop)] = cls(loop, submit, batch, late)
         return waiter
 
     def send(self, work: Work[_T], deadline_s: float, *, alone: bool, prepare: Prepare | None) -> "asyncio.Future[_T]":
-        """Hand over work; the future holds its answer."""
+        """Queue work for submission, and return a future of its result."""
         item = Item(work, self, alone=alone, prepare=prepare)
         future: asyncio.Future[_T] = self.loop.create_future()
         due = self.loop.time() + deadline_s
@@ -152,21 +152,21 @@ class AsyncWaiter:
         return future
 
     def _flush(self) -> None:
-        """Hand over a bundle and block for its answers, or hand over all if the thread is busy with another one."""
+        """Submit a batch and block for its results, or submit everything if the worker is busy."""
         is_only = not self._unanswered
-        size = self._bundle if is_only else len(self._out)
-        bundle, self._out = self._out[:size], self._out[size:]
-        self._unanswered += len(bundle)
+        size = self._batch if is_only else len(self._out)
+        batch, self._out = self._out[:size], self._out[size:]
+        self._unanswered += len(batch)
         try:
-            self._submit(bundle)
+            self._submit(batch)
         except LedgerUnavailable as error:
-            for item in bundle:
+            for item in batch:
                 item.failure = error
-            self._resolve(bundle)
+            self._resolve(batch)
         else:
-            if is_only and not any(map(_is_alone, bundle)):
+            if is_only and not any(map(_is_alone, batch)):
                 self._block()
-        if self._out:  # called after what waits for the answers that have come
+        if self._out:  # after the callbacks of the futures that were just resolved
             self.loop.call_soon(self._flush)
 
     def _block(self) -> None:
@@ -177,21 +177,21 @@ class AsyncWaiter:
         try:
             self._resolve(self._answers.get(timeout=_BLOCK_S))
         except Empty:
-            self._block_after = now + _UNBLOCKED_S
+            self._block_after = now + _NO_BLOCK_S
         finally:
             self._is_blocked = False
-        if not self._answers.empty():  # what came between the end of the wait and the line before
+        if not self._answers.empty():  # results delivered after the wait, while `_is_blocked` was still set
             self._receive()
 
     def deliver(self, items: list[Item]) -> None:
-        """Receive items that have their answers. Called on the thread that has done the work."""
+        """Receive completed items. Called on the worker thread."""
         self._answers.put(items)
         if not self._is_blocked:
             with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._receive)
 
     def release(self) -> None:
-        """Let the loop go on. Called on the thread that does the work."""
+        """Unblock the loop. Called on the worker thread."""
         if self._is_blocked:
             self._answers.put([])
 
@@ -210,8 +210,8 @@ class AsyncWaiter:
             else:
                 future.set_result(item.answer)
 
-    def _give_up(self) -> None:
-        """Give up what has waited too long, and look again when the next one is due."""
+    def _expire(self) -> None:
+        """Fail the futures whose deadline has passed, and set the timer for the next deadline."""
         self._timer = None
         now = self.loop.time()
         for item, (future, due) in list(self._pending.items()):
@@ -226,4 +226,4 @@ class AsyncWaiter:
     def _set_timer(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_at(due, self._give_up)
+        self._timer = self.loop.call_at(due, self._expire)
