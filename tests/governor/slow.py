@@ -744,7 +744,7 @@ class Slow:
         if skipped is not None:
             self._report(session_id, skipped, at)
         yield from ()
-        message = "the session permits nothing any more; calls beyond 10 a second are not evaluated, but counted"
+        message = "the session denies every call; calls beyond 10 a second are counted, but not evaluated"
         return _failed("RateLimited", message)
 
     def report(self, at: At, skipped: Mapping[str, Skipped]) -> Steps:
@@ -930,7 +930,7 @@ class Slow:
 
     def _delegated_before(self, session: Session, known: Delegation, mission: Mission, at: At) -> Claims:
         if known.mission != mission:
-            raise Refused("RequestConflict", "the delegation request was made before, for another mission")
+            raise Refused("RequestConflict", "the delegation request id was used before, for another mission")
         child = self.sessions.get(known.child)
         refusal = self._refusal(session, at.now)
         if not refusal and child is not None and child.state == "revoked":

@@ -1,7 +1,8 @@
-"""The calls of a coding assistant: its own under the passport of its session, its subagents' under narrower ones.
+"""Evaluation of the calls of a coding assistant and its subagents.
 
-Keeps these invariants: starts and ends never give a session more calls or time than it had left (`leads.py`); and a
-subagent never acts under the passport of its lead. What became of a call is for `conclude.py`.
+The assistant acts in its main session, and each subagent in a session of its own, which is delegated from the main one
+with a narrower passport. Invariants: starting and ending sessions never yields more calls or time than were left
+(`leads.py`), and a subagent never acts under the passport of the main session. `conclude.py` records the outcomes.
 """
 
 import re
@@ -31,24 +32,24 @@ from remit.policy.call import ToolCall
 __all__ = ["Actor", "AssistantEvaluation", "Begin", "Finish", "Govern", "last_child_session"]
 
 _ENDED: Final[tuple[SessionState, ...]] = ("ended",)
-# How often a subagent can come back after it has ended.
+# How often a subagent can be started again after it has ended.
 _MAX_TURNS: Final = 50
-# Of the calls of its lead, a subagent gets this part.
+# A subagent gets at most one part in so many of the calls of the main session.
 _SHARE: Final = 4
 _MAX_AGENT: Final = 256
-# Names by which the first release could take one subagent for another.
+# Names that the first release could confuse with those of other subagents; see `_first_release_delegation`.
 _NUMBERED: Final = re.compile(r"(.*)#[0-9]+", re.DOTALL)
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Actor(NamedTuple):
-    """Who acts in a session of an assistant: the assistant itself, or the subagent of this name."""
+    """The actor in a session of an assistant: the assistant itself, or the subagent named `agent`."""
 
     reporter: Reporter
     agent: str = ""
-    # What kind of subagent it is, in the assistant's words.
+    # The type of the subagent, as named by the assistant.
     kind: str = ""
-    # Tools that no subagent gets: those that start more of them.
+    # Tools that are forbidden to subagents: those that start more of them.
     withheld: tuple[str, ...] = ()
 
 
@@ -61,7 +62,7 @@ class AssistantEvaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Govern:
-    """Decide on a call that an assistant or its subagent is about to make."""
+    """Decide on a call that an assistant or a subagent is about to make."""
 
     actor: Actor
     call: ToolCall
@@ -70,81 +71,81 @@ class Govern:
     prejudged: Prejudged | None = None
 
     async def prejudge(self, context: Means) -> "Govern":
-        """Return the case with how it is judged here, if the session of whoever acts is known; see `prejudge`."""
-        name = lead = context.sources.get(self.actor.reporter.binding, "")
-        if lead and self.actor.agent:
-            name = context.sources.get(_key_of(lead, self.actor.agent), "")
-        return replace(self, prejudged=(await prejudge(context, self._in(name))).prejudged) if name else self
+        """Return the request with the findings of this process, if the actor's session is cached; see `prejudge`."""
+        name = main = context.sources.get(self.actor.reporter.binding, "")
+        if main and self.actor.agent:
+            name = context.sources.get(_cache_key(main, self.actor.agent), "")
+        return replace(self, prejudged=(await prejudge(context, self._request(name))).prejudged) if name else self
 
     def learn(self, context: Means, governed: AssistantEvaluation) -> None:
-        """Remember the session of whoever acts."""
+        """Cache the session of the actor."""
         binding = self.actor.reporter.binding
         if not self.actor.agent:
             context.note_source(binding, governed.session_id)
-        elif lead := context.sources.get(binding, ""):
-            context.note_source(_key_of(lead, self.actor.agent), governed.session_id)
+        elif main := context.sources.get(binding, ""):
+            context.note_source(_cache_key(main, self.actor.agent), governed.session_id)
 
     async def run(self, context: Means) -> AssistantEvaluation:
-        """Judge it in the session of whoever acts, which is started where there is none."""
-        lead = await get_main_session(context, self.actor.reporter)
+        """Evaluate the call in the session of the actor, which is started if there is none."""
+        main = await get_main_session(context, self.actor.reporter)
         if self.actor.agent:
-            return await self._by_agent(context, lead)
+            return await self._run_for_agent(context, main)
         skip_states = _ENDED
         for _ in range(_MAX_TURNS):
-            answer = await evaluate(context, self._in(lead), skip_states=skip_states)
+            answer = await evaluate(context, self._request(main), skip_states=skip_states)
             if answer is not None:
-                context.note_source(self.actor.reporter.binding, lead)
-                return AssistantEvaluation(lead, answer)
+                context.note_source(self.actor.reporter.binding, main)
+                return AssistantEvaluation(main, answer)
             started = await ContinueAssistantSession(self.actor.reporter).run(context)
-            lead = started.session.id
-            # One that was ended and is not continued was revoked, and answers for itself.
+            main = started.session.id
+            # A session that has ended and is not continued was revoked: it denies the call itself.
             skip_states = () if started.session.state in _ENDED else _ENDED
         raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
 
-    async def _by_agent(self, context: Means, lead: str) -> AssistantEvaluation:
-        key = _key_of(lead, self.actor.agent)
+    async def _run_for_agent(self, context: Means, main: str) -> AssistantEvaluation:
+        key = _cache_key(main, self.actor.agent)
         child = context.sources.get(key, "")
         for turn in range(_MAX_TURNS):
             if not child:
-                delegated = await _delegated(context, self.actor, lead, turn, self.envelope)
+                delegated = await _get_child_session(context, self.actor, main, turn, self.envelope)
                 if delegated is None:
-                    # The lead was continued with no call left, so there is none to set aside: its own rules refuse.
+                    # The main session has no calls left to reserve for the subagent: it denies the call itself.
                     refused = await ContinueAssistantSession(self.actor.reporter).run(context)
-                    answer = await evaluate(context, self._in(refused.session.id))
-                    return AssistantEvaluation(refused.session.id, answer)  # type: ignore[arg-type]  # nothing counts as over
+                    answer = await evaluate(context, self._request(refused.session.id))
+                    return AssistantEvaluation(refused.session.id, answer)  # type: ignore[arg-type]  # never None without `skip_states`
                 if isinstance(delegated, SignedReceipt):
-                    session = await context.aside(partial(context.reader.session, lead))
+                    session = await context.aside(partial(context.reader.session, main))
                     if session is None:
                         raise SessionNotFound("no session has this id")
-                    return AssistantEvaluation(lead, Answer(delegated, None, repeated=False, session=session))
+                    return AssistantEvaluation(main, Answer(delegated, None, repeated=False, session=session))
                 child = delegated
-            answer = (await evaluate(context, self._in(child), skip_states=_ENDED)) if child else None
-            if child and answer is None and (await context.transact(partial(_is_stopped, child=child))):
-                # One that was revoked after its end is not followed by another.
-                answer = await evaluate(context, self._in(child))
+            answer = (await evaluate(context, self._request(child), skip_states=_ENDED)) if child else None
+            if child and answer is None and (await context.transact(partial(_is_child_stopped, child=child))):
+                # A session that was revoked after its end is not replaced by another one.
+                answer = await evaluate(context, self._request(child))
             if answer is not None:
                 context.note_source(key, child)
                 return AssistantEvaluation(child, answer)
             child = ""
-        raise LedgerUnavailable("the subagent has come back more often than can be followed")
+        raise LedgerUnavailable(f"the subagent was started more than {_MAX_TURNS} times")
 
-    def _in(self, session_id: str) -> Evaluate:
+    def _request(self, session_id: str) -> Evaluate:
         return Evaluate(session_id, self.call, self.call_id, envelope=self.envelope, prejudged=self.prejudged)
 
 
-def _is_stopped(transaction: Transaction, child: str) -> bool:
+def _is_child_stopped(transaction: Transaction, child: str) -> bool:
     session = transaction.session(child)
     return session is not None and is_stopped(transaction, session)
 
 
-def _key_of(lead: str, agent: str) -> str:
-    return f"{lead}/{agent}"
+def _cache_key(main: str, agent: str) -> str:
+    return f"{main}/{agent}"
 
 
-def _request_of(agent: str, turn: int) -> str:
-    """Return the name of a delegation: a subagent that comes back after its end needs another one.
+def _request_id(agent: str, turn: int) -> str:
+    """Return the request id of a delegation, unique for each subagent and each time it is started.
 
-    No two subagents or turns have the same, whatever assistants call their subagents.
+    It is unique whatever names assistants give to their subagents.
     """
     form = "hash" if len(agent) > _MAX_AGENT // 2 else "name"
     return f"subagent:{turn + 1}:{form}:{_short_name(agent)}"
@@ -154,64 +155,67 @@ def _short_name(agent: str) -> str:
     return sha256_hex(agent.encode("utf-8", "surrogatepass")) if len(agent) > _MAX_AGENT // 2 else agent
 
 
-def _delegation_of(transaction: Transaction, lead: str, agent: str, turn: int) -> Delegation | None:
-    """Return the delegation to a subagent, under its name now or the one that the first release gave it."""
-    known = transaction.delegation(lead, _request_of(agent, turn))
-    return known or _recorded_before(transaction, lead, agent, turn)
+def _delegation_of(transaction: Transaction, main: str, agent: str, turn: int) -> Delegation | None:
+    """Return the delegation to a subagent, by its request id or by that of the first release."""
+    known = transaction.delegation(main, _request_id(agent, turn))
+    return known or _first_release_delegation(transaction, main, agent, turn)
 
 
-def _recorded_before(transaction: Transaction, lead: str, agent: str, turn: int) -> Delegation | None:
-    """Return the delegation under the name that the first release gave it, unless another subagent may have had it.
+def _first_release_delegation(transaction: Transaction, main: str, agent: str, turn: int) -> Delegation | None:
+    """Return the delegation by the request id of the first release, unless that may belong to another subagent.
 
-    Those names were `agent:x`, and `agent:x#2` when the subagent came back, which an agent `x#2` had too. There is no
-    second turn without a first one.
+    These ids were `agent:x`, and `agent:x#2` for the second start, which was also the id of an agent named `x#2`. There
+    is no second start without a first one.
     """
     name = _short_name(agent)
-    first = transaction.delegation(lead, f"agent:{name}")
+    first = transaction.delegation(main, f"agent:{name}")
     if turn:
-        return first and transaction.delegation(lead, f"agent:{name}#{turn + 1}")
+        return first and transaction.delegation(main, f"agent:{name}#{turn + 1}")
     numbered = _NUMBERED.fullmatch(name)
-    if numbered is not None and transaction.delegation(lead, f"agent:{numbered[1]}") is not None:
+    if numbered is not None and transaction.delegation(main, f"agent:{numbered[1]}") is not None:
         return None
     return None if _HASH.fullmatch(agent) else first
 
 
-async def _delegated(context: Means, actor: Actor, lead: str, turn: int, envelope: str) -> str | SignedReceipt | None:
-    """Return the session of a subagent; an empty text if that is over; or the receipt that says why there is none.
+async def _get_child_session(
+    context: Means, actor: Actor, main: str, turn: int, envelope: str
+) -> str | SignedReceipt | None:
+    """Return the session of a subagent, starting it if necessary.
 
-    None says that the lead has no call at all.
+    Return an empty string if another start has to be tried, the receipt of the denial if the delegation was denied, and
+    None if the mission of the main session allows no calls at all.
     """
-    request = _request_of(actor.agent, turn)
-    known = await context.transact(lambda transaction: _delegation_of(transaction, lead, actor.agent, turn))
+    request = _request_id(actor.agent, turn)
+    known = await context.transact(lambda transaction: _delegation_of(transaction, main, actor.agent, turn))
     if known is not None:
-        # A session that has expired or was revoked is not followed by a fresh one: its calls are denied in it.
+        # A session that has expired or was revoked is not replaced by a new one: it denies the call itself.
         there = await context.transact(lambda transaction: transaction.session(known.child) is not None)
-        return known.child if there else (await _started(context, known.passport))
-    looked = await Look(lead).run(context)
+        return known.child if there else (await _start_child(context, known.passport))
+    looked = await Look(main).run(context)
     if looked.session.state in _ENDED:
-        lead = (await ContinueAssistantSession(actor.reporter).run(context)).session.id
-        looked = await Look(lead).run(context)
+        main = (await ContinueAssistantSession(actor.reporter).run(context)).session.id
+        looked = await Look(main).run(context)
     if not looked.passport.mission.max_tool_calls:
         return None
-    mission = _narrowed(looked.passport.mission, looked.session, actor)
+    mission = _narrow(looked.passport.mission, looked.session, actor)
     try:
-        delegated = await Delegate(lead, mission, request, envelope=envelope).run(context)
-    except RequestConflict:  # another call of the same subagent was first
+        delegated = await Delegate(main, mission, request, envelope=envelope).run(context)
+    except RequestConflict:  # a concurrent call of the same subagent was first
         return ""
     if delegated.passport is None:
         return delegated.receipt
-    return await _started(context, delegated.passport)
+    return await _start_child(context, delegated.passport)
 
 
-async def _started(context: Means, passport: str) -> str:
+async def _start_child(context: Means, passport: str) -> str:
     try:
         return (await Start(passport, by_source=True).run(context)).session.id
     except (KillSwitchOn, PassportError):
         return ""
 
 
-def _narrowed(mission: Mission, session: Session, actor: Actor) -> Mission:
-    """Return what a subagent may: what its lead may, with a part of the calls, and no subagents of its own."""
+def _narrow(mission: Mission, session: Session, actor: Actor) -> Mission:
+    """Return the mission of a subagent: that of the main session with a part of its calls, and no subagents."""
     share = min(mission.max_tool_calls // _SHARE, account_of(session).remaining // 2)
     return structs.replace(
         mission,
@@ -221,34 +225,34 @@ def _narrowed(mission: Mission, session: Session, actor: Actor) -> Mission:
     )
 
 
-def last_child_session(transaction: Transaction, lead: str, agent: str) -> str:
-    """Return the session that a subagent had last."""
+def last_child_session(transaction: Transaction, main: str, agent: str) -> str:
+    """Return the id of the last session of a subagent, or an empty string."""
     child = ""
     for turn in range(_MAX_TURNS):
-        known = _delegation_of(transaction, lead, agent, turn)
+        known = _delegation_of(transaction, main, agent, turn)
         if known is None:
             break
         child = known.child if transaction.session(known.child) else child
     return child
 
 
-def _is_killed(transaction: Transaction, lead: str) -> bool:
-    session = transaction.session(lead)
+def _is_killed(transaction: Transaction, main: str) -> bool:
+    session = transaction.session(main)
     return session is not None and session.state == "active" and session.number <= transaction.switches.killed_up_to
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Start the session of an assistant where there is none, or continue the last one if it was ended."""
+    """Start the main session of an assistant if there is none, or continue the last one if it has ended."""
 
     reporter: Reporter
 
     def learn(self, context: Means, name: str) -> None:
-        """Remember the session of the assistant."""
+        """Cache the session of the assistant."""
         context.note_source(self.reporter.binding, name)
 
     async def run(self, context: Means) -> str:
-        """Return the session. One that is used up, expired or revoked stays so, however often it is begun."""
+        """Return the session id. A session that is used up, expired or revoked is not replaced."""
         name = await get_main_session(context, self.reporter)
         if (await Look(name).run(context)).session.state in _ENDED:
             name = (await ContinueAssistantSession(self.reporter).run(context)).session.id
@@ -257,19 +261,19 @@ class Begin:
 
 @dataclass(frozen=True)
 class Finish:
-    """End the session of whoever acts, if there is one; None if there is not."""
+    """End the session of the actor and return it; None if there is none."""
 
     actor: Actor
 
     async def run(self, context: Means) -> Session | None:
-        """Find it, and close it."""
+        """Find the session and end it."""
         reporter, agent = self.actor.reporter, self.actor.agent
 
         def work(transaction: Transaction) -> str:
-            lead = last_main_session(transaction, reporter)
-            if lead and _is_killed(transaction, lead):
-                return ""  # the kill switch closes it: an end must not make it one that can be continued
-            return last_child_session(transaction, lead, agent) if lead and agent else lead
+            main = last_main_session(transaction, reporter)
+            if main and _is_killed(transaction, main):
+                return ""  # the kill switch will revoke it; ending it here would allow it to be continued
+            return last_child_session(transaction, main, agent) if main and agent else main
 
         name: str = await context.transact(work)
         return (await End(name).run(context)) if name else None

@@ -1,10 +1,9 @@
-"""Attesting a session: its chain is verified first, from where it was verified last.
+"""Attesting a session: its chain is verified first, continuing from the last verification.
 
-Keeps this invariant: a statement says `chain_verified` only if every receipt it counts was verified by the holder of
-the key, now or before, and is there now. Those that were verified before are hashed again, and held against the root
-that was signed then (the bookmark): that takes a small part of verifying them. A chain that is broken is attested as
-broken: all its receipts are counted, and those before the break described. Its session is quarantined: its calls are
-denied from then on, and no other session's.
+Invariant: an attestation says `chain_verified` only if every receipt it counts was verified by the holder of the key,
+now or earlier, and is present now. Receipts verified earlier are only hashed again, and the root is compared with the
+signed one in the bookmark, which is much faster. A broken chain is attested as broken: all its receipts are counted,
+and those before the break are summarized. The session is quarantined: its calls are denied from then on.
 """
 
 from collections import deque
@@ -34,17 +33,17 @@ _PAGE: Final = 1000
 
 
 class ChainVerification(NamedTuple):
-    """What verification found: the tally up to the head that was reached, and the break, if there is one."""
+    """The result of verifying a chain: the head reached, the tally up to it, and the fault, if the chain is broken."""
 
     head: Head | None
     tally: Tally
     fault: BrokenChain | None
-    # How many receipts were verified now; those before were verified earlier.
+    # The number of receipts verified now, without those verified earlier.
     fresh: int
 
 
 class AttestResult(NamedTuple):
-    """A signed statement over a session, and why its chain is broken, if it is."""
+    """The signed attestation of a session, and the fault if its chain is broken."""
 
     attestation: SignedAttestation
     fault: BrokenChain | None
@@ -52,29 +51,29 @@ class AttestResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Attest:
-    """Attest a session, and end it first where that is asked for."""
+    """Attest a session; with `end`, end it first."""
 
     session_id: str
     end: bool = False
 
     async def run(self, context: Means) -> AttestResult:
-        """End, verify, sign, keep."""
+        """Verify the chain, then sign and store the attestation."""
         if self.end:
             await End(self.session_id).run(context)
         await report_skipped(context, self.session_id, at_once=True)
         looked = await Look(self.session_id).run(context)
-        # As it is durable: calls that are under way at this moment are for the next statement.
+        # Only what is durable: concurrent calls are left to the next attestation.
         session = touched((await reload_session(context, looked.session)), context.now)
-        # With the keys as they are now: another process may have changed to one that is not known here yet.
+        # Reload the keys: another process may have rotated them.
         verified: ChainVerification = await context.aside(
             lambda: verify_stored(context.reader, session, context.keys.refresh())
         )
-        in_all: int = 0
+        total: int = 0
         if verified.fault is not None:
-            in_all = await context.aside(lambda: context.reader.count(session.id))
+            total = await context.aside(lambda: context.reader.count(session.id))
         summary = _summary(session, looked.passport.mission.mission)
         signed: SignedAttestation = await context.transact(
-            lambda transaction: self._keep(context, transaction, session, summary, verified, in_all=in_all)
+            lambda transaction: self._keep(context, transaction, session, summary, verified, total=total)
         )
         return AttestResult(signed, verified.fault)
 
@@ -86,7 +85,7 @@ class Attest:
         summary: SessionSummary,
         verified: ChainVerification,
         *,
-        in_all: int,
+        total: int,
     ) -> SignedAttestation:
         now = context.now
         signing = context.keys.signing(transaction.switches.kid)
@@ -98,7 +97,7 @@ class Attest:
             jti=context.new_id("att"),
             now=max(now.wall_s, session.iat),
             chain_verified=verified.fault is None,
-            receipts_in_all=in_all,
+            receipts_in_all=total,
         )
         bookmark = None
         if verified.fault is not None:
@@ -109,7 +108,7 @@ class Attest:
         return signed
 
     def _quarantine(self, context: Means, transaction: Transaction) -> None:
-        """Deny every further call of this session, and remember why, whatever becomes of it."""
+        """Quarantine the session, unless its chain was found broken before."""
         session = get_session(transaction, self.session_id)
         if not session.broken:
             quarantine(context, transaction, session, context.now)
@@ -131,29 +130,29 @@ def _summary(session: Session, mission: str) -> SessionSummary:
 
 
 def verify_stored(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
-    """Verify the receipts that are kept of a session, from its bookmark to the head that `session` has."""
-    return verify_from(reader, session, keyring, _verified_before(reader, session, keyring), limit=session.length)
+    """Verify the stored receipts of a session, from its bookmark to the head of `session`."""
+    return verify_from(reader, session, keyring, _verified_by_bookmark(reader, session, keyring), limit=session.length)
 
 
 def verify_from(
     reader: Reader, session: Session, keyring: Keyring, before: ChainVerification, *, limit: int
 ) -> ChainVerification:
-    """Verify up to `limit` receipts after those that were verified `before`, whose tally goes on counting.
+    """Verify up to `limit` receipts after those verified `before`, and update that tally.
 
-    That the chain ends where `session` says is told once its end is reached, or once a receipt is missing. A receipt
-    that its key has signed after its period breaks the chain.
+    Whether the chain ends at the head of `session` is checked once the end is reached or a receipt is missing. A
+    receipt that its key signed after the end of the key's period breaks the chain.
     """
     limits = Periods(reader).limits()
     head, tally, _, fresh = before
-    begun = head.length if head else 0
-    end = min(session.length, begun + limit)
-    # Of the receipts that were read and are not verified yet.
+    start = head.length if head else 0
+    end = min(session.length, start + limit)
+    # The ledger numbers of receipts that were read but not verified yet.
     numbers: deque[int] = deque()
 
     def tokens() -> Iterator[str]:
-        for kept in _kept(reader, session.id, begun, end):
-            numbers.append(kept.number)
-            yield kept.token
+        for stored in _stored_receipts(reader, session.id, start, end):
+            numbers.append(stored.number)
+            yield stored.token
 
     try:
         for receipt, reached in walk_chain(tokens(), keyring, start=head):
@@ -169,18 +168,18 @@ def verify_from(
 
 
 def _check_end(session: Session, head: Head | None) -> None:
-    """Raise unless the chain is the session's own, and ends where the session says."""
-    if head is not None and not _is_of(head, session):
+    """Raise `BrokenChain` unless the chain belongs to the session and ends at its head."""
+    if head is not None and not _belongs_to(head, session):
         raise BrokenChain(0, "lineage_changed", "the chain is that of another session, run or actor")
     length, last = (head.length, head.receipt_hash) if head else (0, None)
     if (length, last) != (session.length, session.receipt_hash):
         raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
 
 
-def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
-    """Return where to go on. A bookmark that is not ours, or of another session, only makes the way longer.
+def _verified_by_bookmark(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
+    """Return the state to continue from: that of the bookmark, or an empty one if the bookmark cannot be used.
 
-    So does one of a key whose period has ended: nothing tells whether it was made before.
+    The bookmark of a key whose period has ended is not used, because it may have been signed after that.
     """
     nothing, limits = ChainVerification(None, Tally(), None, 0), Periods(reader).limits()
     token = reader.bookmark(session.id)
@@ -190,32 +189,32 @@ def _verified_before(reader: Reader, session: Session, keyring: Keyring) -> Chai
         head, tally = verify_bookmark(token, keyring)
     except RemitError:
         return nothing
-    if not _is_of(head, session) or head.length > session.length:
+    if not _belongs_to(head, session) or head.length > session.length:
         return nothing
     root = tally.counted()["receipts_root"]
-    return ChainVerification(head, tally, None, 0) if _root_of(reader, head, limits) == root else nothing
+    return ChainVerification(head, tally, None, 0) if _merkle_root(reader, head, limits) == root else nothing
 
 
-def _root_of(reader: Reader, head: Head, limits: Limits) -> str | None:
-    """Return the root over the receipts up to `head`: the same one if they are, byte for byte, those of before.
+def _merkle_root(reader: Reader, head: Head, limits: Limits) -> str | None:
+    """Return the Merkle root of the stored receipts up to `head`.
 
-    None if some are missing, or if one of them lies after the end of its key's period, as it is recorded now.
+    None if some are missing, or if one was signed after the end of its key's period.
     """
     tree = Frontier()
-    for kept in _kept(reader, head.lineage.grant_id, 0, head.length):
-        if limits and fault_of_period(limits, unverified_kid(kept.token), kept.number):
+    for stored in _stored_receipts(reader, head.lineage.grant_id, 0, head.length):
+        if limits and fault_of_period(limits, unverified_kid(stored.token), stored.number):
             return None
-        tree.append(hash_leaf(kept.token.encode()))
+        tree.append(hash_leaf(stored.token.encode()))
     return tree.root().hex() if tree.size == head.length else None
 
 
-def _is_of(head: Head, session: Session) -> bool:
+def _belongs_to(head: Head, session: Session) -> bool:
     grant_id, actor, _, trace_id, run_nonce = head.lineage
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
-def _kept(reader: Reader, session_id: str, after: int, end: int) -> Iterator[Kept]:
-    """Yield the receipts with numbers above `after`, up to and including `end`, one page at a time."""
+def _stored_receipts(reader: Reader, session_id: str, after: int, end: int) -> Iterator[Kept]:
+    """Yield the receipts with sequence numbers above `after` up to `end`, reading one page at a time."""
     while after < end:
         page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
         if not page:

@@ -1,8 +1,8 @@
-"""Whose calls a session is for: those of a client that holds its passport, or those that a source reports.
+"""Checks who may use a session: a client that holds its passport, or the source that reports to it.
 
-Keeps this invariant: a session that a source reports to is used through that source alone. A client of the proxy that
-knows its id, or has found its passport, gets nothing by it; and nothing is delegated from a session for observation.
-Sessions of the first release are told apart by their source, because their passports all have the same audience.
+Invariant: a session that has a source is used through that source only. A client of the proxy that knows its id or its
+passport cannot use it; and nothing is delegated from a session that only records observations. Sessions of the first
+release are distinguished by their source, because their passports all have the same audience.
 """
 
 from typing import Final
@@ -14,25 +14,27 @@ from remit.ledger.records import Session, Source
 
 __all__ = ["HOOK_KEY", "check_client", "check_delegable"]
 
-# What the keys of sources begin with that are hooks of an assistant: they decide on calls before these are made.
+# The prefix of source keys of assistant hooks, whose calls are decided on before they are made.
 HOOK_KEY: Final = "hook:"
 
 
 def check_client(reader: Reader, session: Session | None) -> None:
-    """Raise unless a client that holds a passport may use the session, or there is none."""
+    """Raise `AudienceMismatch` if the session has a source, so that clients of the proxy may not use it."""
     if session is not None and _source_of(reader, session) is not None:
-        raise AudienceMismatch("the session belongs to what reports to the Hub, and is not used through the proxy")
+        raise AudienceMismatch(
+            "the session belongs to a source that reports to the Hub; it cannot be used by the proxy"
+        )
 
 
 def check_delegable(reader: Reader, session: Session, passport: Passport) -> None:
-    """Raise if the session only records what was observed: there is no authority in it to delegate."""
+    """Raise `AudienceMismatch` if the session only records observations, so there is nothing to delegate."""
     source = _source_of(reader, session)
     if passport.audience == OBSERVE_AUDIENCE or (source is not None and not source.key.startswith(HOOK_KEY)):
-        raise AudienceMismatch("the session only records what was observed: nothing is delegated from it")
+        raise AudienceMismatch("the session only records observations: nothing can be delegated from it")
 
 
 def _source_of(reader: Reader, session: Session) -> Source | None:
-    """Return who reports to the session that a lineage began with."""
+    """Return the source of the root session of a lineage, or None."""
     while session.parent is not None:
         parent = reader.session(session.parent)
         if parent is None:

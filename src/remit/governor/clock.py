@@ -1,7 +1,7 @@
-"""The clock is a port: a moment on the wall, and on the clock that nobody can set.
+"""Clocks: wall-clock and monotonic time, read together.
 
-Durations follow the monotonic clock while the machine runs, and the wall only across a reboot. Receipts carry the time
-on the wall, which never runs backwards within a chain.
+Durations are measured with the monotonic clock, and with the wall clock only across a reboot. Receipts carry wall-clock
+time, which never decreases within a chain.
 """
 
 import secrets
@@ -17,7 +17,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Moment(NamedTuple):
-    """Now: on the wall, on the monotonic clock, and which boot the latter counts from."""
+    """A reading of the wall clock and the monotonic clock, with the id of the boot that the latter counts from."""
 
     wall_ms: int
     mono_ms: int
@@ -25,15 +25,15 @@ class Moment(NamedTuple):
 
     @property
     def wall_s(self) -> int:
-        """Return the whole seconds on the wall."""
+        """Return the wall-clock time in whole seconds."""
         return self.wall_ms // 1000
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of time."""
 
     def now(self) -> Moment:
-        """Return this moment."""
+        """Return the current time."""
 
 
 class SystemClock:
@@ -43,35 +43,35 @@ class SystemClock:
         try:
             self._boot = _BOOT_ID.read_text(encoding="ascii").strip()
         except (OSError, ValueError):
-            # Without a name for the boot, readings of other processes cannot be compared with ours.
+            # Without a boot id, monotonic times of other processes cannot be compared with ours.
             self._boot = secrets.token_hex(16)
 
     def now(self) -> Moment:
-        """Return this moment."""
+        """Return the current time."""
         return Moment(time.time_ns() // 1_000_000, _monotonic_ns() // 1_000_000, self._boot)
 
 
-# The clock that nobody can set; where there is a choice, the one that goes on while the machine sleeps.
+# The monotonic clock; if available, the one that includes the time the machine is suspended.
 _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 _monotonic_ns: Final = time.monotonic_ns if _CLOCK is None else partial(time.clock_gettime_ns, _CLOCK)
 
 
 def elapsed_between(boot: str, mono_ms: int, wall_ms: int, now: Moment) -> int:
-    """Return the milliseconds from an earlier moment to `now`; never less than none."""
+    """Return the milliseconds from an earlier moment to `now`, at least 0."""
     if boot == now.boot:
         return max(0, now.mono_ms - mono_ms)
     return max(0, now.wall_ms - wall_ms)
 
 
 def timestamp(wall_ms: int) -> str:
-    """Return a moment on the wall as receipts write it."""
+    """Format wall-clock milliseconds as an RFC 3339 timestamp in UTC, as used in receipts."""
     return f"{_second(wall_ms // 1000)}.{wall_ms % 1000:03d}Z"
 
 
 def parse_timestamp(text: str) -> int:
-    """Return the milliseconds since 1970 of an RFC 3339 date-time; `ValueError` for a year that no calendar here has.
+    """Return the milliseconds since 1970 of an RFC 3339 date-time; `ValueError` for a year out of range.
 
-    A leap second is the second after it, as POSIX time counts.
+    A leap second equals the following second, as in POSIX time.
     """
     leaps = text[17:19] == "60"
     moment = datetime.fromisoformat((text[:17] + "59" + text[19:] if leaps else text).upper())

@@ -1,6 +1,6 @@
-"""Closing the delegates of sessions that are over: a bounded number in each transaction, with other work in between.
+"""Closing the delegates of closed sessions: a bounded number in each transaction, with other work in between.
 
-A crash in between loses nothing: what is left is closed when the session is looked at again, or when a service starts.
+After a crash, the rest is closed when the session is used again, or when a service starts.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ _PAGE: Final = 100
 
 
 async def close_all_delegates(context: Means, session: Session) -> None:
-    """Close all delegates of a session, if it is over."""
+    """Close all delegates of a session, if it is in a final state."""
     more = has_open_delegates(session)
     while more:
         more = await close_some_delegates(context, session.id)
 
 
 async def close_delegates_of(context: Means, names: Sequence[str]) -> None:
-    """Close all delegates of these sessions, which are over."""
+    """Close all delegates of these sessions, which are in a final state."""
     for name in names:
         while await close_some_delegates(context, name):
             pass
 
 
 async def close_some_delegates(context: Means, session_id: str) -> bool:
-    """Close some delegates of a session that is over; tell whether there are more."""
+    """Close some delegates of a session in a final state; return whether there are more."""
 
     def work(transaction: Transaction) -> bool:
         session = transaction.session(session_id)
@@ -42,13 +42,13 @@ async def close_some_delegates(context: Means, session_id: str) -> bool:
         after = transaction.session(session_id)
         return after is not None and has_open_delegates(after)
 
-    # Alone, so that one transaction never holds the work of several such requests.
+    # Alone, so that a commit never contains several such batches.
     more: bool = await context.transact(work, alone=True)
     return more
 
 
 async def close_killed(context: Means) -> None:
-    """Close the sessions that the kill switch has stopped. Their calls are refused already."""
+    """Close the sessions that the kill switch has stopped. Their calls are already denied."""
     more = True
     while more:
         last, more = await context.transact(lambda transaction: _close_some(context, transaction), alone=True)
@@ -57,7 +57,7 @@ async def close_killed(context: Means) -> None:
 
 
 def _close_some(context: Means, transaction: Transaction) -> tuple[Session | None, bool]:
-    """Close some of the sessions that were killed; return the last, and whether there may be more."""
+    """Close some of the stopped sessions; return the last one if there may be more, and whether there may be."""
     now, switches, left = context.now, transaction.switches, MAX_CLOSED
     session: Session | None = None
     for session_id in transaction.active_sessions():
@@ -73,16 +73,16 @@ def _close_some(context: Means, transaction: Transaction) -> tuple[Session | Non
 
 @dataclass(frozen=True)
 class FinishClosing:
-    """Finish what was begun before a crash; returns how many sessions were found whose delegates were still open."""
+    """Close the delegates left open by a crash; return the number of sessions that had any."""
 
     async def run(self, context: Means) -> int:
-        """Find such sessions, and close their delegates."""
+        """Find sessions in a final state with open delegates, and close these."""
         found, after = 0, 0
         while page := (await context.aside(partial(context.reader.unsettled_sessions, after=after, limit=_PAGE))):
             for session in page:
                 await close_all_delegates(context, session)
             found, after = found + len(page), page[-1].number
-        # Where there is nothing to do, nothing but a reader is used.
+        # Only read if there is nothing to do.
         if (await context.aside(context.reader.switches)).killed_up_to:
             await close_killed(context)
         return found

@@ -1,8 +1,8 @@
-"""What became of a call that an assistant has made: its outcome, bound to its decision.
+"""Recording the outcome of a call that an assistant has made, bound to its decision.
 
-A call that was run without being asked for, or otherwise than it was decided on, is a finding of its own, signed into
-the same chain. Which decision an outcome belongs to is told by the name of the call; where an assistant has none, by
-what was called, in order.
+A call that was run without a decision, or with other arguments than the decision was for, is recorded as a finding in
+the same chain. The decision is looked up by the id of the call; if the assistant does not give ids to calls, by tool
+and arguments, oldest first.
 """
 
 from contextlib import suppress
@@ -36,32 +36,32 @@ _REASONS: Final = {
     False: "the call was run, and nobody had asked whether it may be: hooks were skipped, or came too late",
     True: "what was run is not what had been decided on under this name: something has changed the call in between",
 }
-# Where an assistant does not name its calls, the one that a result belongs to is looked for among so many.
+# Without a call id, the decision is searched for among this many last receipts.
 _MAX_OPEN_CALLS: Final = 100
 
 
 class AssistantResult(NamedTuple):
-    """The receipt of an outcome; a finding is that of a call which nobody had asked for."""
+    """The receipt of an outcome, or of the finding that a call was run without or despite its decision."""
 
     session_id: str
     receipt: SignedReceipt
     is_finding: bool
 
 
-class _Place(NamedTuple):
-    """Where a call was decided on, if it was; else where its finding belongs."""
+class _DecisionRef(NamedTuple):
+    """The session and the decision of a call; without a decision, the session to record the finding in."""
 
     session_id: str
     decision: str = ""
-    # Another call was decided on under this name.
+    # The decision with this id is on another call.
     changed: bool = False
-    # What the outcome was appended as, where it was.
+    # The receipt of the outcome, if it was appended.
     outcome: Kept | UnsignedReceipt | None = None
 
 
 @dataclass(frozen=True)
 class Conclude:
-    """Bind the outcome of a call to its decision; a call without one was run without being asked for."""
+    """Record the outcome of a call with a reference to its decision, or a finding if there is none."""
 
     actor: Actor
     call: ToolCall
@@ -70,92 +70,94 @@ class Conclude:
     result: Digest
 
     async def run(self, context: Means) -> AssistantResult:
-        """Find the decision, and record the outcome, or the finding."""
+        """Find the decision, and record the outcome or the finding."""
         if self.call_id:
-            place = await context.transact(lambda transaction: self._bound_by_name(context, transaction))
+            ref = await context.transact(lambda transaction: self._find_by_id(context, transaction))
         else:
-            place = await self._bound_by_order(context)
-        if place.decision and not place.changed:
-            return await self._concluded(context, place)
-        name = place.session_id or (await get_main_session(context, self.actor.reporter))
-        return await self._found(context, name, changed=place.changed)
+            ref = await self._find_by_arguments(context)
+        if ref.decision and not ref.changed:
+            return await self._record_outcome(context, ref)
+        name = ref.session_id or (await get_main_session(context, self.actor.reporter))
+        return await self._record_finding(context, name, changed=ref.changed)
 
-    async def _concluded(self, context: Means, place: _Place) -> AssistantResult:
-        """Return the outcome that was appended; one whose decision was not durable yet is appended now."""
-        if place.outcome is not None:
-            receipt = self._result(place).checked(load_receipt(context, place.outcome))
-            return AssistantResult(place.session_id, receipt, receipt.claims.verdict != "compliant")
+    async def _record_outcome(self, context: Means, ref: _DecisionRef) -> AssistantResult:
+        """Return the outcome, appending it now if the decision was not durable before."""
+        if ref.outcome is not None:
+            receipt = self._record_result(ref).check_receipt(load_receipt(context, ref.outcome))
+            return AssistantResult(ref.session_id, receipt, receipt.claims.verdict != "compliant")
         try:
-            receipt = (await self._result(place).run(context)).receipt
-        except ReceiptNotFound:  # the finding itself: it was told twice
-            kept = await context.aside(partial(context.reader.receipt, place.decision))
-            if kept is None:
+            receipt = (await self._record_result(ref).run(context)).receipt
+        except ReceiptNotFound:  # the id belongs to the finding: the outcome was reported twice
+            stored = await context.aside(partial(context.reader.receipt, ref.decision))
+            if stored is None:
                 raise
-            return AssistantResult(place.session_id, context.receipt(kept.token), is_finding=True)
-        return AssistantResult(place.session_id, receipt, receipt.claims.verdict != "compliant")
+            return AssistantResult(ref.session_id, context.receipt(stored.token), is_finding=True)
+        return AssistantResult(ref.session_id, receipt, receipt.claims.verdict != "compliant")
 
-    def _result(self, place: _Place) -> RecordResult:
-        return RecordResult(place.session_id, place.decision, self.result)
+    def _record_result(self, ref: _DecisionRef) -> RecordResult:
+        return RecordResult(ref.session_id, ref.decision, self.result)
 
-    def _bound_by_name(self, context: Means, transaction: Transaction) -> _Place:
-        """Find the decision by the name of the call, and append the outcome to its chain."""
+    def _find_by_id(self, context: Means, transaction: Transaction) -> _DecisionRef:
+        """Find the decision by the id of the call, and append the outcome to its chain."""
         sessions = self._sessions(transaction)
         for name in sessions:
             before = transaction.repeated(name, self.call_id)
             if before is None:
                 continue
             if isinstance(before.found, UnsignedReceipt):
-                return self._appended(context, transaction, name, before.found.draft.claims, None)
+                return self._append_outcome(context, transaction, name, before.found.draft.claims, None)
             decision = context.receipt(before.found.token)
-            return self._appended(context, transaction, name, decision.claims, decision)
-        return _Place(sessions[0] if sessions else "")
+            return self._append_outcome(context, transaction, name, decision.claims, decision)
+        return _DecisionRef(sessions[0] if sessions else "")
 
-    async def _bound_by_order(self, context: Means) -> _Place:
+    async def _find_by_arguments(self, context: Means) -> _DecisionRef:
         """Find the first decision on the same call that has no outcome yet, and append the outcome to its chain."""
         sessions = await context.transact(self._sessions)
-        hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
+        arguments_hash = sha256_hex(canonicalize_arguments(self.call.arguments))
         for name in sessions:
-            decision = await context.aside(partial(_open_decision, context, name, self.call.tool_name, hashed))
+            decision = await context.aside(
+                partial(_find_open_decision, context, name, self.call.tool_name, arguments_hash)
+            )
             if decision is not None:
                 return await context.transact(partial(self._append_to, context, name, decision))
-        return _Place(sessions[0] if sessions else "")
+        return _DecisionRef(sessions[0] if sessions else "")
 
-    def _append_to(self, context: Means, name: str, decision: SignedReceipt, transaction: Transaction) -> _Place:
-        return self._appended(context, transaction, name, decision.claims, decision)
+    def _append_to(self, context: Means, name: str, decision: SignedReceipt, transaction: Transaction) -> _DecisionRef:
+        return self._append_outcome(context, transaction, name, decision.claims, decision)
 
     def _sessions(self, transaction: Transaction) -> list[str]:
-        """Return the sessions in which the call may have been decided on: that of its subagent first."""
-        lead = last_main_session(transaction, self.actor.reporter)
-        child = last_child_session(transaction, lead, self.actor.agent) if lead and self.actor.agent else ""
-        return [name for name in (child, lead) if name]
+        """Return the sessions that may contain the decision: that of the subagent first."""
+        main = last_main_session(transaction, self.actor.reporter)
+        child = last_child_session(transaction, main, self.actor.agent) if main and self.actor.agent else ""
+        return [name for name in (child, main) if name]
 
-    def _appended(
+    def _append_outcome(
         self,
         context: Means,
         transaction: Transaction,
         name: str,
         claims: Receipt,
         decision: SignedReceipt | None,
-    ) -> _Place:
-        """Append the outcome of a decision, unless that is on another call than the one that was run."""
-        hashed = sha256_hex(canonicalize_arguments(self.call.arguments))
-        place = _Place(name, claims.receipt_id)
-        if (claims.tool, claims.arguments_hash) != (named_tool(self.call.tool_name), hashed):
-            return place._replace(changed=True)
-        with suppress(ReceiptNotFound):  # it is not durable yet, or is the finding itself
-            place = place._replace(outcome=self._result(place).append(context, transaction, decision)[0])
-        return place
+    ) -> _DecisionRef:
+        """Append the outcome of a decision, unless the decision is on another call than the one that was run."""
+        arguments_hash = sha256_hex(canonicalize_arguments(self.call.arguments))
+        ref = _DecisionRef(name, claims.receipt_id)
+        if (claims.tool, claims.arguments_hash) != (named_tool(self.call.tool_name), arguments_hash):
+            return ref._replace(changed=True)
+        with suppress(ReceiptNotFound):  # the decision is not durable yet, or is a finding
+            ref = ref._replace(outcome=self._record_result(ref).append(context, transaction, decision)[0])
+        return ref
 
-    async def _found(self, context: Means, name: str, *, changed: bool) -> AssistantResult:
-        """Sign that the call was run without being asked for."""
+    async def _record_finding(self, context: Means, name: str, *, changed: bool) -> AssistantResult:
+        """Record the finding that the call was run without a decision, or changed after it."""
         await admit(context, name)
-        looked = await Look(name).run(context)
-        if looked.session.state != "active":
-            context.refused.note(name, looked.session.state, context.now, refused=True)
-        # The name itself stands for what was decided on, if something was.
+        current = await Look(name).run(context)
+        if current.session.state != "active":
+            context.refused.note(name, current.session.state, context.now, refused=True)
+        # If there is a decision with this id, the finding needs another idempotency key.
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         status = await context.transact(lambda transaction: load_status(transaction, get_session(transaction, name)))
-        judging = partial(judge_request, context, asked, looked.passport.mission, status)
+        judging = partial(judge_request, context, asked, current.passport.mission, status)
         decision = await context.aside(judging, limit_key=name)
         form = canonicalize_arguments(self.call.arguments)
         pending: UnsignedReceipt | Kept = await context.transact(
@@ -199,17 +201,17 @@ class Conclude:
         return append(context, transaction, session, step, now, form=form, once=once)[1]
 
 
-def _open_decision(context: Means, name: str, tool: str, hashed: str) -> SignedReceipt | None:
-    """Return the first of the last decisions that is on this call and has no outcome yet; permitted ones first."""
+def _find_open_decision(context: Means, name: str, tool: str, arguments_hash: str) -> SignedReceipt | None:
+    """Return the oldest recent decision on this call without an outcome, preferring permitted ones."""
     session = context.reader.session(name)
     if session is None:
         return None
     alike: dict[bool, SignedReceipt] = {}
-    for kept in context.reader.receipts(name, after=max(0, session.length - _MAX_OPEN_CALLS), limit=_MAX_OPEN_CALLS):
-        receipt = context.receipt(kept.token)
+    for stored in context.reader.receipts(name, after=max(0, session.length - _MAX_OPEN_CALLS), limit=_MAX_OPEN_CALLS):
+        receipt = context.receipt(stored.token)
         claims = receipt.claims
         decides = all(said.backend != GOVERNOR for said in claims.policy_decisions)
-        is_alike = decides and (claims.tool, claims.arguments_hash) == (named_tool(tool), hashed)
-        if is_alike and context.reader.result_of(kept.receipt_id) is None:
+        is_alike = decides and (claims.tool, claims.arguments_hash) == (named_tool(tool), arguments_hash)
+        if is_alike and context.reader.result_of(stored.receipt_id) is None:
             alike.setdefault(claims.verdict == "compliant", receipt)
     return alike.get(True) or alike.get(False)

@@ -1,8 +1,8 @@
-"""Delegation: a narrower passport for a delegate, paid for out of the budget of the one who delegates.
+"""Delegation: issues a narrower passport to a delegate, with calls reserved from the parent session.
 
-The calls are set aside when the passport is made, so that parent and delegates together never make more than the parent
-was allowed. A request that cannot be paid for is refused with a receipt; one that was granted gets the same answer when
-it is made again.
+The calls are reserved when the passport is issued, so that parent and delegates together never make more calls than the
+parent was allowed. If the parent has too few calls left, the request is denied with a receipt. A repeated request gets
+the same answer.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ from remit.policy.evidence import bound_to
 __all__ = ["MAX_OPEN_DELEGATIONS", "MAX_REQUEST_ID", "Delegate", "Delegated"]
 
 MAX_REQUEST_ID: Final = 256
-# What a session can have open at once: each has to be closed with it.
+# The maximum number of open delegations of a session: each has to be closed with it.
 MAX_OPEN_DELEGATIONS: Final = 100
 _REASONS: Final = {
     "": "the delegate's mission is within the parent's, and its calls are set aside",
@@ -52,18 +52,18 @@ _PERMITTED: Final[tuple[UnsetType, Verdict]] = UNSET, "compliant"
 
 
 class Delegated(NamedTuple):
-    """The passport of a delegate, or None where it was refused; and the receipt that says so."""
+    """The passport of a delegate, or None if the request was denied, and the receipt of the decision."""
 
     passport: str | None
     child_id: str | None
     receipt: SignedReceipt
     repeated: bool
-    # Why what was granted before does not hold any more, where that is so.
+    # The denial code if the request was granted before and the delegate may no longer act.
     refusal: str = ""
 
     @property
     def permits(self) -> bool:
-        """Tell whether there is a delegate that may act."""
+        """Return whether there is a delegate that may act."""
         return self.passport is not None and not self.refusal
 
 
@@ -72,34 +72,34 @@ _Outcome: TypeAlias = tuple[str | None, str | None, Kept | UnsignedReceipt, bool
 
 @dataclass(frozen=True)
 class Delegate:
-    """Make a passport for a delegate of a session; `request_id` makes the request repeatable."""
+    """Issue a passport for a delegate of a session; `request_id` makes the request idempotent."""
 
     session_id: str
     mission: Mission
     request_id: str
     bound_to: Confirmation | None = None
-    # The call that made it necessary, where one did.
+    # The call that caused the delegation, if any.
     envelope: str = ""
 
     async def run(self, context: Means) -> Delegated:
-        """Check that the mission is narrower, then set calls aside and sign the passport."""
+        """Check that the mission is narrower, then reserve the calls and sign the passport."""
         if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST_ID} characters", place="$.delegation_request_id")
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         await admit(context, self.session_id)
-        looked = await Look(self.session_id).run(context)
-        await context.aside(lambda: check_delegable(context.reader, looked.session, looked.passport))
-        narrow(looked.passport.mission, self.mission)
+        parent = await Look(self.session_id).run(context)
+        await context.aside(lambda: check_delegable(context.reader, parent.session, parent.passport))
+        narrow(parent.passport.mission, self.mission)
         outcome: _Outcome | SettleResult = await context.transact(
-            lambda it: self._work(context, it, looked.passport, wait=True)
+            lambda it: self._work(context, it, parent.passport, wait=True)
         )
         if isinstance(outcome, SettleResult):
             await close_delegates_of(context, outcome.unfinished)
-            outcome = await context.transact(lambda it: self._work(context, it, looked.passport, wait=False))
+            outcome = await context.transact(lambda it: self._work(context, it, parent.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
-        if looked.session.state != "active":
-            context.refused.note(self.session_id, looked.session.state, context.now, refused=True)
+        if parent.session.state != "active":
+            context.refused.note(self.session_id, parent.session.state, context.now, refused=True)
         return Delegated(passport, child_id, load_receipt(context, receipt), repeated, refusal)
 
     def _work(
@@ -108,10 +108,10 @@ class Delegate:
         """Return the outcome; with `wait`, `SettleResult` if finished delegates must be closed first to free calls."""
         now = context.now
         session = refresh(context, transaction, get_session(transaction, self.session_id), now)
-        asked = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
+        digest = sha256_hex(canonicalize({"mission": to_builtins(self.mission), "cnf": to_builtins(self.bound_to)}))
         known = transaction.delegation(self.session_id, self.request_id)
         if known is not None:
-            return _repeated(transaction, session, known, asked)
+            return _answer_repeated(transaction, session, known, digest)
         if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
             settled = settle_overdue(context, transaction, session, now)
             session = settled.session
@@ -133,7 +133,7 @@ class Delegate:
             Delegation(
                 parent=self.session_id,
                 request=self.request_id,
-                digest=asked,
+                digest=digest,
                 child=child.jti,
                 passport=child.token,
                 amount=self.mission.max_tool_calls,
@@ -151,13 +151,13 @@ class Delegate:
                 signing,
                 issuer=f"remit:{signing.kid}",
                 jti=context.new_id("pass"),
-                # Where the clock was set back, time goes on from where the chain stands.
+                # If the clock was set back, continue from the time of the last receipt.
                 now=max(now.wall_s, iat, parent.not_before),
                 parent=parent,
                 bound_to=self.bound_to,
             )
         except TokenTooLarge as error:
-            raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
+            raise FieldInvalid(f"the mission is too large for a passport: {error}", place="$.mission") from None
 
     def _arguments(self) -> dict[str, JSON]:
         return {"request": self.request_id, "mission": to_builtins(self.mission)}
@@ -181,7 +181,7 @@ class Delegate:
             timestamp=step_timestamp(session, now),
             public_denial_reason=public,
             internal_denial_code=code or UNSET,
-            # What is granted is no answer to the call yet.
+            # Only a denial refers to the call: a grant does not decide it yet.
             measurements=(bound_to(self.envelope) if code and self.envelope else {}) or UNSET,
             budget_delta=LineageBudgetDelta(
                 operation=operation,
@@ -196,17 +196,17 @@ class Delegate:
         )
 
 
-def _repeated(transaction: Transaction, session: Session, known: Delegation, asked: str) -> _Outcome:
-    """Return the answer to a request that was made before, if it was the same."""
+def _answer_repeated(transaction: Transaction, session: Session, known: Delegation, digest: str) -> _Outcome:
+    """Return the answer to a repeated request, or raise `RequestConflict` if it differs from the first one."""
     receipt = transaction.receipt(known.receipt_id)
-    if known.digest != asked or receipt is None:
-        raise RequestConflict("the delegation request was made before, for another mission")
-    refusal = load_status(transaction, session).refusal or _refusal_of(transaction, known)
+    if known.digest != digest or receipt is None:
+        raise RequestConflict("the delegation request id was used before, for another mission")
+    refusal = load_status(transaction, session).refusal or _child_refusal(transaction, known)
     return known.passport, known.child, receipt, True, refusal
 
 
-def _refusal_of(transaction: Transaction, known: Delegation) -> str:
-    """Return why a delegate may not act any more, where that is so."""
+def _child_refusal(transaction: Transaction, known: Delegation) -> str:
+    """Return the denial code if a delegate may no longer act, else an empty string."""
     child = transaction.session(known.child)
     if child is not None and child.state == "revoked":
         return child.cause

@@ -1,7 +1,7 @@
-"""The whole evidence as one JSON document, written piece by piece.
+"""Exports the evidence as one JSON document, as a stream.
 
-It needs no more memory for a million receipts than for one: pages are read as the document is written. Each chain is
-whole up to where it stood when its session was reached.
+Memory use does not depend on the number of receipts: pages are read while the document is written. Each chain is
+complete up to its head at the time its session was read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,22 +31,22 @@ def export(
 ) -> Iterator[bytes]:
     """Yield one JSON object: the members of `first`, then sessions, receipts, attestations and keys.
 
-    With `session_id`, only that session's. `view` says what is shown of a session; `beside` are further lists, by name:
-    each says the JSON of a session's item, or that it has none.
+    With `session_id`, only that session is exported. `view` returns the members of a session. `beside` maps the names
+    of additional lists to functions that return the JSON item of a session, or None.
     """
-    shown = view or session_view
+    session_json = view or session_view
     yield b"{" + b"".join(_member(name, value) + b"," for name, value in first.items())
     yield b'"sessions":['
-    yield from _listed(orjson.dumps(shown(session)) for session in _sessions(reader, session_id))
+    yield from _join(orjson.dumps(session_json(session)) for session in _sessions(reader, session_id))
     for name, item_of in (beside or {}).items():
         yield b"]," + orjson.dumps(name) + b":["
-        yield from _listed(item for one in _sessions(reader, session_id) if (item := item_of(one)) is not None)
+        yield from _join(item for one in _sessions(reader, session_id) if (item := item_of(one)) is not None)
     yield b'],"receipts":['
-    yield from _listed(
-        orjson.dumps(kept.token) for session in _sessions(reader, session_id) for kept in _receipts(reader, session)
+    yield from _join(
+        orjson.dumps(stored.token) for session in _sessions(reader, session_id) for stored in _receipts(reader, session)
     )
     yield b'],"attestations":['
-    yield from _listed(
+    yield from _join(
         orjson.dumps(token) for session in _sessions(reader, session_id) for token in reader.attestations(session.id)
     )
     records = reader.keys()
@@ -58,7 +58,7 @@ def export(
 
 
 def session_view(session: Session) -> dict[str, JSON]:
-    """Return what outsiders see of a session. The passport itself is for whoever holds it."""
+    """Return the public members of a session, without its passport."""
     return {
         "session_id": session.id,
         "agent_id": session.actor,
@@ -82,7 +82,7 @@ def _member(name: str, value: JSON) -> bytes:
     return orjson.dumps(name) + b":" + canonicalize(value)
 
 
-def _listed(items: Iterator[bytes]) -> Iterator[bytes]:
+def _join(items: Iterator[bytes]) -> Iterator[bytes]:
     comma = b""
     for item in items:
         yield comma + item

@@ -1,7 +1,7 @@
-"""Issuing a passport: it is signed with the key that signs now, and registered in the ledger in the same act.
+"""Issuing a passport: it is signed with the current key and registered in the ledger in one transaction.
 
-Keeps this invariant: nobody gets a passport that the ledger does not know. The id and the SHA-256 of the token are kept
-together, so a stolen key cannot sign another passport under an id that was registered.
+Invariant: every issued passport is registered. The id is stored with the SHA-256 of the token, so that a stolen key
+cannot be used to sign another passport with a registered id.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ __all__ = ["Issue", "Order", "issue_in"]
 
 @dataclass(frozen=True)
 class Order:
-    """What a passport is to say, and its id, which nobody has used."""
+    """The content of a passport to issue, and its id, which must be unused."""
 
     mission: Mission
     jti: str
@@ -28,7 +28,7 @@ class Order:
 
 
 def issue_in(transaction: Transaction, keys: Keys, order: Order, now_ms: int) -> Passport:
-    """Sign a passport with the key that signs, and register it. It counts once the transaction is durable."""
+    """Sign a passport with the current key, and register it. It is valid once the transaction is durable."""
     key = keys.signing(transaction.switches.kid)
     try:
         passport = issue_passport(
@@ -41,7 +41,7 @@ def issue_in(transaction: Transaction, keys: Keys, order: Order, now_ms: int) ->
             bound_to=order.bound_to,
         )
     except TokenTooLarge as error:
-        raise FieldInvalid(f"a passport cannot say so much: {error}") from None
+        raise FieldInvalid(f"the mission is too large for a passport: {error}") from None
     transaction.put_passport(PassportRegistration(passport.jti, sha256_hex(passport.token.encode()), key.kid, now_ms))
     return passport
 
@@ -53,11 +53,11 @@ class Issue:
     order: Order
 
     async def run(self, context: Means) -> Passport:
-        """Sign and register in one piece."""
+        """Sign and register the passport in one transaction."""
 
         def work(transaction: Transaction) -> Passport:
             return issue_in(transaction, context.keys, self.order, context.now.wall_ms)
 
-        # Alone, so that no other process changes the key meanwhile and takes its file away.
+        # Alone, so that no other process rotates the key and removes its file in the meantime.
         passport: Passport = await context.transact(work, alone=True)
         return passport

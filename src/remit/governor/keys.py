@@ -1,4 +1,4 @@
-"""Changing the key that signs, and distrusting one: in the process that holds the private keys."""
+"""Rotating the signing key, and distrusting a key. Runs in the ledger process, which has the private keys."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ __all__ = ["DistrustKey", "RotateKey"]
 
 @dataclass(frozen=True)
 class RotateKey:
-    """Let the key that signs hand over to a new one, whose record is returned; the file of the old one is removed.
+    """Replace the signing key with a new one, return its record, and remove the file of the old one.
 
-    Chains go on with the new key. What the old one has signed until now stays believed; its period ends here.
+    Chains continue with the new key. What the old key has signed until now stays valid; its period ends here.
     """
 
     async def run(self, context: Means) -> KeyRecord:
-        """Make a key, hand over, and remove the old one once that is durable."""
+        """Create a key, sign the key change, and remove the old key file once that is durable."""
         files, now_ms = _files(context), context.now.wall_ms
         new = await context.aside(files.create)
         record, retired = await context.transact(
@@ -32,13 +32,13 @@ class RotateKey:
 
 @dataclass(frozen=True)
 class DistrustKey:
-    """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first."""
+    """Distrust everything that a key has signed after `from_ms`; the current signing key is rotated first."""
 
     kid: str
     from_ms: int
 
     async def run(self, context: Means) -> Distrusted:
-        """Record the end of the period of the key, and revoke the passports that it has signed later."""
+        """Record the end of the key's period, and revoke the passports that it has signed later."""
         files, now_ms = _files(context), context.now.wall_ms
         new = await context.aside(lambda: successor_of(context.reader, files, self.kid))
         distrusted: Distrusted = await context.transact(
@@ -54,5 +54,5 @@ class DistrustKey:
 
 def _files(context: Means) -> KeyFiles:
     if context.key_files is None:
-        raise LedgerUnavailable("this process holds no private keys")
+        raise LedgerUnavailable("this process has no private keys")
     return context.key_files

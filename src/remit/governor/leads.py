@@ -1,16 +1,16 @@
-"""The sessions of an assistant under one key: one that was ended is continued, never started afresh.
+"""The main sessions of an assistant under one source key: a session that has ended is continued with what it had left.
 
-Hooks report starts and ends, and anyone who has their token can report more of them. So these only ever narrow what the
-assistant may do. A session that follows one that was ended has the calls and the time that were left to it, and works
-in the same folder. One that is used up, expired or revoked stays so. Fresh limits need a person, who runs `remit
-protect` again, which raises the generation of the protection. That also releases a session that was ended because its
-settings were tampered with, and nothing else.
+Hooks report starts and ends, and anyone who has their token can report more of them. So a start or an end never extends
+what the assistant may do. The session that continues an ended one gets the calls and the time that were left, and works
+in the same folder. A session that is used up, expired or revoked is not continued. To get new limits, a person runs
+`remit protect` again, which increments the generation of the protection. That also releases a session that was revoked
+because its settings were tampered with, but no other revoked session.
 
-No session follows one that was revoked, or that the kill switch has stopped, or whose chain is broken, whatever its
-state is and whatever has become of it before or since. Each of these holds for all sessions under the key at once.
+A session that was revoked, was stopped by the kill switch, or has a broken chain is never continued, whatever its
+state. This applies to all sessions under the key at once.
 
-A session is bound to the secret that its first event has shown, if it has shown one. Events that show another, or none,
-raise `HookSecretWrong` and change nothing.
+A session is bound to the secret in its first event, if there is one. Events with another secret, or without one, raise
+`HookSecretWrong` and change nothing.
 """
 
 import hmac
@@ -41,66 +41,66 @@ __all__ = [
     "tampering_key",
 ]
 
-# Members of what is told of a source.
+# Members of the JSON description of a source.
 GENERATION: Final = "generation"
 SECRET: Final = "secret"  # noqa: S105 - the name of a member
-_FOLLOWED: Final = "ended"
-# Causes of revoked sessions that a person can release.
-_RELEASED: Final = (TRANSITIONS["tamper"].code, RESTORED)
+_CONTINUED_STATE: Final = "ended"
+# Causes of revoked sessions that a person can release with `remit protect`.
+_RELEASABLE: Final = (TRANSITIONS["tamper"].code, RESTORED)
 
 
-class _Last(NamedTuple):
-    """The session that was started last under a key, with what was told of it."""
+class _LastSession(NamedTuple):
+    """The last session under a key, with the description of its source."""
 
     session: Session
     generation: int
     secret: str
-    # It is revoked, killed or broken, or another one under the key is; tampering counts in its own generation.
+    # This or another session under the key is revoked, killed or broken. Tampering counts within its generation only.
     stopped: bool
 
     def is_outdated(self, reporter: Reporter) -> bool:
-        """Tell whether a person has protected the assistant again since, or has restored an older ledger."""
+        """Return whether a person has run `remit protect` again since, or has restored an older ledger."""
         renewed = self.generation < reporter.generation or self.session.cause == RESTORED
         return renewed and not self.stopped
 
     def check_secret(self, reporter: Reporter) -> None:
-        """Raise unless the session is bound to no secret, or to the one that is shown."""
+        """Raise `HookSecretWrong` if the session is bound to another secret."""
         if self.secret and not hmac.compare_digest(self.secret.encode(), reporter.secret.encode()):
-            raise HookSecretWrong("this event does not show the secret of its session")
+            raise HookSecretWrong("the event does not contain the secret of its session")
 
 
 async def get_main_session(context: Means, reporter: Reporter) -> str:
-    """Return the session of an assistant that was started last, or a new one where there was none."""
+    """Return the id of the last main session of an assistant, starting one if there is none."""
     name = context.sources.get(reporter.binding, "")
     if not name:
-        name = await context.transact(lambda transaction: _usable_lead(transaction, reporter))
+        name = await context.transact(lambda transaction: _usable_main_session(transaction, reporter))
     return name or (await ContinueAssistantSession(reporter).run(context)).session.id
 
 
 def last_main_session(transaction: Transaction, reporter: Reporter) -> str:
-    """Return the id of the session that was started last, whatever has become of it; nothing where there is none."""
-    last = _last(transaction, reporter)
+    """Return the id of the last main session in any state, or an empty string if there is none."""
+    last = _load_last(transaction, reporter)
     if last is None or last.session.cause == RESTORED:
         return ""
     last.check_secret(reporter)
     return last.session.id
 
 
-def _usable_lead(transaction: Transaction, reporter: Reporter) -> str:
-    last = _last(transaction, reporter)
+def _usable_main_session(transaction: Transaction, reporter: Reporter) -> str:
+    last = _load_last(transaction, reporter)
     return "" if last is None or last.is_outdated(reporter) else last_main_session(transaction, reporter)
 
 
 @dataclass(frozen=True)
 class ContinueAssistantSession:
-    """Start the session of an assistant: its first one, or one that continues the last with what was left to it."""
+    """Start the first main session of an assistant, or one that continues the last with what it had left."""
 
     reporter: Reporter
 
     async def run(self, context: Means) -> Started:
-        """Return the last session, unless there is none, it was ended, or a person has protected the assistant again.
+        """Start a session if there is none, the last has ended, or `remit protect` was run again; else return the last.
 
-        It runs alone, because two processes must not both start one.
+        The transaction runs alone, because two processes must not both start a session.
         """
         started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
         context.note_source(self.reporter.binding, started.session.id)
@@ -108,38 +108,38 @@ class ContinueAssistantSession:
 
     def _work(self, context: Means, transaction: Transaction) -> Started:
         now = context.now
-        last = _last(transaction, self.reporter)
+        last = _load_last(transaction, self.reporter)
         if last is None:
             return StartFor(self.reporter).begin(context, transaction, now)
-        # A person who protects the assistant again renews its limits, not the binding of its sessions.
+        # Running `remit protect` again renews the limits, but does not release the secret.
         last.check_secret(self.reporter)
         is_outdated = last.is_outdated(self.reporter)
         session = last.session
         if not is_outdated:
             session = refresh_and_save(context, transaction, session, now)
-            if session.state != _FOLLOWED or last.stopped:
+            if session.state != _CONTINUED_STATE or last.stopped:
                 return Started(session, context.passport_of(session), existing=True)
             if not head_is_genuine(context, transaction, session):
                 session = quarantine(context, transaction, session, now)
                 return Started(session, context.passport_of(session), existing=True)
-        # Written so that a revocation that runs at the same time conflicts with this, and sees the next session.
+        # Write the row, so that a concurrent revocation conflicts with this transaction and sees the next session.
         transaction.put_session(session)
         mission = self._mission(context, session)
         if not is_outdated:
-            return self._with_what_is_left(context, transaction, mission, session, now)
+            return self._continue_with_rest(context, transaction, mission, session, now)
         if session.state == "active" and session.cause != RESTORED:
             close(context, transaction, session, TRANSITIONS["end"], now)
         return StartFor(self.reporter._replace(mission=mission)).begin(context, transaction, now)
 
     def _mission(self, context: Means, last: Session) -> Mission:
-        """Return the mission in the folder of the earlier sessions."""
+        """Return the mission in the folder of the last session."""
         placing = self.reporter.placing
         return self.reporter.mission if placing is None else placing.in_folder(context.passport_of(last).mission.cwd)
 
-    def _with_what_is_left(
+    def _continue_with_rest(
         self, context: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
     ) -> Started:
-        # What the last one says is left is what its last receipt says; without a receipt, what its passport gives.
+        # The remaining budget was checked against the last receipt; the passport limits a session without receipts.
         given = context.passport_of(last).mission
         calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
         left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, last.left_ms)
@@ -151,17 +151,17 @@ class ContinueAssistantSession:
 
 
 def generation_of(told: Mapping[str, object]) -> int:
-    """Return the generation of the protection that a source was told of; 0 for one of the first release."""
+    """Return the generation of the protection in a source description; 0 for sources of the first release."""
     text = str(told.get(GENERATION, ""))
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def tampering_key(key: str, generation: int) -> str:
-    """Return the name under which it is kept that the sessions of a key were tampered with in this generation."""
+    """Return the revocation key that records tampering with the settings of a source in a generation."""
     return f"{key}@{generation}"
 
 
-def _last(transaction: Transaction, reporter: Reporter) -> _Last | None:
+def _load_last(transaction: Transaction, reporter: Reporter) -> _LastSession | None:
     source = transaction.source(reporter.key)
     session = None if source is None else transaction.session(source.session_id)
     if source is None or session is None:
@@ -172,12 +172,12 @@ def _last(transaction: Transaction, reporter: Reporter) -> _Last | None:
         told = None
     members = told if isinstance(told, dict) else {}
     secret = members.get(SECRET, "")
-    return _Last(
+    return _LastSession(
         session,
         generation_of(members),
         secret if isinstance(secret, str) else "",
         stopped=is_stopped(transaction, session)
         or transaction.revoked(reporter.key)
         or transaction.revoked(tampering_key(reporter.key, reporter.generation))
-        or (session.state == "revoked" and session.cause not in _RELEASED),
+        or (session.state == "revoked" and session.cause not in _RELEASABLE),
     )

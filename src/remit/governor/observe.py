@@ -1,7 +1,7 @@
-"""Taking evidence in: what an adapter has seen is judged and receipted like a call, on the same path.
+"""Recording observed events: an event that an adapter reports is judged and recorded like a call.
 
-Keeps this invariant: what goes into a receipt of an event is facts and digests. Text that an adapter was allowed to
-bring is not looked at here, and no receipt holds it: a receipt holds the hash of the event.
+Invariant: the receipt of an event contains facts and digests only. Text that an adapter was allowed to send is not read
+here and is not part of the receipt, which contains the hash of the event.
 """
 
 import re
@@ -44,15 +44,15 @@ SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 
 _TOOLS: Final[Mapping[str, str]] = {"browser": "browser_observe", "desktop": "desktop_observe", "cli": "cli_observe"}
 _COMMAND_TOOL: Final = "cli_command"
-_MAX_TURNS: Final = 5
-_NOTHING_SEEN: Final = Seen()
-# The session of a report that has none yet.
-_NEW: Final = "new"
+_MAX_ATTEMPTS: Final = 5
+_EMPTY_SUMMARY: Final = Seen()
+# The session id used to judge a report that has no session yet.
+_NEW_SESSION: Final = "new"
 _DIGEST: Final = re.compile(r"sha-256:([A-Fa-f0-9]{64})")
 
 
 def parse_digest(text: JSON, place: str = "$.event.content_digest") -> Digest:
-    """Return the digest of content that stays where it is, from `sha-256:<hex>`."""
+    """Parse the digest of content, in the form `sha-256:<hex>`."""
     match = _DIGEST.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise FieldInvalid("must be sha-256: and 64 hex digits", place=place)
@@ -61,28 +61,28 @@ def parse_digest(text: JSON, place: str = "$.event.content_digest") -> Digest:
 
 
 class Observe(Struct, frozen=True, gc=False):
-    """Take an event into the chain of a session. `event` holds its members as they were reported, without text."""
+    """Record an event in the chain of a session. `event` has the members as reported, without text."""
 
     session_id: str
     source: SourceType
     event: Mapping[str, JSON]
     idempotency_key: str = ""
-    seen: Seen = _NOTHING_SEEN
-    # What the receipt says of texts and times that were sent, and when the event was observed.
+    seen: Seen = _EMPTY_SUMMARY
+    # The measurements to put into the receipt, and when the event was observed.
     measured: Mapping[str, Measurement] = {}
     observed_ms: int | None = None
     prejudged: Prejudged | None = None
 
     async def prejudge(self, context: Means) -> "Observe":
-        """Return the case with how it is judged here; see `prejudge`."""
+        """Return the request with the findings of this process; see `prejudge`."""
         return structs.replace(self, prejudged=(await prejudge(context, self.as_call())).prejudged)
 
     async def run(self, context: Means) -> Answer:
-        """Evaluate, with the digest of what was seen as evidence."""
+        """Evaluate the event as a call, with the content digest as evidence."""
         return await self.as_call().run(context)
 
     def as_call(self, session_id: str | None = None) -> Evaluate:
-        """Return the event as a call with evidence, in the session of this id if that is not yet its own."""
+        """Return the event as a call with evidence, in the given session or else its own."""
         if self.source not in _TOOLS:
             raise FieldInvalid(f"must be one of {', '.join(_TOOLS)}", place="$.source.type")
         digest = self.event.get("content_digest")
@@ -100,26 +100,26 @@ class Observe(Struct, frozen=True, gc=False):
 
 
 def _call(source: SourceType, event: Mapping[str, JSON]) -> ToolCall:
-    """Return the event as a call of the tool that stands for its source."""
+    """Return the event as a call of the tool that represents its source."""
     tool = _COMMAND_TOOL if source == "cli" and event.get("command") else _TOOLS[source]
     return ToolCall(tool, event)
 
 
 class ReportResult(NamedTuple):
-    """The answer to a report, and the session it was taken into."""
+    """The answer to a report, and the session it was recorded in."""
 
     session_id: str
     answer: Answer
 
 
 class Report(Struct, frozen=True, gc=False):
-    """Take an event into the session of its reporter, which is started where none is active."""
+    """Record an event in the session of its reporter, starting one if none is active."""
 
     reporter: Reporter
     observe: Observe
 
     async def prejudge(self, context: Means) -> "Report":
-        """Return the case with how it is judged here, if the session of the reporter is known; see `prejudge`."""
+        """Return the request with the findings of this process, if the reporter's session is cached; see `prejudge`."""
         name = context.sources.get(self.reporter.key, "")
         if not name:
             return self
@@ -127,21 +127,20 @@ class Report(Struct, frozen=True, gc=False):
         return structs.replace(self, observe=await observe.prejudge(context))
 
     def learn(self, context: Means, reported: ReportResult) -> None:
-        """Remember the session of the reporter."""
+        """Cache the session of the reporter."""
         context.note_source(self.reporter.key, reported.session_id)
 
     async def run(self, context: Means) -> ReportResult:
-        """Observe in the session that was started last; if that is over, in one that follows it.
+        """Record the event in the last session of the reporter, or in a new one if that is in a final state.
 
-        A key that was used in the last session is found there, whatever has become of it. While the kill switch is on,
-        no session follows: what is observed then is denied in the one that there was. Where there was none, one is
-        started, and what is observed is denied in it.
+        An idempotency key that was used in the last session is found there, whatever its state. While the kill switch
+        is on, the event is denied in the last session; one is started only if there is none.
         """
         key = self.reporter.key
         name = context.sources.get(key, "") or await context.transact(
             lambda transaction: last_session_id(transaction, key)
         )
-        for _ in range(_MAX_TURNS):
+        for _ in range(_MAX_ATTEMPTS):
             if name:
                 answer = await evaluate(context, self.observe.as_call(name), skip_states=FINAL_STATES)
                 if answer is not None:
@@ -155,27 +154,27 @@ class Report(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Consider:
-    """Say what would be decided on an event, or on a call. Nothing is kept of it, and nothing is used up."""
+    """Return the decision on an event or a call without recording it or using any budget."""
 
     asked: Evaluate | Observe | Report
 
     async def run(self, context: Means) -> Decision:
-        """Judge by how the session stands; a report without one, by how a new one would stand."""
+        """Judge by the status of the session, or for a report without a session, by that of a new one."""
         asked = self.asked
         if isinstance(asked, Report):
-            place = await context.run(GetJudgingState(reporter=asked.reporter))
-            asked = structs.replace(asked.observe, session_id=place.status.session_id)
+            state = await context.run(GetJudgingState(reporter=asked.reporter))
+            asked = structs.replace(asked.observe, session_id=state.status.session_id)
             request = asked.as_call()
         else:
             request = asked if isinstance(asked, Evaluate) else asked.as_call()
-            place = await context.run(GetJudgingState(request.session_id))
-        compute = partial(judge_request, context, request, place.mission, place.status)
+            state = await context.run(GetJudgingState(request.session_id))
+        compute = partial(judge_request, context, request, state.mission, state.status)
         decision: Decision = await context.aside(compute, limit_key=request.session_id)
         return decision
 
 
 class JudgingState(NamedTuple):
-    """Where something is judged: under which mission, and how its session stands."""
+    """The mission and the session status that a request is judged by."""
 
     mission: Mission
     status: Standing
@@ -183,21 +182,23 @@ class JudgingState(NamedTuple):
 
 @dataclass(frozen=True)
 class GetJudgingState:
-    """Find where something would be judged: in a session, or in that of a reporter, which may be a new one."""
+    """Return the mission and status of a session, or of a reporter's session, which may be a new one."""
 
     session_id: str = ""
     reporter: Reporter | None = None
 
     async def run(self, context: Means) -> JudgingState:
-        """Read how the session stands."""
+        """Read the mission and the status."""
         reporter = self.reporter
         if reporter is None:
-            return await _place_in(context, self.session_id)
-        place: JudgingState = await context.transact(lambda transaction: _place_of(context, transaction, reporter))
-        return place
+            return await _session_state(context, self.session_id)
+        state: JudgingState = await context.transact(
+            lambda transaction: _reporter_state(context, transaction, reporter)
+        )
+        return state
 
 
-async def _place_in(context: Means, name: str) -> JudgingState:
+async def _session_state(context: Means, name: str) -> JudgingState:
     passport = context.passports.get(name) or (await Look(name).run(context)).passport
 
     def work(transaction: Transaction) -> Standing:
@@ -207,8 +208,8 @@ async def _place_in(context: Means, name: str) -> JudgingState:
     return JudgingState(passport.mission, status)
 
 
-def _place_of(context: Means, transaction: Transaction, reporter: Reporter) -> JudgingState:
-    """Return the place of a reporter: its session while that is active, else one that would be new."""
+def _reporter_state(context: Means, transaction: Transaction, reporter: Reporter) -> JudgingState:
+    """Return the state of the reporter's session while that is active, else that of a new one."""
     session = current_session(transaction, reporter.key)
     if session is not None:
         session = preview(context, transaction, session, context.now)
@@ -217,4 +218,4 @@ def _place_of(context: Means, transaction: Transaction, reporter: Reporter) -> J
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
     refusal = TRANSITIONS["kill"].code if transaction.switches.kill_switch else ""
-    return JudgingState(mission, Standing(_NEW, budget, refusal))
+    return JudgingState(mission, Standing(_NEW_SESSION, budget, refusal))

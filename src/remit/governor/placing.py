@@ -1,7 +1,7 @@
-"""The folder that the session of an assistant works in, where its protection is for every folder.
+"""The working folder of an assistant's session, for a protection that applies to every folder.
 
-A folder that holds everything is refused: the root, the home of any user and what lies above one, and folders of the
-system. A session without a folder may touch nothing. Nothing here looks at the file system.
+Too general folders are refused: the root, home directories and their parents, and system directories. A session without
+a folder may access nothing. This module does not access the file system.
 """
 
 import posixpath
@@ -20,13 +20,13 @@ __all__ = ["Placement", "Placing", "check_folder", "mission_in_folder", "mission
 
 _PLACE: Final = "cwd"
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# Nothing below these is a folder to work in, but for what is listed after them.
+# System directories: no working folder may be in them, except in those of `_WITHIN_SYSTEM`.
 _SYSTEM: Final = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",
     "/var/lib", "/var/run", "/System", "/Library", "/Applications", "/private/etc", "/private/var/db",
 )  # fmt: skip
 _WITHIN_SYSTEM: Final = ("/usr/src", "/usr/local/src", "/run/media", "/run/user", "/dev/shm")  # noqa: S108
-# These hold the folders of everyone.
+# Directories that contain the folders of several users or programs: they are refused, but not their subdirectories.
 _SHARED: Final = (
     *_SYSTEM, *_WITHIN_SYSTEM, "/", "/home", "/lost+found", "/media", "/mnt", "/opt", "/private", "/private/tmp",
     "/private/var", "/private/var/tmp", "/root", "/snap", "/srv", "/usr/local", "/var", "/Users", "/Volumes",
@@ -35,33 +35,33 @@ _SHARED: Final = (
 
 
 class Placement(NamedTuple):
-    """A folder that a session may work in, or why there is none."""
+    """A folder that a session may work in, or the reason why it may not."""
 
     folder: str | None
     refusal: str = ""
 
 
 class Placing(NamedTuple):
-    """A mission for whatever folder a session starts in, and the home directories, which are no such folders."""
+    """A mission template for any folder that a session starts in, and the home directories, which are refused."""
 
     mission: Mission
     homes: frozenset[str]
 
     def in_folder(self, folder: str | None) -> Mission:
-        """Return the mission in a folder."""
+        """Return the mission for a folder."""
         return mission_in_folder(self.mission, self.homes, folder)
 
 
 def check_folder(folder: str, homes: Collection[str]) -> Placement:
-    """Return a folder by its real path, unless it holds everything or no passport can name it."""
+    """Check a folder, given by its real path: it must not be too general, and a passport must be able to name it."""
     try:
         literal_entry(folder, _PLACE)
     except FieldInvalid as error:
         return Placement(None, error.problem)
     if folder in _SHARED or (_is_below(folder, _SYSTEM) and not _is_below(folder, _WITHIN_SYSTEM)):
-        return Placement(None, f"{folder} is a directory of the system, or holds those of everyone")
+        return Placement(None, f"{folder} is a system directory, or contains the directories of several users")
     if any(PurePosixPath(home).is_relative_to(folder) for home in homes):
-        return Placement(None, f"{folder} is a home directory, or holds one")
+        return Placement(None, f"{folder} is a home directory, or contains one")
     return Placement(folder)
 
 
@@ -70,9 +70,9 @@ def _is_below(folder: str, roots: Iterable[str]) -> bool:
 
 
 def mission_in_folder(mission: Mission, homes: Collection[str], folder: str | None) -> Mission:
-    """Return a mission whose relative entries are those of a folder; without a folder, it may touch nothing.
+    """Return a mission with its relative scope entries resolved in a folder; without a folder, it allows no access.
 
-    The folder is one that an earlier session had, so it need not exist any more. Its name is a literal in every entry.
+    The folder may be that of an earlier session, so it need not exist any more. Its name is escaped in the entries.
     """
     if folder is None or check_folder(folder, homes).folder is None:
         return mission_without_folder(mission)
@@ -81,12 +81,12 @@ def mission_in_folder(mission: Mission, homes: Collection[str], folder: str | No
 
 
 def mission_without_folder(mission: Mission) -> Mission:
-    """Return a mission that may touch nothing."""
+    """Return a mission that allows access to nothing."""
     return structs.replace(mission, cwd=None, resource_scope=())
 
 
 def _entry_in(entry: str, folder: str) -> str:
-    """Return an entry written out: a delegate's entries are compared with it by their text."""
+    """Return an entry as an absolute path: entries of delegates are compared with it as text."""
     if entry.startswith("/") or _URL.match(entry) or entry == EVERYTHING:
         return entry
     return posixpath.normpath(f"{escape_path(folder)}/{entry}")

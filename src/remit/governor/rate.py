@@ -1,10 +1,9 @@
-"""A limit on calls in sessions that permit nothing any more: each leaves a receipt, up to 10 a second for a session.
+"""A rate limit for sessions that deny every call: up to 10 calls a second of a session are evaluated, with a receipt.
 
-A call beyond that is not evaluated: its caller gets `RateLimited`, and it is counted. A receipt in the chain of the
-session says how many there were: one for the first, then at most one in a minute while calls come in. What is left is
-reported by the next call or look after that minute, when the session is attested, and when the process stops. Rates and
-counts are kept in memory, for each process on its own: a process that is killed loses what it has counted since the
-last such receipt.
+Further calls are not evaluated: they raise `RateLimited` and are counted. A receipt in the chain of the session records
+the count: at the first skipped call, then at most once a minute while calls come in. The rest is recorded by the next
+call or read of the session after that minute, when it is attested, and when the process stops. Rates and counts are
+kept in memory by each process: a process that is killed loses the counts since the last such receipt.
 """
 
 from collections.abc import Collection
@@ -29,22 +28,22 @@ __all__ = ["RATE_LIMIT", "ReportSkipped", "admit", "report_skipped"]
 # The name of the step and of its measurement.
 RATE_LIMIT: Final = "remit.rate_limit"
 _CODE: Final = "rate_limited"
-_AT_ONCE: Final = 64
+_BATCH: Final = 64
 
 
 async def admit(context: Means, session_id: str, skip_states: Collection[SessionState] = ()) -> None:
-    """Raise `RateLimited` if too many calls come to a session that permits nothing any more."""
+    """Raise `RateLimited` if a session that denies every call gets too many calls."""
     now = context.now
     admitted = context.refused.admits(session_id, now, skip_states)
     await _report(context, session_id, context.refused.take(session_id, now))
     if not admitted:
         raise RateLimited(
-            f"the session permits nothing any more; calls beyond {MAX_PER_S} a second are not evaluated, but counted"
+            f"the session denies every call; calls beyond {MAX_PER_S} a second are counted, but not evaluated"
         )
 
 
 async def report_skipped(context: Means, session_id: str, *, at_once: bool = False) -> None:
-    """Append the receipt about calls that were not evaluated, if one is due; with `at_once`, if there were any."""
+    """Record the number of skipped calls, if that is due; with `at_once`, if there were any."""
     if session_id in context.refused.sessions:
         await _report(context, session_id, context.refused.take(session_id, context.now, at_once=at_once))
 
@@ -62,7 +61,7 @@ async def _report(context: Means, session_id: str, skipped: SkippedCalls | None)
 def _append(context: Means, transaction: Transaction, session_id: str, skipped: SkippedCalls) -> None:
     session, now = transaction.session(session_id), context.now
     if session is None or session.cause == RESTORED:
-        return  # there is no chain that could take the receipt
+        return  # nothing can be appended
     session = refresh(context, transaction, session, now)
     form = canonicalize({"calls": skipped.calls, "since": timestamp(skipped.since_ms)})
     append(context, transaction, session, _step(session, skipped, now), now, form=form)
@@ -92,13 +91,13 @@ def _step(session: Session, skipped: SkippedCalls, now: Moment) -> Step:
 
 @dataclass(frozen=True)
 class ReportSkipped:
-    """Append the receipts about calls that were not evaluated, for all sessions; for the end of a process."""
+    """Record the number of skipped calls of all sessions, before the process stops."""
 
     async def run(self, context: Means) -> None:
-        """Append them, some in each commit."""
+        """Append the receipts, a limited number in each transaction."""
         now, names = context.now, context.refused.unreported()
-        for start in range(0, len(names), _AT_ONCE):
-            taken = {name: context.refused.take(name, now, at_once=True) for name in names[start : start + _AT_ONCE]}
+        for start in range(0, len(names), _BATCH):
+            taken = {name: context.refused.take(name, now, at_once=True) for name in names[start : start + _BATCH]}
             some = {name: skipped for name, skipped in taken.items() if skipped is not None}
             try:
                 await context.transact(lambda transaction, some=some: _append_all(context, transaction, some))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Which sessions permit nothing any more, and how often their calls come: kept in memory, bounded, for one process."""
+"""The sessions that deny every call, and the rate of their calls: a bounded table in the memory of one process."""
 
 import threading
 from collections import deque
@@ -18,7 +18,7 @@ _MAX_SESSIONS: Final = 4096
 
 
 class SkippedCalls(NamedTuple):
-    """How many calls of a session were not evaluated, and since when."""
+    """The number of calls of a session that were not evaluated, and since when."""
 
     calls: int
     since_ms: int
@@ -26,7 +26,7 @@ class SkippedCalls(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """One session: when its last calls were evaluated, and what was skipped since the last receipt about that."""
+    """A session: when its last calls were evaluated, and the calls skipped since the last receipt about them."""
 
     state: SessionState = "active"
     limited: bool = True
@@ -37,9 +37,9 @@ class _Entry:
 
 
 class RefusedSessions:
-    """The sessions that permit nothing, as far as this process has seen, and the rate of their calls.
+    """The sessions that deny every call, as far as this process has seen, and the rate of their calls.
 
-    At most 4096 sessions are kept; one that has skipped calls to report is kept before others.
+    At most 4096 sessions are kept; those without skipped calls to report are evicted first.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class RefusedSessions:
         self.sessions: dict[str, _Entry] = {}
 
     def note(self, session_id: str, state: SessionState, now: Moment, *, refused: bool) -> None:
-        """Note whether a session permits nothing any more, as its last call has shown."""
+        """Note whether a session denies every call, as of its last call."""
         with self._lock:
             entry = self.sessions.get(session_id)
             if entry is None:
@@ -66,7 +66,7 @@ class RefusedSessions:
             self.sessions.pop(next(idle, next(iter(self.sessions))))
 
     def admits(self, session_id: str, now: Moment, skip_states: Collection[SessionState]) -> bool:
-        """Tell whether a call may be evaluated, and count it; a session in a state of `over` is followed by another."""
+        """Return whether a call may be evaluated, and count it; not limited if its state is one of `skip_states`."""
         with self._lock:
             entry = self.sessions.get(session_id)
             if entry is None or not entry.limited or entry.state in skip_states:
@@ -80,7 +80,7 @@ class RefusedSessions:
             return False
 
     def take(self, session_id: str, now: Moment, *, at_once: bool = False) -> SkippedCalls | None:
-        """Return what is to be reported of a session, which then counts as reported; None if nothing is due."""
+        """Return the skipped calls to report and mark them as reported; None if nothing is due."""
         with self._lock:
             entry = self.sessions.get(session_id)
             if entry is None or not entry.skipped:
@@ -92,13 +92,13 @@ class RefusedSessions:
             return skipped
 
     def put_back(self, session_id: str, skipped: SkippedCalls) -> None:
-        """Count again what could not be reported."""
+        """Add back calls that could not be reported."""
         with self._lock:
             entry = self.sessions.setdefault(session_id, _Entry())
             entry.skipped += skipped.calls
             entry.since_ms = skipped.since_ms
 
     def unreported(self) -> list[str]:
-        """Return the sessions that have skipped calls to report."""
+        """Return the sessions with skipped calls to report."""
         with self._lock:
             return [name for name, entry in self.sessions.items() if entry.skipped]

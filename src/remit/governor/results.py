@@ -1,7 +1,6 @@
-"""Recording what became of a call: the outcome is bound to its decision by digest, in the same chain.
+"""Recording the outcome of a call in the chain of its decision, with the digest of the decision.
 
-One decision has one outcome. An outcome of a call that had been denied is a finding of its own: the call was made all
-the same, and the receipt says so.
+A decision has one outcome. The outcome of a call that was denied is recorded as a violation: it was made nevertheless.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from remit.policy.engines import DENIALS
 
 __all__ = ["RecordResult", "RecordedResult"]
 
-_RAN_THOUGH_DENIED: Final = "denied_but_run"
+_RUN_DESPITE_DENIAL: Final = "denied_but_run"
 _REASONS: Final = {
     True: "the outcome of a call that was permitted",
     False: "the call was denied, and made all the same",
@@ -29,7 +28,7 @@ _REASONS: Final = {
 
 
 class RecordedResult(NamedTuple):
-    """The receipt of an outcome, and whether it had been recorded before."""
+    """The receipt of an outcome, and whether it was recorded before."""
 
     receipt: SignedReceipt
     repeated: bool
@@ -44,12 +43,12 @@ class RecordResult:
     result: Digest
 
     async def run(self, context: Means) -> RecordedResult:
-        """Append the outcome, or find that it is there."""
+        """Append the outcome, or return the one recorded before."""
         outcome, repeated = await context.transact(lambda transaction: self.append(context, transaction))
-        return RecordedResult(self.checked(load_receipt(context, outcome)), repeated)
+        return RecordedResult(self.check_receipt(load_receipt(context, outcome)), repeated)
 
-    def checked(self, receipt: SignedReceipt) -> SignedReceipt:
-        """Return the receipt of an outcome, if it is this one."""
+    def check_receipt(self, receipt: SignedReceipt) -> SignedReceipt:
+        """Return the receipt, or raise `RequestConflict` if it is for another outcome."""
         if receipt.claims.result_hash != self.result:
             raise RequestConflict("another outcome was recorded for this call")
         return receipt
@@ -57,9 +56,9 @@ class RecordResult:
     def append(
         self, context: Means, transaction: Transaction, decision: SignedReceipt | None = None
     ) -> tuple[Kept | UnsignedReceipt, bool]:
-        """Append the outcome, or find it, and tell whether it was there; `decision` where that was read already."""
+        """Append the outcome or find it; return it and whether it existed. `decision` is given if it is loaded."""
         session = get_session(transaction, self.session_id)
-        token = "" if decision is not None else self._kept(transaction).token
+        token = "" if decision is not None else self._stored_decision(transaction).token
         known = transaction.result_of(self.receipt_id)
         if known is not None:
             return known, True
@@ -70,31 +69,29 @@ class RecordResult:
         session = refresh(context, transaction, session, now)
         step = self._step(session, decision, now)
         arguments = {"receipt_id": self.receipt_id, "result": self.result.value}
-        _, pending = append(
+        _, unsigned = append(
             context, transaction, session, step, now, form=canonicalize(arguments), result_of=self.receipt_id
         )
-        return pending, False
+        return unsigned, False
 
-    def _kept(self, transaction: Transaction) -> Kept:
-        """Return the decision, which must be one of the session."""
-        kept = transaction.receipt(self.receipt_id)
-        if not isinstance(kept, Kept) or kept.session_id != self.session_id:
+    def _stored_decision(self, transaction: Transaction) -> Kept:
+        """Return the stored decision, which must be in the session."""
+        stored = transaction.receipt(self.receipt_id)
+        if not isinstance(stored, Kept) or stored.session_id != self.session_id:
             raise ReceiptNotFound("no receipt of the session has this id")
-        return kept
+        return stored
 
     def _step(self, session: Session, decision: SignedReceipt, now: Moment) -> Step:
         claims = decision.claims
         permitted = claims.verdict == "compliant"
-        verdict = "compliant" if permitted else DENIALS[_RAN_THOUGH_DENIED][1]
-        reason = (
-            "the outcome of a call that was permitted" if permitted else "the call was denied, and made all the same"
-        )
+        verdict = "compliant" if permitted else DENIALS[_RUN_DESPITE_DENIAL][1]
+        reason = _REASONS[permitted]
         denial: dict[str, Any] = (
             {}
             if permitted
             else {
-                "public_denial_reason": DENIALS[_RAN_THOUGH_DENIED][0],
-                "internal_denial_code": _RAN_THOUGH_DENIED,
+                "public_denial_reason": DENIALS[_RUN_DESPITE_DENIAL][0],
+                "internal_denial_code": _RUN_DESPITE_DENIAL,
             }
         )
         return Step(

@@ -1,9 +1,9 @@
-"""Taking authority back: a passport, a session, a whole lineage, or everything at once.
+"""Revocation of a passport, a session, a whole lineage, or everything (the kill switch).
 
-Keeps this invariant: what was delegated from something that is revoked is refused from the same commit on, and closed
-after it, a bounded number of sessions in each transaction. A passport that is revoked
-before it was ever used cannot start a session any more. Every revocation is kept, also that of a session that is over:
-sessions of an assistant continue each other, and none of them goes on once one of them was revoked.
+Invariants: calls of the delegates of a revoked session are denied from the same commit on; the delegates are closed
+afterwards, a bounded number in each transaction. A passport that is revoked before its first use cannot start a
+session. A revocation is stored even if the session is in a final state: sessions of an assistant continue each other,
+and none is continued once one of them was revoked.
 """
 
 from collections.abc import Sequence
@@ -27,59 +27,59 @@ MAX_REASON: Final = 1024
 
 @dataclass(frozen=True)
 class RevokePassport:
-    """Revoke a passport by its id, used or not; returns its session as it then stands, if it has one."""
+    """Revoke a passport by its id, used or not; return its session after that, or None if it has none."""
 
     passport_id: str
     reason: str = ""
 
     async def run(self, context: Means) -> Session | None:
-        """Keep the revocation, which denies every call from then on, and then close what runs under the passport."""
+        """Store the revocation, which denies every call from then on, and then close the session and its delegates."""
         _check_reason(self.reason)
 
-        def keep(transaction: Transaction) -> None:
-            _keep(transaction, self.passport_id, context.now, self.reason)
+        def store(transaction: Transaction) -> None:
+            _store_revocation(transaction, self.passport_id, context.now, self.reason)
 
-        await context.transact(keep)
+        await context.transact(store)
 
         def work(transaction: Transaction) -> tuple[Session, Session | None] | None:
             now = context.now
             session = transaction.session(self.passport_id)
             if session is None:
-                # Nobody will use what was set aside for it.
-                given = transaction.delegation_to(self.passport_id)
-                if given is not None and not given.settled:
-                    settle(context, transaction, given, now)
+                # Return the calls reserved for it.
+                delegation = transaction.delegation_to(self.passport_id)
+                if delegation is not None and not delegation.settled:
+                    settle(context, transaction, delegation, now)
                 return None
-            return _close_line(context, transaction, session, TRANSITIONS["revoke_passport"], self.reason)
+            return _close_and_revoke(context, transaction, session, TRANSITIONS["revoke_passport"], self.reason)
 
         closed: tuple[Session, Session | None] | None = await context.transact(work, alone=True)
         if closed is None:
             return None
-        await _finish_line(context, *closed)
+        await _close_delegates(context, *closed)
         return await reload_session(context, closed[0])
 
 
-def _keep(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
-    """Keep that a session was revoked, and with it all that it continues and is continued by; return the last of them.
+def _store_revocation(transaction: Transaction, session_id: str, now: Moment, reason: str) -> Session | None:
+    """Store the revocation of a session and of its source; return the last session of the source.
 
-    None if it is the last one itself, or belongs to no assistant.
+    Return None if that is the session itself, or if it does not belong to an assistant. See `revoke_source`.
     """
     transaction.put_revocation(session_id, at_ms=now.wall_ms, reason=reason)
     return revoke_source(transaction, session_id, now, reason)
 
 
-def _close_line(
+def _close_and_revoke(
     context: Means, transaction: Transaction, session: Session, transition: Transition, reason: str = ""
 ) -> tuple[Session, Session | None]:
-    """Close a session and the last one that continues it, if there is one; keep that they were revoked."""
+    """Close and revoke a session, and the last session of its source if that is another one."""
     now = context.now
     session = close(context, transaction, session, transition, now)
-    last = _keep(transaction, session.id, now, reason)
+    last = _store_revocation(transaction, session.id, now, reason)
     return session, None if last is None else close(context, transaction, last, transition, now)
 
 
-async def _finish_line(context: Means, session: Session, last: Session | None) -> None:
-    """Close the delegates of both."""
+async def _close_delegates(context: Means, session: Session, last: Session | None) -> None:
+    """Close the delegates of the sessions that `_close_and_revoke` has returned."""
     await close_all_delegates(context, session)
     if last is not None:
         await close_all_delegates(context, last)
@@ -87,91 +87,91 @@ async def _finish_line(context: Means, session: Session, last: Session | None) -
 
 @dataclass(frozen=True)
 class CloseRevoked:
-    """Close the sessions of passports that are revoked already, some at a time; returns how many were closed."""
+    """Close the sessions of revoked passports, in batches; return how many were closed."""
 
     passport_ids: Sequence[str]
 
     async def run(self, context: Means) -> int:
-        """Close them. Their calls are denied already: whoever is stopped in between changes nothing."""
+        """Close the sessions. Their calls are already denied, so an interruption does no harm."""
         count = 0
         for start in range(0, len(self.passport_ids), MAX_CLOSED):
-            some = self.passport_ids[start : start + MAX_CLOSED]
-            closed = await context.transact(partial(_close_these, context, some), alone=True)
+            batch = self.passport_ids[start : start + MAX_CLOSED]
+            closed = await context.transact(partial(_close_batch, context, batch), alone=True)
             for session, last in closed:
-                await _finish_line(context, session, last)
+                await _close_delegates(context, session, last)
             count += len(closed)
         return count
 
 
-def _close_these(
+def _close_batch(
     context: Means, passport_ids: Sequence[str], transaction: Transaction
 ) -> list[tuple[Session, Session | None]]:
     now, closed = context.now, list[tuple[Session, Session | None]]()
     for passport_id in passport_ids:
-        session, given = transaction.session(passport_id), transaction.delegation_to(passport_id)
+        session, delegation = transaction.session(passport_id), transaction.delegation_to(passport_id)
         if session is not None:
             was_active = session.state == "active"
-            session, last = _close_line(context, transaction, session, TRANSITIONS["revoke_passport"])
+            session, last = _close_and_revoke(context, transaction, session, TRANSITIONS["revoke_passport"])
             if was_active or last is not None:
                 closed.append((session, last))
-        elif given is not None and not given.settled:
-            settle(context, transaction, given, now)
+        elif delegation is not None and not delegation.settled:
+            settle(context, transaction, delegation, now)
     return closed
 
 
 @dataclass(frozen=True)
 class RevokeSession:
-    """Revoke a session and what it has delegated; with `lineage`, from the first passport of its lineage on.
+    """Revoke a session and its delegates; with `lineage`, the root session of its lineage and all its delegates.
 
-    One that is over keeps its state, and its passport is revoked all the same.
+    A session in a final state keeps its state, but its passport is revoked.
     """
 
     session_id: str
     lineage: bool = False
 
     async def run(self, context: Means) -> Session:
-        """Close the session, or the one that its lineage began with."""
+        """Revoke the session, or the root of its lineage, and close the delegates."""
 
         def work(transaction: Transaction) -> tuple[Session, Session, Session | None]:
             session = transaction.session(self.session_id)
             if session is None:
                 raise SessionNotFound("no session has this id")
-            first = _first_of(transaction, session) if self.lineage else session
+            first = _lineage_root(transaction, session) if self.lineage else session
             first = refresh(context, transaction, first, context.now)
-            return session, *_close_line(context, transaction, first, TRANSITIONS["revoke_session"])
+            return session, *_close_and_revoke(context, transaction, first, TRANSITIONS["revoke_session"])
 
         session, first, last = await context.transact(work)
-        await _finish_line(context, first, last)
+        await _close_delegates(context, first, last)
         return await reload_session(context, session)
 
 
-def _first_of(transaction: Transaction, session: Session) -> Session:
+def _lineage_root(transaction: Transaction, session: Session) -> Session:
     while session.parent is not None:
         parent = transaction.session(session.parent)
         if parent is None:
-            raise SessionNotFound("the session that this one was delegated from is not there")
+            raise SessionNotFound("the session that this one was delegated from does not exist")
         session = parent
     return session
 
 
 @dataclass(frozen=True)
 class KillSwitch:
-    """Revoke every session, and let none start until the switch is released; returns how many were revoked."""
+    """Turn the kill switch on or off. Turning it on revokes every session; return how many."""
 
     on: bool
 
     async def run(self, context: Means) -> int:
-        """Turn the switch, which denies every call from then on, and then close the sessions, some at a time."""
+        """Set the switch, which denies every call from then on if it is on, and then close the sessions in batches."""
 
-        def turn(transaction: Transaction) -> int:
+        def set_switch(transaction: Transaction) -> int:
             switches = transaction.switches._replace(kill_switch=self.on)
             if self.on:
-                # Sessions that are over count too: an assistant would continue them once the switch is released.
+                # Including sessions in a final state: an assistant could continue them once the switch is off.
                 switches = switches._replace(killed_up_to=transaction.position().sessions)
             transaction.put_switches(switches)
             return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
-        revoked: int = await context.transact(turn, alone=True)
+        revoked: int = await context.transact(set_switch, alone=True)
         if revoked:
             await close_killed(context)
         return revoked
@@ -183,4 +183,4 @@ def _check_reason(reason: str) -> None:
     try:
         reason.encode()
     except UnicodeEncodeError:
-        raise FieldInvalid("holds half a character", place="$.reason") from None
+        raise FieldInvalid("contains an unpaired surrogate", place="$.reason") from None

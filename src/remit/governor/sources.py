@@ -1,7 +1,7 @@
-"""Starting the session of a source: the same source and session again is the same one, while it is active.
+"""Starting the session of a source, such as an adapter or an assistant's hooks, or finding the active one.
 
-Keeps this invariant: a key has at most one session that is active. One that has come to its end is followed by a new
-one, under a passport of its own: nothing that was used up or revoked comes back to life in the old one.
+Invariant: a source key has at most one active session. A session in a final state is followed by a new one with a new
+passport; it never becomes active again.
 """
 
 from dataclasses import dataclass
@@ -24,45 +24,45 @@ __all__ = ["Reporter", "StartFor", "current_session", "last_session_id"]
 
 
 class Reporter(NamedTuple):
-    """Who reports, and to which session: its key, what was told of it as JSON, and the mission of one that is new.
+    """The source of an event: its key, its description as JSON (`told`), and the mission of a new session.
 
-    `audience` is that of the passport of a new one: whether calls are decided on under it, or only recorded.
-    The members after it are for assistants, whose sessions are continued (`leads.py`).
+    `audience` is the audience of a new passport: whether calls are decided on, or events only recorded. The members
+    after it are for assistants, whose sessions are continued (`leads.py`).
     """
 
     key: str
     told: str
     mission: Mission
     audience: str = AUDIENCE
-    # Counts how often a person has protected the assistant.
+    # How often `remit protect` was run for the assistant.
     generation: int = 0
-    # SHA-256 of the secret that the event has shown, in hexadecimal; empty where it has shown none.
+    # SHA-256 of the secret in the event, in hexadecimal; empty without one.
     secret: str = ""
-    # For the mission in the folder of an earlier session; None where the mission is for one folder anyway.
+    # The template for the mission in the folder of an earlier session; None if the mission is for a fixed folder.
     placing: Placing | None = None
 
     @property
     def binding(self) -> str:
-        """Return the name by which a process remembers the session: only for this generation and this secret."""
+        """Return the cache key of the session, which includes the generation and the secret."""
         return f"{self.key}@{self.generation}:{self.secret}"
 
 
 @dataclass(frozen=True)
 class StartFor:
-    """Start the session of a reporter, or find the one that is active.
+    """Start the session of a reporter, or return the active one.
 
-    The kill switch does not keep one from starting: what is reported in an incident is evidence. Its calls are denied.
+    A session is started even if the kill switch is on, so that events in an incident are recorded; they are denied.
     """
 
     reporter: Reporter
 
     def learn(self, context: Means, started: Started) -> None:
-        """Remember the session of the reporter."""
+        """Cache the session of the reporter."""
         context.note_source(self.reporter.key, started.session.id)
 
     async def run(self, context: Means) -> Started:
-        """Look for the session, and start one where there is none, in one piece."""
-        # Alone, because two processes must not both find none.
+        """Find the active session, or start one, in one transaction."""
+        # Alone, because two processes must not both start a session.
         started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
         self.learn(context, started)
         return started
@@ -90,7 +90,7 @@ class StartFor:
                 audience=self.reporter.audience,
             )
         except TokenTooLarge as error:
-            raise FieldInvalid(f"a passport cannot say so much: {error}", place="$.mission") from None
+            raise FieldInvalid(f"the mission is too large for a passport: {error}", place="$.mission") from None
         session = new_session(context, transaction, passport, now)
         if self.reporter.key.startswith(HOOK_KEY):
             session = structs.replace(session, trace_id=source_trace_id(self.reporter.key))
@@ -100,13 +100,13 @@ class StartFor:
 
 
 def current_session(transaction: Transaction, key: str) -> Session | None:
-    """Return the session that was started last for a key, unless it is from an older copy of the ledger."""
+    """Return the last session of a source key; None if there is none or it was restored from an older copy."""
     source = transaction.source(key)
     session = None if source is None else transaction.session(source.session_id)
     return None if session is None or session.cause == RESTORED else session
 
 
 def last_session_id(transaction: Transaction, key: str) -> str:
-    """Return the id of the session that was started last for a key; none if there is none."""
+    """Return the id of the last session of a source key, or an empty string."""
     session = current_session(transaction, key)
     return session.id if session else ""

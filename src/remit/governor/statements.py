@@ -1,8 +1,7 @@
-"""Remit's own statements: what one of its checks has found, signed and kept in a chain of its own.
+"""Signed statements of Remit's own checks, in a session of their own.
 
-A statement binds a report by digest; the report itself is shown to whoever has asked, and not kept. Keeps this
-invariant: a check that has found something bad says so by its verdict, and the passport of these sessions permits
-nothing.
+A statement contains the digest of a report; the report itself is not stored. Invariants: the verdict of a check that
+has found a problem is not `compliant`, and the passport of these sessions permits no calls.
 """
 
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ from remit.policy.engines import DENIALS
 
 __all__ = ["CHECK", "OWN_APP", "Declare", "RecordedStatement", "limit_statement"]
 
-# The measurement that says in words what was counted.
+# The name of the measurement with a summary of the report.
 CHECK: Final = "remit.check"
-# Who reports to the session of these statements.
+# The agent id and app name of the session of these statements.
 OWN_APP: Final = "remit"
 _MAX_TARGET: Final = 2048
 _MAX_TEXT: Final = 4096
@@ -44,7 +43,7 @@ _OWN: Final = Reporter(
 
 
 def limit_statement(limit: KeyLimit) -> "Declare":
-    """Return the statement that the period of a key ended, so that a record which is removed later is missed."""
+    """Return the statement that a key's period ended, so that a later removal of the record is detected."""
     what = "ended" if limit.distrusted_from is None else "was cut short, because the key is distrusted:"
     reason = f"the period of key {limit.kid} {what} after receipt {limit.position.receipts} of the ledger"
     report: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
@@ -52,7 +51,7 @@ def limit_statement(limit: KeyLimit) -> "Declare":
 
 
 class RecordedStatement(NamedTuple):
-    """The receipt of a statement, and the session that it is in."""
+    """The receipt of a statement, and its session."""
 
     session_id: str
     receipt: SignedReceipt
@@ -60,9 +59,9 @@ class RecordedStatement(NamedTuple):
 
 @dataclass(frozen=True)
 class Declare:
-    """State what a check has found: `code` is empty where all is well, else one of `DENIALS`.
+    """Record the result of a check: `code` is empty if there is no problem, else one of `DENIALS`.
 
-    `tool` is the name of the check, `target` what was looked at, `report` all that was found, `counted` that in words.
+    `tool` is the name of the check, `target` what was checked, `report` the whole result, `counted` a summary in words.
     """
 
     tool: str
@@ -73,7 +72,7 @@ class Declare:
     counted: str = ""
 
     async def run(self, context: Means) -> RecordedStatement:
-        """Append the statement to the session of Remit's own checks, which is started where there is none."""
+        """Append the statement to the session of Remit's own checks, starting one if there is none."""
         self._check()
         form = canonicalize({"report": self.report})
         name = (await StartFor(_OWN).run(context)).session.id

@@ -1,8 +1,8 @@
-"""Ending the sessions of a protection whose enforcement was tampered with.
+"""Revoking the sessions of a protection whose settings were tampered with.
 
-A session that is ended here is revoked with the cause `protection_tampered`. No hook event starts another one for the
-same assistant session: its calls are denied, each with a receipt. Only `remit protect`, run by a person, lets the
-assistant session begin again. When sessions are to be ended is decided by the settings monitor of the Hub.
+The sessions are revoked with the cause `protection_tampered`. No hook event starts another one for the same assistant
+session: its calls are denied, each with a receipt. Only `remit protect`, run by a person, allows a new session. The
+settings monitor of the Hub decides when to revoke.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from remit.ledger.records import Session
 
 __all__ = ["TAMPERED", "EndReporter", "EndTampered"]
 
-# The cause of sessions that were ended here.
+# The cause of sessions that were revoked here.
 TAMPERED: Final = TRANSITIONS["tamper"].code
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True)
 class EndTampered:
-    """End every active session that reports under a protection, with its delegates; returns their ids.
+    """Revoke every active session of a protection, with its delegates; return their ids.
 
-    What was protected up to this generation does not let them begin again: only a later one does.
+    They can be continued only in a later generation of the protection.
     """
 
     protection: str
@@ -52,12 +52,12 @@ class EndTampered:
 
 @dataclass(frozen=True)
 class EndReporter:
-    """End the session of one assistant session; one that has none yet gets one, so that denials have receipts."""
+    """Revoke the session of a reporter; if there is none, one is started first, so that denials have receipts."""
 
     reporter: Reporter
 
     async def run(self, context: Means) -> str:
-        """Return the session, which is not active any more."""
+        """Return the id of the revoked session."""
         name = await Begin(self.reporter).run(context)
         await _close_all(context, [name], self.reporter.generation)
         return name

@@ -48,7 +48,7 @@ def test_a_home_directory_and_what_holds_one_is_refused_and_what_lies_in_one_is_
     home = tmp_path.resolve() / "homes" / "me"
     (home / "project").mkdir(parents=True)
     for folder in (home, home.parent):
-        assert "home directory, or holds one" in resolve_folder(str(folder), (str(home),)).refusal
+        assert "home directory, or contains one" in resolve_folder(str(folder), (str(home),)).refusal
     assert resolve_folder(str(home / "project"), (str(home),)).folder == str(home / "project")
 
 
