@@ -1,4 +1,4 @@
-"""What is known about the verification of the ledger, and the process that verifies it.
+"""The state of the verification of the ledger, and the supervisor of the verifier process.
 
 One verifier runs per home. Every service of the home tries to take a lock; the one that holds it runs the verifier as
 a process of its own, and publishes its reports in `run/verification.json` for other services and for commands. If that
@@ -119,7 +119,7 @@ class VerificationSummary(Struct, frozen=True, tag="summary"):
 
 
 class VerifierProblem(Struct, frozen=True, tag="problem"):
-    """Why the verifier cannot go on."""
+    """The reason why the verifier cannot continue."""
 
     said: _Text
 
@@ -129,7 +129,7 @@ _messages: Final = msgspec.json.Decoder(SessionsVerified | BrokenChainFound | Ve
 
 
 class VerificationSnapshot(Struct, frozen=True):
-    """What is published for other services and for commands."""
+    """The verification state as published for other services and for commands."""
 
     summary: VerificationSummary | None
     problem: _Text
@@ -138,7 +138,7 @@ class VerificationSnapshot(Struct, frozen=True):
     at: _Count
 
     def is_stale(self, now: float) -> bool:
-        """Tell whether this is too old to describe the ledger as it is."""
+        """Return whether this is too old to describe the current ledger."""
         return not -STALE_S <= now - self.at <= STALE_S
 
 
@@ -146,7 +146,7 @@ _snapshots: Final = msgspec.json.Decoder(VerificationSnapshot)
 
 
 def load_snapshot(home: Home) -> VerificationSnapshot | None:
-    """Return what the service that runs the verifier has published last, if anything."""
+    """Return the last snapshot published by the service that runs the verifier, or None."""
     try:
         with home.folder(_FOLDER, create=False) as folder:
             data = folder.read(_FILE, max_bytes=_MAX_FILE)
@@ -159,7 +159,7 @@ def load_snapshot(home: Home) -> VerificationSnapshot | None:
 
 
 class Progress(NamedTuple):
-    """How many receipts of a chain were verified, of how many, when, and where it is broken, if it is."""
+    """The number of verified receipts of a chain, its length, the fault if it is broken, and the time."""
 
     verified: int
     length: int
@@ -168,12 +168,12 @@ class Progress(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Tell whether the whole chain was verified."""
+        """Return whether the whole chain was verified."""
         return self.fault is None and self.verified == self.length
 
 
 class VerificationState:
-    """What is known about the verification of the ledger. For any thread."""
+    """The state of the verification of the ledger. Thread-safe."""
 
     def __init__(self, *, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
@@ -181,13 +181,13 @@ class VerificationState:
         self._summary: VerificationSummary | None = None
         self._problem = ""
         self._sessions: OrderedDict[str, SessionVerified] = OrderedDict()
-        # Never forgotten while the service runs.
+        # Never removed while the service runs.
         self._broken: dict[str, BrokenChainFound] = {}
-        # Called with every break that is new.
+        # Called with every new break.
         self.on_broken: Callable[[BrokenChainFound], None] = lambda _found: None
 
     def apply(self, message: Message) -> None:
-        """Take a report of the verifier."""
+        """Apply a report of the verifier."""
         with self._lock:
             if isinstance(message, VerificationSummary):
                 self._summary, self._problem = message, ""
@@ -214,17 +214,17 @@ class VerificationState:
         self.on_broken(found)
 
     def report(self, session_id: str, fault: BrokenChain) -> None:
-        """Take it that a receipt of a session was found not to be genuine, by whatever has read it."""
+        """Record a broken chain that was found outside of the verifier."""
         self._found(BrokenChainFound(session_id, fault.index, fault.fault, str(fault)))
 
     def restarted(self, problem: str) -> None:
-        """Note that the verifier begins again, and why; what was verified by the last one is not claimed any more."""
+        """Record that the verifier was restarted, and why; the results of the last one are discarded."""
         with self._lock:
             self._summary, self._problem = None, problem
             self._sessions.clear()
 
     def follow(self, snapshot: VerificationSnapshot | None) -> None:
-        """Take over what another service has published."""
+        """Apply the snapshot of another service."""
         with self._lock:
             if snapshot is None or snapshot.is_stale(self._wall()):
                 self._summary, self._problem = None, "no verifier reports"
@@ -236,7 +236,7 @@ class VerificationState:
             self._found(found)
 
     def snapshot(self) -> VerificationSnapshot:
-        """Return what others are to know."""
+        """Return the state to publish."""
         with self._lock:
             sessions = list(self._sessions.values())[-_PUBLISHED:]
             broken = list(self._broken.values())[-_LISTED:]
@@ -244,13 +244,13 @@ class VerificationState:
 
     @property
     def summary(self) -> VerificationSummary | None:
-        """Return how far verification has come; None while that is not known, or is known no longer."""
+        """Return the last summary; None if there is none or it is stale."""
         summary = self._summary
         return None if summary is None or abs(self._wall() - summary.at) > STALE_S else summary
 
     @property
     def problem(self) -> str:
-        """Return why nothing is verified; empty while the verifier works."""
+        """Return the reason why nothing is verified; empty while the verifier works."""
         if self._problem or self.summary is not None:
             return self._problem
         return "the verifier does not report" if self._summary is not None else "the verifier has not reported yet"
@@ -261,7 +261,7 @@ class VerificationState:
             return {name: _fault(found) for name, found in self._broken.items()}
 
     def progress(self, session: Session) -> Progress:
-        """Return how far the chain of a session was verified; while the verifier does not report, nothing was."""
+        """Return the progress of a session. Without a current summary, nothing counts as verified."""
         with self._lock:
             found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self.summary
         if found is not None:
@@ -283,7 +283,7 @@ def _fault(found: BrokenChainFound) -> BrokenChain:
 class Quarantine:
     """Deny every further call of a session whose chain is broken, and of those that continue it.
 
-    Sessions that were delegated from it go on: their chains and passports are their own. No new ones are delegated.
+    Its delegates continue: they have chains and passports of their own. No new ones are delegated.
     """
 
     session_id: str
@@ -302,7 +302,7 @@ class Quarantine:
 
 
 class VerificationObserver(Protocol):
-    """What is told about the verifier."""
+    """Receives metrics and log events of the verification."""
 
     def chain_failed(self) -> None:
         """Count a chain that did not verify."""
@@ -312,10 +312,10 @@ class VerificationObserver(Protocol):
 
 
 class Verification:
-    """Runs the verifier of a home, or follows the service that does; quarantines what it finds broken."""
+    """Runs the verifier of a home, or follows the service that does; quarantines sessions with broken chains."""
 
     def __init__(self, governor: UseCaseRunner, home: str, observer: VerificationObserver) -> None:
-        """Work for a service over `home`; nothing happens before `start`."""
+        """Create the supervisor for a service on `home`; `start` starts it."""
         self.state = VerificationState()
         self.state.on_broken = self._note
         self._governor = governor
@@ -330,11 +330,11 @@ class Verification:
         self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the verifier, if this service runs it."""
+        """Stop the verifier, if this service runs it."""
         self._stopping.set()
         self._wake()
         if self._thread.ident is not None:
@@ -373,21 +373,21 @@ class Verification:
             self._wait(_FOLLOW_S)
 
     def _pause(self, seconds: float) -> None:
-        """Let so much time pass, while breaks that others find are quarantined."""
+        """Wait for some time, quarantining sessions that are reported broken in the meantime."""
         until = time.monotonic() + seconds
         while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
             self._wait(left)
             self._quarantine()
 
     def _wait(self, seconds: float, *others: int) -> list[int]:
-        """Wait until something is to be done; return which of the other descriptors can be read."""
+        """Wait for a wake-up or for one of the descriptors; return the descriptors that are readable."""
         ready, _, _ = select.select([self._reading, *others], [], [], seconds)
         if self._reading in ready:
             os.read(self._reading, 4096)
         return [fd for fd in ready if fd != self._reading]
 
     def _hold(self, folder: Home) -> None:
-        """Run the verifier, and start it again when it ends, until the service stops."""
+        """Run the verifier, restarting it when it ends, until the service stops."""
         delay = 0.0
         while not self._stopping.is_set():
             begun = time.monotonic()
@@ -401,7 +401,7 @@ class Verification:
             self._pause(delay)
 
     def _supervise(self, folder: Home) -> str:
-        """Run one verifier to its end, and return why it has ended."""
+        """Run one verifier process until it ends, and return why it has ended."""
         words = [sys.executable, "-P", "-m", _MODULE, self._home]
         child = subprocess.Popen(  # noqa: S603 - our own program, with the path of the home
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
@@ -419,7 +419,7 @@ class Verification:
                     pipe.close()
 
     def _listen(self, child: "subprocess.Popen[bytes]", folder: Home) -> str:
-        """Take the reports of a verifier until it ends."""
+        """Apply the reports of a verifier until it ends."""
         assert child.stdout is not None  # noqa: S101 - a pipe, by the call that made it
         fd, pending, published, problem = child.stdout.fileno(), b"", 0.0, ""
         while not self._stopping.is_set():
@@ -447,7 +447,7 @@ class Verification:
             folder.replace(_FILE, json.dumps(msgspec.to_builtins(self.state.snapshot())).encode(), durable=False)
 
     def _quarantine(self) -> None:
-        """Quarantine what was found broken; what cannot be written now is tried again."""
+        """Quarantine the sessions found broken; failed writes are retried later."""
         for _ in range(len(self._waiting)):
             found = self._waiting.popleft()
             try:
@@ -461,7 +461,7 @@ class Verification:
                 self._declare(found)
 
     def _declare(self, found: BrokenChainFound) -> None:
-        """Sign a statement that the chain is broken, so many per minute."""
+        """Record a statement that the chain is broken, at most a fixed number per minute."""
         now = time.monotonic()
         while self._statements and now - self._statements[0] > 60:  # noqa: PLR2004 - a minute
             self._statements.popleft()

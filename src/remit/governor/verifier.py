@@ -1,8 +1,8 @@
-"""Verifies every chain of a ledger, again and again, and reports how far it has come.
+"""Verifies every chain of a ledger continuously, and reports the progress.
 
 The first pass takes the sessions in the order of their last receipt, newest first. What a signed bookmark covers is
 hashed and compared with the root that the bookmark states; everything else is verified by signature. After that three
-things go on side by side, at a bounded share of one core:
+things run in turns, at a bounded share of one core:
 
 - receipts that are new are verified by signature, newest sessions first;
 - the receipts that were verified are read again and hashed, and compared with the digest that this process remembers;
@@ -39,40 +39,40 @@ __all__ = ["DeepCheck", "Pace", "Verifier"]
 
 _PAGE: Final = 200
 _SESSIONS: Final = 100
-# So many sessions are reported in one message.
+# The maximum number of sessions reported in one message.
 _REPORTED: Final = 100
 # A pass over a small ledger is not started more often than this.
 _PASS_S: Final = 10.0
 _POLL_S: Final = 1.0
-# What a key that is not known yet looks like.
+# Faults that may be caused by a key that is not loaded yet.
 _KEY_FAULTS: Final = frozenset((KeyUnknown.code, "issuer_changed", "limit_missing"))
 # While nothing changes, a summary shows that the verifier is alive.
 _HEARTBEAT_S: Final = 5.0
 
 
 class Pace(Protocol):
-    """How much of the processor is used, and what time it is."""
+    """Limits the processor time used, and tells the time."""
 
     def wall(self) -> float:
         """Return the time in seconds since 1970."""
 
     def due(self) -> bool:
-        """Tell whether a slice of work is done, and it is time to pause."""
+        """Return whether a pause is due."""
 
     def pause(self, *, full_speed: bool) -> None:
-        """Wait so long that the share of the processor is kept; not at all at full speed."""
+        """Pause long enough to stay within the share of the processor; not at all at full speed."""
 
     def sleep(self, seconds: float) -> None:
         """Wait while there is nothing to do."""
 
 
-# Checks one session, by its id, from its first receipt by signature with everything that its row says: returns what is
-# wrong, if anything is, and calls the function it is given after each receipt.
+# Checks one session by its id: all signatures from its first receipt, and all values of its row. Returns the fault, if
+# there is one, and calls the given function after each receipt.
 DeepCheck: TypeAlias = Callable[[str, Keyring, Callable[[], None]], BrokenChain | None]
 
 
 class _Known(NamedTuple):
-    """What was verified of a session: how many receipts, the hash of the last, and a digest over all of them."""
+    """The verified part of a session: the number of receipts, the hash of the last, and a digest over all of them."""
 
     length: int = 0
     last_hash: str | None = None
@@ -110,12 +110,12 @@ class Verifier:
         self._told_at = 0.0
         self._hash_pass: Iterator[None] | None = None
         self._hash_pass_at = 0.0
-        # Each of the two interrupts a pass by signature, and neither interrupts itself.
+        # Both interrupt a signature pass; neither may be re-entered.
         self._catching_up = False
         self._hashing = False
 
     def run(self) -> None:
-        """Verify until the process is ended."""
+        """Verify until the process is stopped."""
         self.first_pass()
         while True:
             self.full_pass()
@@ -184,7 +184,7 @@ class Verifier:
         for listed in self._sessions():
             there.add(listed.id)
             known = self._known.get(listed.id)
-            # A page of sessions can be old by the time that its last one is looked at.
+            # A page of sessions can be stale by the time its last one is processed.
             session = self._reader.session(listed.id)
             if known is None or session is None or session.id in self._broken:
                 continue
@@ -200,7 +200,7 @@ class Verifier:
         self._check_present(there)
 
     def _read_keys(self) -> None:
-        """Read which keys are believed, and where their periods ended: other processes change both."""
+        """Reload the trusted keys and the ends of their periods: other processes change both."""
         self._limits = self._periods.limits()
         self._keyring = keyring_of(self._reader.keys())
 
@@ -222,7 +222,7 @@ class Verifier:
     # One session
 
     def _take(self, session_id: str, *, bookmark: bool = False) -> bool:
-        """Verify what is not verified yet of a session; tell whether all of it was verified by signature."""
+        """Verify the unverified part of a session; return whether all of it was verified by signature."""
         session = self._reader.session(session_id)
         if session is None or session_id in self._broken:
             return True
@@ -257,11 +257,11 @@ class Verifier:
                 self._found(session_id, found)
 
     def _verify(self, session: Session, known: _Known) -> None:
-        """Verify by signature what comes after `known`, up to where the session row says that the chain ends."""
+        """Verify the signatures after `known`, up to the end of the chain according to the session row."""
         if session.length < known.length:
             raise BrokenChain(session.length, "head_mismatch", "the chain was longer when it was verified before")
         head, digest = self._head_of(session, known), known.digest
-        # Of the receipts that were read and are not verified yet.
+        # The ledger numbers of receipts that were read but not verified yet.
         numbers: deque[int] = deque()
 
         def rolled() -> Iterator[str]:
@@ -282,12 +282,12 @@ class Verifier:
         self._verified(session.id, _Known(session.length, session.receipt_hash, digest))
 
     def _check_stated(self, limit_id: str, index: int) -> None:
-        """Raise if the end of a key's period was stated, and its record is not there."""
+        """Raise `BrokenChain` if a statement says that a key's period ended, but its record is missing."""
         if all(limit.jti != limit_id for limits in self._limits.values() for limit in limits):
             raise BrokenChain(index, "limit_missing", FAULTS["limit_missing"])
 
     def _check_nothing_beyond(self, session: Session) -> None:
-        """Raise if there are receipts after the one that the session row calls the last."""
+        """Raise `BrokenChain` if there are receipts after the last one according to the session row."""
         if self._reader.receipts(session.id, after=session.length, limit=1):
             # A receipt and its session row are committed together: if the row has not moved, it is wrong.
             now = self._reader.session(session.id)
@@ -295,7 +295,7 @@ class Verifier:
                 raise BrokenChain(session.length, "head_mismatch", "the chain goes on after the session row says")
 
     def _head_of(self, session: Session, known: _Known) -> Head | None:
-        """Return where the chain stood when it was verified, from the last receipt of then."""
+        """Return the head of the chain when it was verified, from the last receipt at that time."""
         if not known.length:
             return None
         token = next((kept.token for kept in self._kept(session.id, known.length - 1, known.length)), "")
@@ -336,10 +336,10 @@ class Verifier:
         return _Known(head.length, head.receipt_hash, digest)
 
     def _check(self, session: Session) -> None:
-        """Check one session with everything that its row says."""
+        """Check one session with all values of its row."""
         broken = self._deep(session.id, self._keyring, self._step)
         if broken is not None:
-            # Another process may have changed to a key that was not known here.
+            # Another process may have rotated the key.
             self._read_keys()
             broken = self._deep(session.id, self._keyring, self._step)
         if broken is not None:
@@ -351,7 +351,7 @@ class Verifier:
             self._verified(session.id, known)
 
     def _check_present(self, there: set[str]) -> None:
-        """Report the sessions that were verified and are no longer there."""
+        """Report verified sessions that no longer exist."""
         for name in [name for name in self._known if name not in there and name not in self._broken]:
             if self._reader.session(name) is None:
                 self._found(name, BrokenChain(0, "head_mismatch", "the session was removed from the ledger"))
@@ -380,7 +380,7 @@ class Verifier:
         self._through, self._through_id, self._verified_at = number, receipt_id, at
 
     def _step(self) -> None:
-        """Pause where that is due; between pauses of a long pass, look at what is new and hash a little."""
+        """Pause if that is due; during a long pass, also verify new receipts and continue the hash pass."""
         if not self._pace.due():
             return
         if self._first_pass_done and not self._catching_up and not self._hashing:
@@ -391,7 +391,7 @@ class Verifier:
         self._pace.pause(full_speed=not self._first_pass_done)
 
     def _hash_some(self) -> None:
-        """Go on with the hash pass for as long as the pass by signature has just taken."""
+        """Continue the hash pass for as long as the last slice of the signature pass has taken."""
         if self._hash_pass is None:
             if self._pace.wall() - self._hash_pass_at < _PASS_S:
                 return

@@ -33,9 +33,9 @@ __all__ = ["LedgerCheck", "ProcessPace", "main"]
 _NICE: Final = 19
 # Work between two pauses, in seconds of processor time.
 _SLICE_S: Final = 0.01
-# Pauses are so many times as long as the work: 5 % of a core.
+# The ratio of pauses to work: 5 % of a core.
 _REST: Final = 19
-# The clock is asked once in so many receipts.
+# The clock is read once in this many receipts.
 _EVERY: Final = 8
 
 
@@ -43,7 +43,7 @@ class ProcessPace:
     """Uses at most 5 % of a core, and less while the machine is busy; ends the process when stdin is closed."""
 
     def __init__(self, stdin: int, *, rest: float = _REST) -> None:
-        """Wait on `stdin`, for so many times as long as was worked."""
+        """Wait on `stdin`; each pause is a multiple of the time worked."""
         self._stdin = stdin
         self._rest = rest
         self._mark = time.process_time()
@@ -55,12 +55,12 @@ class ProcessPace:
         return time.time()
 
     def due(self) -> bool:
-        """Tell whether a slice of work is done."""
+        """Return whether a pause is due."""
         self._steps += 1
         return self._steps % _EVERY == 0 and time.process_time() - self._mark >= _SLICE_S
 
     def pause(self, *, full_speed: bool) -> None:
-        """Wait so long that the share of the processor is kept; at full speed, only look at stdin."""
+        """Pause long enough to stay within the share of the processor; at full speed, only check stdin."""
         if full_speed:
             return self.sleep(0.0)
         if not self._idle_priority:
@@ -79,7 +79,7 @@ class ProcessPace:
 
 
 def _yield_to_all() -> None:
-    """Run only while no other process wants the core; the kernel lets its disk accesses wait as well."""
+    """Lower the CPU and disk priority, so that other processes go first."""
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
@@ -94,7 +94,7 @@ class LedgerCheck:
         self._periods = Periods(rows)
 
     def __call__(self, session_id: str, keyring: Keyring, step: Callable[[], None]) -> BrokenChain | None:
-        """Return what is wrong with a session, if anything is."""
+        """Return the fault of a session, or None."""
         notes = _Notes(step)
         notes.keyring = keyring
         notes.limits = {kid: list(limits) for kid, limits in self._periods.limits().items()}
@@ -118,7 +118,7 @@ class LedgerCheck:
 
 
 class _Notes(FindingRecorder):
-    """Findings about one session; after each receipt there is a pause where one is due."""
+    """Records the findings of one session, and pauses after a receipt if that is due."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         super().__init__(map, lambda _done, _total: None)

@@ -1,7 +1,7 @@
-"""Opening the embedded ledger of a home: every check before the first signature, in one place.
+"""Opening the embedded ledger of a home, with all checks that are made before the first signature.
 
-Refused, with what to do: a home that is not its owner's alone, a file that is not a ledger of ours, a ledger whose key
-is gone, a ledger that is gone, and an older copy in the place of a newer one.
+It is refused, with advice: a home that others can access, a file that is not a Remit ledger, a ledger whose key is
+missing, a missing ledger, and an older copy in place of a newer ledger.
 """
 
 import secrets
@@ -53,13 +53,13 @@ __all__ = [
 
 FILE: Final = "ledger.db"
 HOME_LOCK: Final = "home.lock"
-# Shared by all who have the ledger open; who puts another file in its place holds it alone.
+# A lock: shared by all processes that have the ledger open, exclusive for replacing its file.
 USE_LOCK: Final = "ledger.use"
 _ANCHOR_EVERY_S: Final = 1.0
 
 
 class Embedded(NamedTuple):
-    """An open ledger with its keys; `close` finishes what was asked for."""
+    """An open ledger with its keys; `close` finishes the queued work."""
 
     home: Home
     ledger: GroupCommit
@@ -71,7 +71,7 @@ class Embedded(NamedTuple):
     held: ExitStack
 
     def close(self) -> None:
-        """Finish, and let go of everything."""
+        """Finish the queued work and close everything."""
         self.reader.close()  # first: the last to leave must be the writer, who brings all into one file
         self.ledger.close()
         self.held.close()
@@ -85,7 +85,7 @@ def open_embedded(
     observer: Observer | None = None,
     bundle: int = BUNDLE,
 ) -> Embedded:
-    """Return the ledger of the home at `path`, made first where there is none; for the rest, see `GroupCommit`."""
+    """Open the ledger of the home at `path`, creating it if there is none; for the options, see `GroupCommit`."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path))
         held.enter_context(_in_use(home))
@@ -117,12 +117,12 @@ class ReadOnlyLedger(NamedTuple):
     held: ExitStack
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self.held.close()
 
 
 def open_reading(path: Path) -> ReadOnlyLedger:
-    """Return the ledger of the home at `path` for reading; whoever writes it has made all checks."""
+    """Open the ledger of the home at `path` for reading; its writer has made all checks."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path, create=False))
         held.enter_context(_in_use(home))
@@ -142,7 +142,7 @@ def _connect_reader(file: LedgerFile, vfs: str | None) -> apsw.Connection:
 
 @contextmanager
 def _in_use(home: Home) -> Iterator[None]:
-    """Keep others from putting another file in the place of the ledger."""
+    """Hold the lock that keeps others from replacing the ledger file."""
     with ExitStack() as held:
         try:
             held.enter_context(home.locked(USE_LOCK, shared=True, wait=False))
@@ -153,7 +153,7 @@ def _in_use(home: Home) -> Iterator[None]:
 
 @contextmanager
 def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
-    """Give the ledger of a home for reading, while others write: a connection that cannot write, and its rows."""
+    """Open the ledger of a home for reading while others write: a read-only connection, and queries on it."""
     with _in_use(home):
         file = LedgerFile(ledger_path(home))
         connection = connect_reader(file.path)
@@ -171,14 +171,14 @@ def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
 
 
 def ledger_path(home: Home) -> str:
-    """Return the path of the ledger's file, once it and what lies beside it are known to be safe."""
+    """Return the path of the ledger file, after checking that it and its sidecar files are safe."""
     for beside in SIDECAR_SUFFIXES:
         home.check_file(FILE + beside)
     return home.path_of(FILE)
 
 
 def check_format(connection: apsw.Connection) -> None:
-    """Raise `LedgerForeign` unless this is a ledger of ours, of a version that we read."""
+    """Raise `LedgerForeign` unless this is a Remit ledger of a supported version."""
     try:
         found, version = connection.pragma("application_id"), connection.pragma("user_version")
     except apsw.NotADBError:
@@ -196,7 +196,7 @@ def check_format(connection: apsw.Connection) -> None:
 
 
 def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
-    """Return the ledger's file, once it is known to be what it must be."""
+    """Create or migrate the ledger file if necessary, make all checks, and return it."""
     mark, marker = anchor.read(), read_marker(home)
     if not home.check_file(FILE):
         _check_nothing_lost(mark, marker, files, most_keys=0)
@@ -236,12 +236,12 @@ _NO_ANCHOR: Final = (
     "ledger.anchor is gone, so an older copy in the place of ledger.db would not be noticed. Bring it back, or accept "
     "a copy of the ledger as it is, which closes its sessions: remit ledger restore FILE --accept-loss"
 )
-# Every ledger has these two rows from its first moment.
+# The row counts of a ledger that was just created.
 _SET_UP: Final = {"ledger": 1, "keys": 1}
 
 
 def _is_used(connection: apsw.Connection) -> bool:
-    """Tell whether anything was written to a ledger since it was set up."""
+    """Return whether anything was written to a ledger since it was created."""
     with translated():
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         for (name,) in tables.fetchall():
@@ -255,7 +255,7 @@ _LOST: Final = f"{FILE} is gone or empty, and {{}}: put a backup of it in its pl
 
 
 def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int) -> None:
-    """Raise if there has been a ledger already: a new one in its place would hide that."""
+    """Raise if there was a ledger before: creating a new one would hide its loss."""
     if mark is not None:
         raise StateMissing(_LOST.format(f"it has held {mark.receipts} receipts"))
     if marker is not None:
@@ -265,7 +265,7 @@ def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: K
 
 
 def _is_new(place: str, vfs: str | None) -> bool:
-    """Tell whether nothing was ever kept in the file, and raise if it is not ours; it is only read.
+    """Return whether the file is missing or empty, and raise if it is not a ledger; it is only read.
 
     Setting up a connection as the ledger's would change a foreign file before anyone could see whose it is. One that
     could not write at all would be kept out by what a crash has left to be undone.
@@ -285,7 +285,7 @@ def _is_new(place: str, vfs: str | None) -> bool:
 
 
 def mark_of(overview: Overview) -> AnchorMark:
-    """Return the mark of a ledger as it stands."""
+    """Return the current anchor mark of a ledger."""
     ledger, sessions, receipts, last_id, last_hash, epoch = overview
     return AnchorMark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
@@ -299,7 +299,7 @@ def marker_of(rows: Rows) -> Marker:
 
 
 class AnchorKeeper(Observer):
-    """Moves the anchor after the ledger, once a second at most, and tells the next observer all it hears.
+    """Advances the anchor after commits, at most once a second, and forwards all events to the next observer.
 
     An anchor that cannot be written is tried again with the next group: it may lag behind, and nothing is lost by it.
     An anchor that contradicts the ledger means that one of them was replaced: from then on, nothing more is committed.
@@ -319,35 +319,35 @@ class AnchorKeeper(Observer):
         self._file = file
         self._clock = clock
         self._due = 0.0
-        # Where the ledger stood when it was last looked at.
+        # The position of the ledger when it was last read.
         self._last: AnchorMark | None = None
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
-        """Move the anchor if it is time."""
+        """Advance the anchor if that is due."""
         if self._clock() >= self._due and self._move(store):
             self._due = self._clock() + _ANCHOR_EVERY_S
         self._then.committed(store, size, seconds)
 
     def turned(self) -> None:
-        """Let the anchor move at once: nothing else tells of what leaves no receipt."""
+        """Advance the anchor at once: changes without receipts are recorded nowhere else."""
         self._due = 0.0
         self._then.turned()
 
     def failed(self, error: BaseException) -> None:
-        """Tell the next."""
+        """Call the next observer."""
         self._then.failed(error)
 
     def stopping(self, store: Store) -> None:
-        """Leave the anchor where the ledger ends."""
+        """Advance the anchor to the end of the ledger."""
         self._move(store)
         self._then.stopping(store)
 
     def lost(self, store: Store) -> None:
-        """Leave the anchor where the ledger ended that nobody finds any more, so that an older one is refused."""
+        """Advance the anchor to the end of a ledger whose file was replaced, so that an older copy is refused."""
         self._move(store)
 
     def _move(self, store: Store) -> bool:
-        """Move the anchor, and tell whether that worked."""
+        """Advance the anchor; return whether that succeeded."""
         try:
             mark = mark_of(store.overview())
             if self._last is not None and mark.is_behind(self._last):

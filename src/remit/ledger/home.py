@@ -1,9 +1,9 @@
-"""The home: a folder of ours, held by a descriptor, where keys, marks and the ledger's file lie.
+"""The home directory of Remit, which contains the keys, the anchor and the ledger file, accessed by a descriptor.
 
-Keeps these invariants: what is used belongs to its owner alone, by owner and mode; no link is followed from the home
-downwards, because every name is opened relative to the held descriptor; nobody but root and its owner can put another
-folder in its place; a file is new with its final mode, and a replaced one is old or new, never half.
-What the files say is for their readers. Access lists that do not show in the mode (macOS) are not looked at.
+Invariants: everything used is accessible to its owner only, by owner and mode. No symbolic link is followed below the
+home, because every name is opened relative to the descriptor. Only root and the owner can replace the home. A file is
+created with its final mode, and replaced atomically. Access control lists that do not show in the mode (macOS) are not
+checked.
 """
 
 import errno
@@ -24,17 +24,17 @@ from remit.ledger.ownership import FILE_MODE, FOLDER_MODE, check_alone, check_fi
 __all__ = ["Home", "open_home"]
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a pipe in the place of a file would hold us up.
+# Without O_NONBLOCK, opening a pipe in place of a file would block.
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,200}")
-# Unfinished files. A process that is killed leaves one behind; it never gets its name, and nobody reads it.
+# The prefix of temporary files. A process that is killed may leave one behind; it is never read.
 _UNFINISHED: Final = ".unfinished-"
-# The least that systems take for the address of a Unix socket, without the byte that ends it.
+# The shortest limit of any system for the address of a Unix socket, without the terminating byte.
 _SOCKET_BYTES: Final = 103
 
 
 def open_home(path: Path, *, create: bool = True) -> "Home":
-    """Return the home at `path`, made first if it is not there and may be.
+    """Open the home at `path`; with `create`, create it if it does not exist.
 
     The folder it lies in is never made. Links on the way to that one are followed once, now; then every folder of the
     real way, from the root down, must be one that only root and we can change, so the way stays what it was.
@@ -55,7 +55,7 @@ def open_home(path: Path, *, create: bool = True) -> "Home":
 
 @final
 class Home:
-    """A folder that belongs to its owner alone, by what `open_home` and `folder` have checked.
+    """A directory that only its owner can access, as checked by `open_home` and `folder`.
 
     Errors: `HomeUnsafe` for what is not its owner's alone or may not be touched, `LedgerUnavailable` where the disk
     does not do it. Messages name files within the home, never where it lies.
@@ -64,7 +64,7 @@ class Home:
     __slots__ = ("_fd", "_path", "_prefix")
 
     def __init__(self, fd: int, path: str, prefix: str = "") -> None:
-        """Hold an open and checked descriptor; callers use `open_home` and `folder`."""
+        """Take an open and checked descriptor; callers use `open_home` and `folder`."""
         self._fd = fd
         self._path = path
         self._prefix = prefix
@@ -79,29 +79,29 @@ class Home:
 
     @property
     def path(self) -> str:
-        """Return where it lies, as a name for people and rules: what is in it is opened by the held descriptor."""
+        """Return the path, for display and for rules. Files are opened by the descriptor instead."""
         return self._path
 
     def changed_ns(self) -> int:
-        """Return when a file was last made, replaced or removed in it, in nanoseconds since 1970."""
+        """Return when a file in it was last created, replaced or removed, in nanoseconds since 1970."""
         with _translated(self._prefix):
             return os.fstat(self._held).st_mtime_ns
 
     def close(self) -> None:
-        """Let go of the descriptor; twice is once."""
+        """Close the descriptor. Calling it again has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def folder(self, name: str, *, create: bool = True) -> "Home":
-        """Return a folder of the home, under the same rules, to be closed by itself."""
+        """Open a subdirectory of the home, under the same rules. It must be closed separately."""
         label = self._label(name)
         with _translated(label):
             fd = _enter(name, label, create=create, dir_fd=self._held)
         return Home(fd, f"{self._path}/{name}", f"{label}/")
 
     def read(self, name: str, *, max_bytes: int) -> bytes | None:
-        """Return the content of a file, or None if there is none of this name."""
+        """Return the content of a file, or None if it does not exist."""
         label = self._label(name)
         with _translated(label):
             try:
@@ -117,7 +117,7 @@ class Home:
         return data
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a new file, durable on return, and raise `FileExistsError` if anything has its name already.
+        """Write a new file, durable on return; raise `FileExistsError` if the name exists.
 
         A crash can leave half of it; where that matters, use `replace`.
         """
@@ -128,7 +128,7 @@ class Home:
                 _flush(self._held)
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file, new or in the place of one that is safe: whoever reads finds all of the old or all of the new.
+        """Write a file, atomically replacing an existing one that is safe.
 
         Durable on return, unless nothing is lost with it. After an error it may be either.
         """
@@ -143,31 +143,31 @@ class Home:
                 _flush(self._held)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or the link in its place; durable on return. One that is not there is no error."""
+        """Remove a file or symbolic link if it exists; durable on return."""
         with _translated(self._label(name)):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._held)
             _flush(self._held)
 
     def names(self) -> list[str]:
-        """Return the names of what lies in the home, sorted, without unfinished files."""
+        """Return the sorted names in the home, without temporary files."""
         with _translated(self._prefix):
             found = os.listdir(self._held)  # noqa: PTH208 - a descriptor
         return sorted(name for name in found if not name.startswith(_UNFINISHED))
 
     def exists(self, name: str) -> bool:
-        """Tell whether anything has this name, safe or not."""
+        """Return whether the name exists, safe or not."""
         return self._look(name) is not None
 
     def check_file(self, name: str) -> bool:
-        """Tell whether there is a file of this name, and raise if it is not its owner's alone, plain and single."""
+        """Return whether a file exists; raise unless it is regular, has one link and is private to its owner."""
         found = self._look(name)
         if found is not None:
             check_file(found, self._label(name))
         return found is not None
 
     def version_of(self, name: str) -> tuple[int, int, int] | None:
-        """Return what tells one content of a file from the next, at the cost of one system call; None without a file.
+        """Return a value that changes with the content of a file, by one system call; None if it does not exist.
 
         A file that `replace` has written has another inode or another time than the one before it.
         """
@@ -193,7 +193,7 @@ class Home:
         return f"{self._path}/{name}"
 
     def check_socket(self, name: str) -> bool:
-        """Tell whether there is a socket of this name, and raise if it is anything else, or not its owner's alone."""
+        """Return whether a socket exists; raise if it is anything else, or accessible to others."""
         found = self._look(name)
         if found is not None:
             if not stat.S_ISSOCK(found.st_mode):
@@ -202,7 +202,7 @@ class Home:
         return found is not None
 
     def socket_address(self, name: str) -> str:
-        """Return the address of a Unix socket in the home, which is good while the home is open.
+        """Return the address of a Unix socket in the home, valid while the home is open.
 
         Such an address has at most some hundred bytes, wherever the home lies. On Linux the descriptor stands for the
         path of the home, which also cannot lead elsewhere.
@@ -217,7 +217,7 @@ class Home:
 
     @contextmanager
     def locked(self, name: str, *, shared: bool = False, wait: bool = True) -> Iterator[None]:
-        """Hold the lock of this name, among threads and processes: alone, or with others who share it.
+        """Hold a lock between threads and processes, exclusive or shared.
 
         A thread that holds it must not wait for it again. Without `wait`, `LedgerInUse` tells that others hold it. The
         lock file stays; a process that dies lets go.
@@ -227,7 +227,7 @@ class Home:
         try:
             yield
         finally:
-            # A child that was forked meanwhile shares the descriptor, so closing ours alone would not let go.
+            # A forked child shares the descriptor, so closing ours would not release the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
@@ -264,7 +264,7 @@ class Home:
                 return None
 
     def _write(self, name: str, data: bytes, label: str, *, durable: bool = True) -> None:
-        """Write a new file and make its content durable, or leave nothing; its name is not durable yet."""
+        """Write a new file with durable content, or remove it on failure. Its name is not durable yet."""
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=self._held)
         with self._discarded_on_error(name), _closed(fd):
             check_new(os.fstat(fd), label, FILE_MODE)
@@ -285,7 +285,7 @@ class Home:
 
 
 def _enter(place: str, label: str, *, create: bool, dir_fd: int | None = None) -> int:
-    """Return a descriptor of a folder that is its owner's alone."""
+    """Return a descriptor of a directory that only its owner can access."""
     made = False
     with suppress(FileExistsError):
         if create:
@@ -326,17 +326,17 @@ def _closed(fd: int) -> Iterator[int]:
 
 
 def _flush(fd: int) -> None:
-    """Return when the file, or the names of a folder, are on the disk."""
+    """Sync a file, or the entries of a directory, to disk."""
     os.fsync(fd)
     if sys.platform == "darwin":
-        # There fsync leaves data in the drive; file systems that cannot do more refuse this.
+        # On macOS, fsync leaves data in the drive's cache; some file systems do not support F_FULLFSYNC.
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
 
 @contextmanager
 def _translated(label: str) -> Iterator[None]:
-    """Turn what the system says into an error of ours, without the path that it may hold."""
+    """Translate an `OSError` to a `RemitError`, without the path that it may contain."""
     try:
         yield
     except FileExistsError:
@@ -358,5 +358,5 @@ def _ours(error: OSError, shown: str) -> RemitError:
     return LedgerUnavailable(f"{shown} cannot be read or written ({reason})")
 
 
-# What systems answer for a link that may not be followed, a folder, a pipe or a socket.
+# The errors for opening a symbolic link, a directory, a pipe or a socket.
 _NOT_A_FILE: Final = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EOPNOTSUPP}

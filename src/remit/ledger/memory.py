@@ -1,7 +1,4 @@
-"""A ledger in memory: for tests, and for a tour that leaves nothing behind.
-
-It keeps every promise of the port but the one that gives a ledger its name: it is gone with the process.
-"""
+"""A store in memory, for tests and for `remit tour`. It is not durable; otherwise it behaves like any other store."""
 
 import threading
 from collections import Counter
@@ -40,7 +37,7 @@ __all__ = ["MemoryStore", "Shelf"]
 
 @dataclass
 class Shelf:
-    """What is kept. Several stores may share one, as several processes share a file."""
+    """The tables. Several stores may share them, as several processes share a file."""
 
     ledger_id: str
     switches: Switches
@@ -59,17 +56,17 @@ class Shelf:
     passports: dict[str, PassportRegistration] = field(default_factory=dict)
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
-    # All receipts, in the order they came.
+    # All receipts, in the order they were appended.
     order: list[Numbered] = field(default_factory=list)
     minutes: Counter[tuple[int, str]] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
-    # By session; notes by their place in the ring, too.
+    # By session; notes also by their index in the ring buffer.
     sources: dict[str, Source] = field(default_factory=dict)
     notes: dict[str, dict[int, Note]] = field(default_factory=dict)
 
 
 class MemoryStore:
-    """One view of a shelf: the writer's, or a reader's."""
+    """A `Store` on shared tables, for a writer or a reader."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -77,27 +74,27 @@ class MemoryStore:
         self._seen = shelf.commits
 
     def begin(self) -> None:
-        """Take the right to write."""
+        """Start a write transaction."""
         self._shelf.lock.acquire()
         self._held = True
 
     def rollback(self) -> None:
-        """Give the right to write back."""
+        """End the write transaction without changes."""
         if self._held:
             self._held = False
             self._shelf.lock.release()
 
     def close(self) -> None:
-        """Let go."""
+        """End the write transaction, if there is one."""
         self.rollback()
 
     def changed_by_others(self) -> bool:
-        """Tell whether another has committed since this was last asked."""
+        """Return whether another store has committed since the last call."""
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
 
     def commit(self, changes: Changes) -> dict[str, Session]:
-        """Keep the changes, and return the sessions as they are now kept."""
+        """Apply the changes and return the sessions as stored."""
         shelf = self._shelf
         numbers = count(len(shelf.sessions) + 1)
         sessions = {name: self._moved(session, numbers) for name, session in changes.sessions.items()}
@@ -153,7 +150,7 @@ class MemoryStore:
             ring[appended.observed % NOTES_KEPT] = Note(appended.observed, appended.note)
 
     def session(self, session_id: str) -> Session | None:
-        """Return the session of this id."""
+        """Return the session with this id."""
         return self._shelf.sessions.get(session_id)
 
     def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
@@ -167,26 +164,26 @@ class MemoryStore:
         return sorted(earlier, key=lambda it: it.number, reverse=True)[:limit]
 
     def open_sessions(self) -> int:
-        """Return how many sessions are active."""
+        """Return the number of active sessions."""
         return sum(session.state == "active" for session in self._shelf.sessions.values())
 
     def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
-        """Return sessions that are over and have open delegations, oldest first."""
+        """Return sessions in a final state with open delegations, oldest first."""
         parents = {it.parent for it in list(self._shelf.delegations.values()) if not it.settled}
         over = [it for it in map(self._shelf.sessions.get, parents) if it and it.state != "active"]
         later = [it for it in over if it.number > after and it.cause != RESTORED]
         return sorted(later, key=lambda it: it.number)[:limit]
 
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
-        """Return sessions with a chain that was found broken, newest first."""
+        """Return the sessions whose chain is broken, newest first."""
         return [it for it in self.latest_sessions(limit=len(self._shelf.sessions)) if it.broken][:limit]
 
     def broken_count(self) -> int:
-        """Return how many sessions have a chain that was found broken."""
+        """Return the number of sessions whose chain is broken."""
         return len(self.broken_sessions(limit=len(self._shelf.sessions)))
 
     def receipt(self, receipt_id: str) -> Kept | None:
-        """Return the receipt of this id."""
+        """Return the receipt with this id."""
         return self._shelf.receipts.get(receipt_id)
 
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
@@ -199,7 +196,7 @@ class MemoryStore:
         return list(islice((it for it in newest_first if before is None or it.number < before), limit))
 
     def appended_to(self, after: int, through: int) -> list[str]:
-        """Return the sessions that receipts were appended to, the last one first."""
+        """Return the sessions of a range of receipts, most recent first."""
         return list(dict.fromkeys(it.kept.session_id for it in reversed(self._shelf.order[after:through])))
 
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
@@ -213,7 +210,7 @@ class MemoryStore:
         return [it for it in denied if before is None or it.kept.seq < before][:limit]
 
     def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
-        """Return the counts from this minute on, oldest first, those of `step` minutes together."""
+        """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
         together: Counter[tuple[int, str]] = Counter()
         for (minute, code), number in self._shelf.minutes.items():
             if minute >= since:
@@ -221,15 +218,15 @@ class MemoryStore:
         return [MinuteCount(*place, number) for place, number in sorted(together.items())]
 
     def codes(self) -> list[CodeCount]:
-        """Return the counts of the whole ledger."""
+        """Return receipt counts by denial code of the whole ledger."""
         return [CodeCount(*it) for it in sorted(self._shelf.codes.items())]
 
     def source(self, key: str) -> Source | None:
-        """Return the source of this key, with the session that was started last for it."""
+        """Return the source with this key, with the last session started for it."""
         return next((told for _, told in reversed(self._sources()) if told.key == key), None)
 
     def source_of(self, session_id: str) -> Source | None:
-        """Return who reports to a session."""
+        """Return the source that reports to a session."""
         return self._shelf.sources.get(session_id)
 
     def sources(self, *, after: int = 0, limit: int = 100) -> list[tuple[Session, Source]]:
@@ -237,7 +234,7 @@ class MemoryStore:
         return [it for it in self._sources() if it[0].number > after][:limit]
 
     def latest_sources(self, *, limit: int = 100) -> list[tuple[Session, Source]]:
-        """Return the sessions with a source that were started last, newest first."""
+        """Return the latest sessions that have a source, newest first."""
         return self._sources()[::-1][:limit]
 
     def _sources(self) -> list[tuple[Session, Source]]:
@@ -245,7 +242,7 @@ class MemoryStore:
         return sorted(told, key=lambda it: it[0].number)
 
     def source_count(self) -> int:
-        """Return how many sessions have a source."""
+        """Return the number of sessions that have a source."""
         return len(self._shelf.sources)
 
     def notes(self, session_id: str) -> list[Note]:
@@ -253,15 +250,15 @@ class MemoryStore:
         return sorted(self._shelf.notes.get(session_id, {}).values())
 
     def count(self, session_id: str) -> int:
-        """Return how many receipts of a session are kept."""
+        """Count the stored receipts of a session."""
         return len(self._shelf.chains.get(session_id, ()))
 
     def attestations(self, session_id: str) -> list[str]:
-        """Return the attestations over a session, oldest first."""
+        """Return the attestations of a session, oldest first."""
         return list(self._shelf.attestations.get(session_id, ()))
 
     def bookmark(self, session_id: str) -> str | None:
-        """Return the signed note of how far the chain was verified."""
+        """Return the signed record of how far the chain was verified."""
         return self._shelf.bookmarks.get(session_id)
 
     def keys(self) -> list[KeyRecord]:
@@ -269,7 +266,7 @@ class MemoryStore:
         return list(self._shelf.keys)
 
     def limits(self) -> list[LimitRecord]:
-        """Return the records of where the periods of keys ended, oldest first."""
+        """Return the records of the ends of key periods, oldest first."""
         return list(self._shelf.limits)
 
     def registered(self, passport_id: str) -> PassportRegistration | None:
@@ -277,7 +274,7 @@ class MemoryStore:
         return self._shelf.passports.get(passport_id)
 
     def position(self, until_ms: int | None = None) -> Position:
-        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`."""
+        """Return the current position of the ledger, or the position before the first record later than `until_ms`."""
         shelf = self._shelf
         if until_ms is None:
             return Position(len(shelf.order), len(shelf.passports), len(shelf.sessions))
@@ -289,7 +286,7 @@ class MemoryStore:
         )
 
     def signed_after(self, kid: str, position: Position) -> list[str]:
-        """Return the ids of passports that a key has signed after a position."""
+        """Return the ids of the passports that a key has signed after a position."""
         shelf = self._shelf
         registered = [it for it in list(shelf.passports.values())[position.passports :] if it.kid == kid]
         later = {it.kept.receipt_id for it in shelf.order if it.number > position.receipts}
@@ -302,7 +299,7 @@ class MemoryStore:
         return [it.passport_id for it in registered] + [it for it in unregistered if unverified_kid(others[it]) == kid]
 
     def overview(self) -> Overview:
-        """Return how much there is."""
+        """Return the size of the ledger and its last receipt."""
         shelf = self._shelf
         last = next(reversed(shelf.receipts.values()), None)
         last_id, last_hash = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
@@ -310,23 +307,23 @@ class MemoryStore:
         return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.switches.epoch)
 
     def switches(self) -> Switches:
-        """Return what holds for the whole ledger."""
+        """Return the state of the whole ledger."""
         return self._shelf.switches
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
-        """Return the receipt that was appended under this key."""
+        """Return the earlier request with this idempotency key."""
         return self._shelf.repeats.get((session_id, key))
 
     def result_of(self, receipt_id: str) -> Kept | None:
-        """Return the receipt that holds the result of this one."""
+        """Return the receipt that records the result of this decision."""
         return self._shelf.results.get(receipt_id)
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
-        """Return what was delegated upon this request."""
+        """Return the delegation of a session with this request id."""
         return self._shelf.delegations.get((parent, request))
 
     def delegation_to(self, child: str) -> Delegation | None:
-        """Return the delegation that made this passport."""
+        """Return the delegation that created this passport."""
         return next((it for it in self._shelf.delegations.values() if it.child == child), None)
 
     def open_delegations(self, parent: str) -> list[Delegation]:
@@ -334,14 +331,14 @@ class MemoryStore:
         return [it for it in self._shelf.delegations.values() if it.parent == parent and not it.settled]
 
     def active_sessions(self) -> Iterator[str]:
-        """Go through the ids of all active sessions."""
+        """Iterate over the ids of all active sessions."""
         return iter([it.id for it in self._shelf.sessions.values() if it.state == "active"])
 
     def revoked(self, passport_id: str) -> bool:
-        """Tell whether a passport was revoked."""
+        """Return whether a passport was revoked."""
         return passport_id in self._shelf.revocations
 
 
 def _before(later: list[bool]) -> int:
-    """Return how many come before the first that is later."""
+    """Return the number of entries before the first later one."""
     return later.index(True) if True in later else len(later)

@@ -1,7 +1,6 @@
-"""Reading the tables of the embedded ledger: each question is one look-up by key.
+"""Queries on the tables of the embedded ledger; each is a lookup by key.
 
-The same questions are asked by the writer, inside its transaction, and by readers, each thread over a connection of its
-own that cannot write.
+They are used by the writer, inside its transaction, and by readers, each thread on its own read-only connection.
 """
 
 import threading
@@ -39,11 +38,11 @@ __all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _SESSION: Final = f"SELECT {_COLUMNS} FROM sessions s "  # noqa: S608
-# The index holds these alone, and is used only where its condition stands word for word.
+# A partial index: SQLite uses it only if its condition is repeated verbatim.
 _IS_BROKEN: Final = "INDEXED BY broken_sessions WHERE broken = 1 "
 _BROKEN: Final = _SESSION + _IS_BROKEN
 _BROKEN_COUNT: Final = f"SELECT count(*) FROM sessions {_IS_BROKEN}"  # noqa: S608
-# Few delegations are open at a time, so the search starts with those.
+# Few delegations are open at a time, so the query starts with them.
 _UNSETTLED: Final = (
     f"SELECT DISTINCT {_COLUMNS} FROM delegations d INDEXED BY open_delegations CROSS JOIN sessions s "  # noqa: S608
     f"ON s.id = d.parent WHERE d.settled = 0 AND s.state != 'active' AND s.cause != '{RESTORED}' AND s.number > ? "
@@ -51,8 +50,8 @@ _UNSETTLED: Final = (
 )
 _ITS_NUMBER: Final = "(SELECT number FROM sessions WHERE id = ?)"
 _KEPT: Final = "SELECT s.id, r.seq, r.id, r.token, r.number FROM receipts r JOIN sessions s ON s.number = r.session "
-# Which index is used, and where a join begins, must not depend on what is guessed of the tables: where denials are few,
-# all receipts would be walked through for them.
+# The choice of index and join order must not depend on the planner's estimates: with few denials, it would scan all
+# receipts.
 _NUMBERED: Final = "SELECT r.number, r.code, s.id, r.seq, r.id, r.token, r.number FROM receipts r"
 _WHERE: Final = "CROSS JOIN sessions s ON s.number = r.session WHERE"
 _NEWEST: Final = "r.number < ? ORDER BY r.number DESC LIMIT ?"
@@ -66,18 +65,18 @@ _OF_SESSION: Final = (
 _TOLD: Final = "FROM sources o CROSS JOIN sessions s ON s.number = o.session WHERE "
 _SOURCE: Final = f"SELECT s.id, o.key, o.told {_TOLD}"
 _SOURCES: Final = f"SELECT {_COLUMNS}, s.id, o.key, o.told {_TOLD}"
-# More than any number is.
+# Greater than any receipt number.
 _END: Final = 2**63 - 1
 _DELEGATION: Final = "SELECT " + ", ".join(Delegation._fields) + " FROM delegations "  # noqa: S608
-# The first version of the tables that registers passports.
+# The first schema version with registered passports.
 REGISTERS: Final = 2
 _STANDS: Final = """
 SELECT (SELECT coalesce(max(number), 0) FROM receipts),
        (SELECT coalesce(max(number), 0) FROM passports),
        (SELECT coalesce(max(number), 0) FROM sessions)
 """
-# The first receipt, registration and session later than a time. Ids of receipts begin with their time. The sign keeps
-# SQLite from walking through all receipts in the order of their numbers.
+# The first receipt, registration and session later than a time. Ids of receipts begin with their time. The unary
+# plus keeps SQLite from scanning all receipts by number.
 _FIRST_LATER: Final = """
 SELECT (SELECT min(+number) FROM receipts WHERE id >= ?2),
        (SELECT min(number) FROM passports WHERE registered_ms > ?1),
@@ -91,18 +90,18 @@ UNION ALL
 SELECT id, passport FROM sessions
 WHERE number > ?2 AND id NOT IN (SELECT id FROM passports) AND id NOT IN (SELECT child FROM delegations)
 """
-# What SQLite, and the way to it, fail with.
+# The exceptions of SQLite and of accessing its file.
 FAILURES: Final = (apsw.Error, UnicodeEncodeError, OverflowError)
 _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
 class Translated:
-    """What `translated` gives. It has no state, so one serves all: it is entered several times for every commit."""
+    """The context manager of `translated`: stateless and reused, as it is entered several times per commit."""
 
     __slots__ = ("_damaged",)
 
     def __init__(self, damaged: Callable[[], None] | None = None) -> None:
-        """Call `damaged`, if given, when SQLite says that the file is damaged."""
+        """Call `damaged`, if given, when SQLite reports that the file is damaged."""
         self._damaged = damaged
 
     def __enter__(self) -> None:
@@ -113,7 +112,7 @@ class Translated:
             raise self.error_of(error) from (error if isinstance(error, apsw.Error) else None)
 
     def error_of(self, error: BaseException) -> Exception:
-        """Return what one of `FAILURES` is in our words. Where every step counts, this is called without `with`."""
+        """Translate one of `FAILURES`. Called directly, without `with`, where performance matters."""
         if isinstance(error, _CORRUPT):
             if self._damaged is not None:
                 self._damaged()
@@ -129,12 +128,12 @@ _TRANSLATED: Final = Translated()
 
 
 def translated() -> Translated:
-    """Say what SQLite says in our words: the ledger is damaged, or it cannot be reached just now."""
+    """Translate errors of SQLite: the ledger is damaged (`StateCorrupt`), or unavailable (`LedgerUnavailable`)."""
     return _TRANSLATED
 
 
 class Rows:
-    """The questions. `connection` gives the connection to ask on; `damaged` is called when SQLite finds damage."""
+    """The queries. `connection` returns the connection to use; `damaged` is called when SQLite reports damage."""
 
     def __init__(self, connection: Callable[[], apsw.Connection], damaged: Callable[[], None] | None = None) -> None:
         self._connection = connection
@@ -151,7 +150,7 @@ class Rows:
             return found
 
     def session(self, session_id: str) -> Session | None:
-        """Return the session of this id."""
+        """Return the session with this id."""
         row = self._one(_SESSION + "WHERE id = ?", session_id)
         return _session(row) if row else None
 
@@ -166,25 +165,25 @@ class Rows:
         return [_session(row) for row in rows]
 
     def open_sessions(self) -> int:
-        """Return how many sessions are active."""
+        """Return the number of active sessions."""
         row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
         return row[0] if row else 0
 
     def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
-        """Return sessions that are over and have open delegations, oldest first."""
+        """Return sessions in a final state with open delegations, oldest first."""
         return [_session(row) for row in self._all(_UNSETTLED, after, limit)]
 
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
-        """Return sessions with a chain that was found broken, newest first."""
+        """Return the sessions whose chain is broken, newest first."""
         return [_session(row) for row in self._all(_BROKEN + "ORDER BY s.number DESC LIMIT ?", limit)]
 
     def broken_count(self) -> int:
-        """Return how many sessions have a chain that was found broken."""
+        """Return the number of sessions whose chain is broken."""
         row = self._one(_BROKEN_COUNT)
         return row[0] if row else 0
 
     def receipt(self, receipt_id: str) -> Kept | None:
-        """Return the receipt of this id."""
+        """Return the receipt with this id."""
         row = self._one(_KEPT + "WHERE r.id = ?", receipt_id)
         return Kept(*row) if row else None
 
@@ -198,7 +197,7 @@ class Rows:
         return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
 
     def appended_to(self, after: int, through: int) -> list[str]:
-        """Return the sessions that receipts were appended to, the last one first."""
+        """Return the sessions of a range of receipts, most recent first."""
         sql = (
             "SELECT s.id, max(r.number) FROM receipts r JOIN sessions s ON s.number = r.session "
             "WHERE r.number > ? AND r.number <= ? GROUP BY r.session ORDER BY 2 DESC"
@@ -216,13 +215,13 @@ class Rows:
         return [_numbered(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
 
     def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
-        """Return the counts from this minute on, oldest first, those of `step` minutes together."""
+        """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
         sql = "SELECT minute / ?2 * ?2, code, sum(count) FROM minutes WHERE minute >= ?1 GROUP BY 1, 2 ORDER BY 1, 2"
         return [MinuteCount(*row) for row in self._all(sql, since, step)]
 
     def codes(self) -> list[CodeCount]:
-        """Return the counts of the whole ledger: of each denial code, and before them of what was permitted."""
-        # By one statement, so that both are as of one moment.
+        """Return receipt counts of the whole ledger: permitted first, then by denial code."""
+        # In one statement, so that both are consistent.
         denied = "SELECT code, count FROM codes"
         whole = (
             "SELECT '', coalesce((SELECT max(number) FROM receipts), 0) - (SELECT coalesce(sum(count), 0) FROM codes)"
@@ -231,12 +230,12 @@ class Rows:
         return [CodeCount(*row) for row in rows if row[1]]
 
     def source(self, key: str) -> Source | None:
-        """Return the source of this key, with the session that was started last for it."""
+        """Return the source with this key, with the last session started for it."""
         row = self._one(_SOURCE + "o.key = ? ORDER BY o.session DESC LIMIT 1", key)
         return Source(*row) if row else None
 
     def source_of(self, session_id: str) -> Source | None:
-        """Return who reports to a session."""
+        """Return the source that reports to a session."""
         row = self._one(_SOURCE + "o.session = " + _ITS_NUMBER, session_id)
         return Source(*row) if row else None
 
@@ -246,12 +245,12 @@ class Rows:
         return [(_session(row[:-3]), Source(*row[-3:])) for row in rows]
 
     def latest_sources(self, *, limit: int = 100) -> list[tuple[Session, Source]]:
-        """Return the sessions with a source that were started last, newest first."""
+        """Return the latest sessions that have a source, newest first."""
         rows = self._all(_SOURCES + "o.session > 0 ORDER BY o.session DESC LIMIT ?", limit)
         return [(_session(row[:-3]), Source(*row[-3:])) for row in rows]
 
     def source_count(self) -> int:
-        """Return how many sessions have a source."""
+        """Return the number of sessions that have a source."""
         row = self._one("SELECT sources FROM ledger")
         return row[0] if row else 0
 
@@ -261,17 +260,17 @@ class Rows:
         return [Note(*row) for row in self._all(sql, session_id)]
 
     def count(self, session_id: str) -> int:
-        """Return how many receipts of a session are kept."""
+        """Count the stored receipts of a session."""
         row = self._one("SELECT count(*) FROM receipts WHERE session = " + _ITS_NUMBER, session_id)  # noqa: S608
         return row[0] if row else 0
 
     def attestations(self, session_id: str) -> list[str]:
-        """Return the attestations over a session, oldest first."""
+        """Return the attestations of a session, oldest first."""
         sql = f"SELECT token FROM attestations WHERE session = {_ITS_NUMBER} ORDER BY number"  # noqa: S608
         return [row[0] for row in self._all(sql, session_id)]
 
     def bookmark(self, session_id: str) -> str | None:
-        """Return the signed note of how far the chain was verified."""
+        """Return the signed record of how far the chain was verified."""
         row = self._one(
             "SELECT b.token FROM bookmarks b JOIN sessions s ON s.number = b.session WHERE s.id = ?", session_id
         )
@@ -284,7 +283,7 @@ class Rows:
         ]
 
     def limits(self) -> list[LimitRecord]:
-        """Return the records of where the periods of keys ended, oldest first."""
+        """Return the records of the ends of key periods, oldest first."""
         if not self._registers():
             return []
         return [LimitRecord(*row) for row in self._all("SELECT kid, token FROM key_limits ORDER BY number")]
@@ -303,12 +302,12 @@ class Rows:
         return frozenset(kid for (kid,) in self._all("SELECT DISTINCT kid FROM passports"))
 
     def _registers(self) -> bool:
-        """Tell whether the file has tables for registration: one of the first version has none until it is opened."""
+        """Return whether the file has the registration tables: one of the first version lacks them before migration."""
         with self._translated:
             return int(self._connection().pragma("user_version")) >= REGISTERS
 
     def position(self, until_ms: int | None = None) -> Position:
-        """Return where the ledger stands, or where it stood before the first thing later than `until_ms`.
+        """Return the current position of the ledger, or the position before the first record later than `until_ms`.
 
         Each kind of thing has an order of its own. Where a clock was set back, the first one that is later counts, so
         that nothing which came after it is taken for earlier.
@@ -320,13 +319,13 @@ class Rows:
         return Position(*(at if later is None else later - 1 for at, later in zip(stands, first, strict=True)))
 
     def signed_after(self, kid: str, position: Position) -> list[str]:
-        """Return the ids of passports that a key has signed after a position."""
+        """Return the ids of the passports that a key has signed after a position."""
         registered = self._all("SELECT id FROM passports WHERE number > ? AND kid = ?", position.passports, kid)
         others = self._all(_UNREGISTERED, position.receipts, position.sessions)
         return [name for (name,) in registered] + [name for name, token in others if unverified_kid(token) == kid]
 
     def overview(self) -> Overview:
-        """Return how much there is."""
+        """Return the size of the ledger and its last receipt."""
         ledger_id, sessions, epoch = self._one("SELECT id, sessions, epoch FROM ledger") or ("", 0, 0)
         last = self._one("SELECT number, id, token FROM receipts ORDER BY number DESC LIMIT 1")
         if last is None:
@@ -335,19 +334,19 @@ class Rows:
         return Overview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()), epoch)
 
     def hash_at(self, number: int) -> str | None:
-        """Return the hash of the receipt that was the n-th of the whole ledger."""
+        """Return the hash of the receipt with this number in the whole ledger."""
         row = self._one("SELECT token FROM receipts WHERE number = ?", number)
         return sha256_hex(row[0].encode()) if row else None
 
     def switches(self) -> Switches:
-        """Return what holds for the whole ledger."""
+        """Return the state of the whole ledger."""
         row = self._one("SELECT kid, kill_switch, epoch, killed_up_to FROM ledger")
         if row is None:
             raise StateCorrupt("ledger.db has lost its first row: restore a backup of it")
         return Switches(row[0], bool(row[1]), row[2], row[3])
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
-        """Return the receipt that was appended under this key."""
+        """Return the earlier request with this idempotency key."""
         sql = (
             "SELECT p.digest, s.id, r.seq, r.id, r.token, r.number FROM repeats p "
             "JOIN sessions s ON s.number = p.session JOIN receipts r ON r.number = p.receipt "
@@ -357,18 +356,18 @@ class Rows:
         return EarlierRequest(Kept(*row[1:]), row[0]) if row else None
 
     def result_of(self, receipt_id: str) -> Kept | None:
-        """Return the receipt that holds the result of this one."""
+        """Return the receipt that records the result of this decision."""
         sql = _KEPT + "JOIN results o ON o.receipt = r.number JOIN receipts d ON d.number = o.decision WHERE d.id = ?"
         row = self._one(sql, receipt_id)
         return Kept(*row) if row else None
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
-        """Return what was delegated upon this request."""
+        """Return the delegation of a session with this request id."""
         row = self._one(_DELEGATION + "WHERE parent = ? AND request = ?", parent, request)
         return _delegation(row) if row else None
 
     def delegation_to(self, child: str) -> Delegation | None:
-        """Return the delegation that made this passport."""
+        """Return the delegation that created this passport."""
         row = self._one(_DELEGATION + "WHERE child = ?", child)
         return _delegation(row) if row else None
 
@@ -377,7 +376,7 @@ class Rows:
         return [_delegation(row) for row in self._all(_DELEGATION + "WHERE settled = 0 AND parent = ?", parent)]
 
     def active_sessions(self) -> Iterator[str]:
-        """Go through the ids of all active sessions, a page at a time."""
+        """Iterate over the ids of all active sessions, a page at a time."""
         after, page = 0, list[tuple[Any, ...]]()
         sql = "SELECT number, id FROM sessions WHERE state = 'active' AND number > ? ORDER BY number LIMIT 500"
         while page := self._all(sql, after):
@@ -385,7 +384,7 @@ class Rows:
             yield from (session_id for _, session_id in page)
 
     def revoked(self, passport_id: str) -> bool:
-        """Tell whether a passport was revoked."""
+        """Return whether a passport was revoked."""
         return self._one("SELECT 1 FROM revocations WHERE passport = ?", passport_id) is not None
 
 
@@ -411,7 +410,7 @@ def _nothing() -> None:
 
 
 class SqliteReader(Rows):
-    """Reading from any thread, each over its own connection, without ever waiting for the writer."""
+    """A `Reader` for any thread, each with its own connection. It never waits for the writer."""
 
     def __init__(
         self,
@@ -442,7 +441,7 @@ class SqliteReader(Rows):
         return connection
 
     def close(self) -> None:
-        """Let go of the file, once nobody reads; whoever reads again opens it again."""
+        """Close the connections once they are idle; the next read opens a new one."""
         self._mine = threading.local()
         for connection in list(self._open):
             with suppress(apsw.Error):  # a thread that reads all the same keeps its own until it is done
