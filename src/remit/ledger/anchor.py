@@ -1,9 +1,8 @@
-"""The anchor: how far the ledger had come, kept outside of it, so that an older copy put back is noticed.
+"""The anchor: a record of the ledger's size and last receipt in a separate file, to detect an older copy.
 
-Keeps this invariant: the mark of one ledger only moves forward, whoever writes it, unless a restore is accepted by
-`reset`. It may lag behind the ledger and must never be ahead, so it is moved to receipts that are durable, after they
-are. It notices accidents and restores, not an attacker who can write the home: for those there are checkpoints that
-others hold.
+Invariant: the mark of a ledger only moves forward, unless a restore is accepted by `reset`. It may lag behind the
+ledger but must never be ahead, so it is advanced only to receipts that are durable. It detects accidents and restored
+copies, but not an attacker who can write to the home: checkpoints held by others do that.
 """
 
 from collections.abc import Callable
@@ -24,9 +23,9 @@ _MAX_BYTES: Final = 4096
 
 
 class AnchorMark(NamedTuple):
-    """A ledger at one moment: its id, how many receipts it holds, and the last one of them.
+    """The state of a ledger: its id, the number of receipts, and the last receipt.
 
-    `sessions` and `epoch` count what leaves no receipt: sessions that begin, and ends, revocations, switches and keys.
+    `sessions` and `epoch` count changes without receipts: new sessions, and changes of states, revocations and keys.
     """
 
     ledger: str
@@ -37,18 +36,18 @@ class AnchorMark(NamedTuple):
     epoch: int = 0
 
     def is_behind(self, other: "AnchorMark") -> bool:
-        """Tell whether this has less of anything that only grows."""
+        """Return whether any counter that only grows is lower than in `other`."""
         return self.receipts < other.receipts or self.sessions < other.sessions or self.epoch < other.epoch
 
 
 @final
 class Anchor:
-    """The mark in the home."""
+    """The anchor file in a home."""
 
     __slots__ = ("_home",)
 
     def __init__(self, home: Home) -> None:
-        """Keep the mark in `home`."""
+        """Store the mark in `home`."""
         self._home = home
 
     def read(self) -> AnchorMark | None:
@@ -60,10 +59,10 @@ class Anchor:
             raise StateCorrupt(f"{_FILE} is damaged: {error}") from None
 
     def advance(self, mark: AnchorMark) -> AnchorMark:
-        """Move the mark forward, durable, and return what stands now: `mark`, or one that is further.
+        """Advance the mark, durable on return; return the current one: `mark`, or one that is ahead of it.
 
-        Another ledger's mark is `LedgerForeign`; another receipt at the same place is `LedgerRolledBack`. While someone
-        else moves it, `LedgerInUse`: nobody waits for it, and the next time comes.
+        Raise `LedgerForeign` for the mark of another ledger, and `LedgerRolledBack` if another receipt has the same
+        number. Raise `LedgerInUse`, without waiting, while another process advances it.
         """
         with self._home.locked(_LOCK, wait=False):
             stored = self.read()
@@ -77,7 +76,7 @@ class Anchor:
         return mark
 
     def reset(self, mark: AnchorMark) -> None:
-        """Put `mark` in the place of whatever stands there: for a restore that a person has accepted."""
+        """Replace the mark unconditionally, for a restore that a person has accepted."""
         with self._home.locked(_LOCK):
             self._write(mark)
 
@@ -88,10 +87,10 @@ class Anchor:
 
 
 def check_mark(mark: AnchorMark | None, present: AnchorMark, hash_at: Callable[[int], str | None]) -> None:
-    """Raise if the ledger that is present is not the one that was marked, or one that it has grown to.
+    """Raise unless the present ledger is the marked one, or has grown from it.
 
-    `hash_at` gives the hash of the receipt at a place, counted from 1. No mark at all passes: whether there must be
-    one is for the caller.
+    `hash_at` returns the hash of the receipt with a number, counted from 1. Without a mark, nothing is checked: the
+    caller decides whether there must be one.
     """
     if mark is None:
         return
@@ -113,14 +112,14 @@ class _Members(Claims, frozen=True, kw_only=True):
     ledger: Annotated[str, Meta(min_length=1, max_length=128)]
     receipts: Count
     last_receipt_id: IdString | None
-    # One spelling, because hashes are compared as text.
+    # Lower case only, because hashes are compared as text.
     last_receipt_hash: Annotated[str, matching(r"[0-9a-f]{64}")] | None
     sessions: Count
     epoch: Count
 
 
 def _mark(value: object) -> AnchorMark:
-    """Return the mark of an object that obeys every rule, or raise `FieldInvalid`."""
+    """Parse a mark, or raise `FieldInvalid`."""
     members = shape(_Members, value)
     mark = AnchorMark(
         members.ledger,

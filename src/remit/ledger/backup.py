@@ -1,7 +1,7 @@
 """Copies of the ledger, taken while others write.
 
-Keeps these invariants: a copy is the ledger at one moment; one that is there after `backup` has returned was verified
-and is durable; nothing is ever overwritten. A copy holds no private key. How one is put back: `restore.py`.
+Invariants: a copy is a consistent snapshot of the ledger. When `backup` returns, the copy is verified and durable.
+Existing files are never overwritten. A copy contains no private key. `restore.py` restores it.
 """
 
 import os
@@ -21,7 +21,7 @@ from remit.ledger.sqlite import connect_reader
 
 __all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "named_file", "sync_directory"]
 
-# What SQLite puts beside a database, by the ending of its name.
+# The suffixes of the files that SQLite creates next to a database.
 SIDECAR_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,9 +29,9 @@ _ALL_PAGES: Final = -1
 
 
 def backup(home: Home, destination: Path) -> Overview:
-    """Write a verified copy of the ledger to a new file, for its owner alone, and return what is in it.
+    """Write a verified copy of the ledger to a new file, private to its owner, and return its overview.
 
-    After an error there is no file. A process that is killed may leave half of one, which no restore accepts.
+    After an error, the file is removed. A process that is killed may leave a partial one, which no restore accepts.
     """
     with named_file(destination), open_rows(home) as (source, rows):
         place = Path(os.path.realpath(destination.parent, strict=True)) / destination.name
@@ -49,7 +49,7 @@ def backup(home: Home, destination: Path) -> Overview:
 
 @contextmanager
 def named_file(file: Path) -> Iterator[None]:
-    """Say what is wrong with a file that a person has named."""
+    """Translate errors about a file that the user has named."""
     if file.name in ("", "..") or "\0" in str(file):
         raise FieldInvalid("not the name of a file", place="FILE")
     try:
@@ -65,14 +65,14 @@ def named_file(file: Path) -> Iterator[None]:
 
 
 def copy_database(source: apsw.Connection, path: str) -> None:
-    """Copy a database into an empty file, in one step: what others write meanwhile is neither seen nor held up."""
+    """Copy a database into an empty file as one snapshot, without blocking writers."""
     with translated():
         target = apsw.Connection(path, flags=_OPEN)
         try:
             with target.backup("main", source, "main") as work:
                 while not work.done:
                     work.step(_ALL_PAGES)
-            # A copy is one file: with a write-ahead log it would be two.
+            # Without a write-ahead log, so that the copy is a single file.
             target.pragma("journal_mode", "delete")
         except apsw.FullError:
             raise LedgerUnavailable("there is no room for the copy") from None
@@ -81,7 +81,7 @@ def copy_database(source: apsw.Connection, path: str) -> None:
 
 
 def _verified(path: str, ledger_id: str) -> Overview:
-    """Return what a copy holds, once it is known to be whole and of this ledger."""
+    """Return the overview of a copy, after checking its integrity and that it is a copy of this ledger."""
     connection = connect_reader(path)
     try:
         overview = check_copy(connection).overview()
@@ -93,7 +93,7 @@ def _verified(path: str, ledger_id: str) -> Overview:
 
 
 def check_copy(connection: apsw.Connection) -> Rows:
-    """Return the rows of a file that is a ledger of ours, and whole as a database."""
+    """Check that a file is a Remit ledger and an intact database; return queries on it."""
     check_format(connection)
     with translated():
         if connection.pragma("integrity_check") != "ok" or connection.execute("PRAGMA foreign_key_check").fetchone():
@@ -112,7 +112,7 @@ def _removed_on_error(place: Path) -> Iterator[None]:
 
 
 def sync_directory(folder: Path) -> None:
-    """Return when the names in a folder are on the disk."""
+    """Sync the entries of a directory to disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

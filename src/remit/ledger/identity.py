@@ -1,17 +1,17 @@
-"""Whether the ledger's name still leads to the files that are open, and whether these are whole.
+"""Checks that the paths of the ledger still lead to the open files, and that these were not truncated.
 
-SQLite keeps descriptors. After `rm ledger.db`, or after another file was renamed over it, reads and commits go on
-working on a file that nobody can find again. So the device and inode of the name are compared with those of the
-opened file before and after every commit and before every read. So is the size: a file that was truncated in place is
-the same file, and SQLite goes on with what its index remembers of it.
+SQLite keeps descriptors open. After `rm ledger.db`, or after another file was renamed over it, reads and commits
+continue on a file that has no path any more. So the device and inode of the path are compared with those of the open
+file before and after every commit and before every read. The size is compared, too: SQLite does not notice that a file
+was truncated in place.
 
-Which sizes are possible: `ledger.db` never becomes smaller, because nothing here runs VACUUM. `ledger.db-wal` is not
-removed and not truncated to zero while a connection is open; when it is used from its beginning again, SQLite may cut
-it, but never to less than `LOG_LIMIT`. `ledger.db-shm` only grows.
+Possible sizes: `ledger.db` never shrinks, because VACUUM is never run. `ledger.db-wal` is not removed or truncated to
+zero while a connection is open; when SQLite restarts it, it may truncate it, but never below `LOG_LIMIT`.
+`ledger.db-shm` only grows.
 
-Invariants: the identity of `ledger.db` is fixed when the service opens it, so a file that was put in its place is not
-opened by a later attempt either. A difference is final, and so is damage that SQLite reports to anyone in the process:
-the process does not use the ledger again until it is restarted, and the start makes all its checks.
+Invariants: the identity of `ledger.db` is fixed when the service opens it, so a replacement is not opened by a later
+attempt either. A mismatch is final, and so is damage that SQLite reports to any thread: the process does not use the
+ledger again until it is restarted, which repeats all checks.
 """
 
 import os
@@ -26,9 +26,9 @@ from remit.ledger.rows import translated
 
 __all__ = ["LOG_LIMIT", "SIDECAR_SUFFIXES", "LedgerFile", "OpenFiles"]
 
-# The files that SQLite keeps open beside the database in write-ahead mode. While a connection is open, they stay.
+# The suffixes of the other files that SQLite keeps open in write-ahead mode, for as long as a connection is open.
 SIDECAR_SUFFIXES: Final = ("-wal", "-shm")
-# A log that has grown under a long reader shrinks again to this.
+# The size to which a write-ahead log is truncated after it has grown during a long read.
 LOG_LIMIT: Final = 32 * 1024 * 1024
 
 _Identity: TypeAlias = tuple[int, int]
@@ -42,7 +42,7 @@ _ADVICE: Final = (
 
 
 def _look(path: str) -> tuple[_Identity | None, int]:
-    """Return the device and inode that a path leads to, or None, and the size."""
+    """Return the device and inode of a path, or None, and its size."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -54,7 +54,7 @@ class LedgerFile:
     """The database file of an open ledger: its path, and the device and inode that the path had when it was opened."""
 
     def __init__(self, path: str) -> None:
-        """Take the file that `path` leads to now."""
+        """Record the current identity of the file at `path`."""
         found, self._size = _look(path)
         if found is None:
             raise StateMissing(f"{os.path.basename(path)} is gone")  # noqa: PTH119 - no file system access
@@ -63,7 +63,7 @@ class LedgerFile:
         self._failure: tuple[type[RemitError], str] | None = None
 
     def check(self) -> None:
-        """Raise `LedgerUnavailable` if the path leads elsewhere or the file was truncated; what was raised, again."""
+        """Raise `LedgerUnavailable` if the file was replaced or truncated; after an error, raise the same one again."""
         if self._failure:
             self._refuse()
         least = self._size  # before the look: another thread may see the file grow meanwhile
@@ -79,7 +79,7 @@ class LedgerFile:
             self._size = found.st_size
 
     def fail(self, reason: str, kind: type[RemitError] = LedgerUnavailable) -> None:
-        """Refuse every further use of the ledger by this process, and raise `kind`, or what was raised before."""
+        """Refuse every further use of the ledger by this process; raise `kind`, or the earlier error if any."""
         self._failure = self._failure or (kind, f"{reason}. {_ADVICE}")
         self._refuse()
 
@@ -89,13 +89,13 @@ class LedgerFile:
             raise kind(reason)
 
     def damaged(self) -> None:
-        """Refuse every further use of the ledger by this process, because SQLite finds the file damaged."""
+        """Refuse every further use of the ledger by this process, because SQLite reports damage."""
         with suppress(RemitError):
             self.fail(_DAMAGED, StateCorrupt)
 
     @contextmanager
     def damage_noted(self) -> Iterator[None]:
-        """Call `damaged` if what is done here finds damage."""
+        """Call `damaged` if the body raises because the file is damaged."""
         try:
             yield
         except StateCorrupt:
@@ -103,17 +103,17 @@ class LedgerFile:
             raise
 
     def opened(self, connection: apsw.Connection) -> "OpenFiles":
-        """Return the files that a connection, which was just opened, keeps open."""
+        """Return the open files of a connection that was just opened."""
         return OpenFiles(self, connection)
 
 
 class OpenFiles:
-    """The files that one connection keeps open."""
+    """The open files of one connection."""
 
     __slots__ = ("_beside", "_file", "_sizes")
 
     def __init__(self, file: LedgerFile, connection: apsw.Connection) -> None:
-        """Note the files beside the database, which SQLite opens with the first read."""
+        """Record the identities of the write-ahead log files, which SQLite opens with the first read."""
         with file.damage_noted(), translated():
             connection.pragma("schema_version")
         self._file = file
@@ -123,7 +123,7 @@ class OpenFiles:
         self.check()
 
     def check(self) -> None:
-        """Raise `LedgerUnavailable` if a name leads to another file than the connection has open, or to less of it."""
+        """Raise `LedgerUnavailable` if a path leads to another file than the open one, or if a file was truncated."""
         self._file.check()
         for path, expected in self._beside:
             least = self._sizes[path]

@@ -1,7 +1,7 @@
 """Private keys in files, one each, in a folder of the home.
 
-Keeps this invariant: the name of a file is the thumbprint of the key in it, so a key that was swapped or damaged is
-never used. Which key signs now, and since when, is the ledger's business; who may read the files is the home's.
+Invariant: the name of a file is the thumbprint of its key, so a key that was swapped or damaged is never used. The
+ledger records which key signs; `home.py` checks the permissions of the files.
 """
 
 import re
@@ -21,22 +21,22 @@ _MAX_BYTES: Final = 4096
 
 @final
 class KeyFiles:
-    """The private keys in a folder: `<kid>.pem`, PKCS #8, unencrypted, readable for their owner alone."""
+    """The private keys in a folder: `<kid>.pem`, PKCS #8, unencrypted, readable only by their owner."""
 
     __slots__ = ("_folder",)
 
     def __init__(self, folder: Home) -> None:
-        """Keep keys in `folder`, which is theirs alone."""
+        """Store keys in `folder`, which contains nothing else."""
         self._folder = folder
 
     def create(self) -> SigningKey:
-        """Return a new key that is in its file, durable. A crash on the way leaves no file, never half of one."""
+        """Create a key and its file, durable on return. A crash never leaves a partial file."""
         key = SigningKey.derive(secrets.token_bytes(SEED_BYTES))
         self._folder.replace(key.kid + _ENDING, key.unsafe_to_pem())
         return key
 
     def load(self, kid: str) -> SigningKey:
-        """Return the key called `kid`, or raise `StateMissing`: nobody makes a new one in its place."""
+        """Return the key with this id, or raise `StateMissing`; a missing key is never replaced by a new one."""
         pem = self._folder.read(kid + _ENDING, max_bytes=_MAX_BYTES) if _KID.fullmatch(kid) else None
         if pem is None:
             raise StateMissing(f"the private key {quote(kid)} does not exist")
@@ -49,14 +49,14 @@ class KeyFiles:
         return key
 
     def kids(self) -> list[str]:
-        """Return the ids of the keys that have a file, sorted; other files are not looked at."""
+        """Return the sorted ids of the keys that have a file; other files are ignored."""
         stems = (name.removesuffix(_ENDING) for name in self._folder.names() if name.endswith(_ENDING))
         return [kid for kid in stems if _KID.fullmatch(kid)]
 
     def remove(self, kid: str) -> None:
-        """Remove the file of a key, durable; one that is not there is no error.
+        """Remove the file of a key if it exists, durable on return.
 
-        It is not overwritten: journals, copies on write and flash keep the old blocks all the same. A key that must
+        It is not overwritten: journals, copy-on-write and flash storage keep the old blocks anyway. A key that must
         not be used again has to be distrusted, not only removed.
         """
         if _KID.fullmatch(kid):

@@ -1,9 +1,8 @@
-"""The keys of a ledger: which one signs, which are believed, and how one hands over to the next.
+"""The keys of a ledger: the signing key, the trusted keys, key rotation and distrust.
 
-Keeps these invariants: a key is used only if the ledger names it, and a new one comes into use only by a record that
-the one before has signed. Nobody makes a key in the place of one that is lost. Where the period of a key ended is
-recorded as a position in the ledger and signed by a key that succeeds it, so that no date which a thief of the key
-chooses moves it.
+Invariants: a key is used only if the ledger names it, and a new key only with a key change signed by its predecessor. A
+lost key is never replaced silently. The end of a key's period is recorded as a position in the ledger and signed by a
+succeeding key, so that a stolen key cannot move it by choosing dates.
 """
 
 import secrets
@@ -47,14 +46,14 @@ _DISTRUSTED: Final = "the key that signed it is distrusted"
 
 
 def first_key(files: KeyFiles, now_ms: int) -> KeyRecord:
-    """Return the key that a new ledger begins with: one that lies there from an earlier try, or a new one."""
+    """Return the first key of a new ledger: one left by an earlier attempt, or a new one."""
     kids = files.kids()
     key = files.load(kids[0]) if kids else files.create()
     return KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, now_ms)
 
 
 def keyring_of(records: Iterable[KeyRecord], foreign: Iterable[TrustedKey] = ()) -> Keyring:
-    """Return the keys that are believed: the first of ours, those it has led to, and those of others."""
+    """Return the trusted keys: the first key of the ledger, its successors, and foreign keys."""
     first, *later = records
     key = VerifyingKey.from_pem(first.public_pem.encode("ascii"))
     ring = Keyring([TrustedKey(key, verifier_id(key)), *foreign])
@@ -62,7 +61,7 @@ def keyring_of(records: Iterable[KeyRecord], foreign: Iterable[TrustedKey] = ())
 
 
 class LedgerKeys:
-    """Our private keys, read once, and the keyring that follows from the ledger."""
+    """The private keys, each read once, and the keyring according to the ledger."""
 
     def __init__(self, files: KeyFiles, reader: Reader, foreign: Iterable[TrustedKey] = ()) -> None:
         self._files = files
@@ -73,7 +72,7 @@ class LedgerKeys:
         self._keyring = keyring_of(reader.keys(), self._foreign)
 
     def signing(self, kid: str) -> SigningKey:
-        """Return the private key of this id. One that another process has made since is read, and believed."""
+        """Return the private key with this id. If it is new, load it and refresh the keyring."""
         key = self._signing.get(kid)
         if key is None:
             with self._lock:
@@ -82,17 +81,17 @@ class LedgerKeys:
         return key
 
     def keyring(self) -> Keyring:
-        """Return the keys that are believed."""
+        """Return the trusted keys."""
         return self._keyring
 
     def refresh(self) -> Keyring:
-        """Read again which keys are believed, and return them."""
+        """Reload the trusted keys and return them."""
         self._keyring = keyring_of(self._reader.keys(), self._foreign)
         return self._keyring
 
 
 def limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str]:
-    """Return the ids of those records of ends of periods that verify."""
+    """Return the ids of the key limit records that verify."""
     ids = set[str]()
     for record in records:
         with suppress(RemitError):
@@ -101,12 +100,12 @@ def limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str
 
 
 def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
-    """Return where the periods of keys ended, each record verified."""
+    """Verify the key limit records, and return the ends of key periods."""
     return [verify_key_limit(record.token, keyring) for record in records]
 
 
 class Periods:
-    """Where the periods of the keys of a ledger ended. Records are verified when they change, not at each look."""
+    """The ends of the key periods of a ledger. Records are verified only when they have changed."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -114,8 +113,8 @@ class Periods:
         self._limits: dict[str, list[KeyLimit]] = {}
 
     def limits(self) -> Limits:
-        """Return the limits as they are recorded now, by key id."""
-        # Before the keys: a key is recorded together with the first limit that it signs, or earlier.
+        """Return the current limits by key id."""
+        # Read the limits before the keys: a key is never recorded later than the first limit that it signs.
         records = self._reader.limits()
         if records != self._records:
             found: dict[str, list[KeyLimit]] = {}
@@ -126,7 +125,7 @@ class Periods:
 
 
 def distrusted_from(limits: Iterable[KeyLimit]) -> dict[str, int]:
-    """Return the keys that are distrusted, each with the earliest time that was given for it."""
+    """Return the distrusted keys, each with the earliest time from which it is distrusted."""
     found: dict[str, int] = {}
     for limit in limits:
         if limit.distrusted_from is not None:
@@ -139,9 +138,9 @@ class _SigningKeys(Protocol):
 
 
 def hand_over(transaction: Transaction, keys: _SigningKeys, new: SigningKey, now_ms: int) -> tuple[KeyRecord, str]:
-    """Let the key that signs hand over to `new`, and record where its period ends; return `new` and the old key's id.
+    """Replace the signing key with `new` and record the end of its period; return the record and the old key's id.
 
-    Work is written while the ledger is held, so no receipt or registration of the old key can come after this.
+    It runs in a write transaction, so the old key can sign no receipt or registration after it.
     """
     old = keys.signing(transaction.switches.kid)
     change = sign_key_change(old, new.public, jti=_new_id(), now=now_ms // 1000)
@@ -153,7 +152,7 @@ def hand_over(transaction: Transaction, keys: _SigningKeys, new: SigningKey, now
 
 
 def _limit(transaction: Transaction, signer: SigningKey, limit: tuple[str, Position], now_ms: int, **more: int) -> None:
-    """Record, signed, that the period of a key ended at a position."""
+    """Sign and store the record that the period of a key ended at a position."""
     kid, position = limit
     token = sign_key_limit(signer, kid, position, jti=_new_id(), now=now_ms // 1000, **more)
     transaction.put_limit(LimitRecord(kid, token))
@@ -164,9 +163,9 @@ def _new_id() -> str:
 
 
 class Distrusted(NamedTuple):
-    """What distrusting a key meant: from which position on, which passports are refused now, and which key signs.
+    """The result of distrusting a key: the position, the passports revoked, and the current signing key.
 
-    `rotated` tells whether the key that is distrusted was the one that signed, and has handed over for that.
+    `rotated` tells whether the distrusted key was the signing key, and was replaced.
     """
 
     position: Position
@@ -176,7 +175,7 @@ class Distrusted(NamedTuple):
 
 
 def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None:
-    """Return the new key that a key which is to be distrusted hands over to; None where it does not sign."""
+    """Create the successor of a key to be distrusted; None if it is not the signing key."""
     if kid not in {record.kid for record in reader.keys()}:  # noqa: SIM118 - not a dictionary
         raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")
     return files.create() if reader.switches().kid == kid else None
@@ -185,9 +184,9 @@ def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None
 def distrust_in(
     transaction: Transaction, keys: _SigningKeys, kid: str, new: SigningKey | None, *, from_ms: int, now_ms: int
 ) -> Distrusted:
-    """Refuse what a key has signed later than `from_ms`; `new` is the key that it hands over to, if it signs.
+    """Distrust what a key has signed after `from_ms`; `new` is its successor, if it is the signing key.
 
-    The time is translated once, here, into a position in the ledger. Passports that the key has signed after it are
+    The time is converted here to a position in the ledger. Passports that the key has signed after it are
     revoked in the same transaction, whether they were started or not.
     """
     if new is not None and transaction.switches.kid == kid:
@@ -204,7 +203,7 @@ def distrust_in(
 
 
 def remove_unused(files: KeyFiles, kid: str, new: SigningKey | None, distrusted: Distrusted) -> None:
-    """Remove the file of the key that has handed over, or of the new key if it was not needed."""
+    """Remove the file of the replaced key, or of the new key if it was not needed."""
     if distrusted.rotated:
         files.remove(kid)
     elif new is not None:

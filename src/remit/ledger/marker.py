@@ -1,8 +1,8 @@
-"""The marker: that the home has a ledger, and which, kept outside of the ledger.
+"""The marker: a file that records that the home has a ledger, and which one.
 
-An empty `ledger.db` is how a new ledger begins, and also what is left of one that was truncated. The marker tells them
-apart: it is written as soon as a ledger was set up, and never removed. Like the anchor, it notices accidents and
-careless changes, not an attacker who can write everything in the home.
+An empty `ledger.db` may be a new ledger, or one that was truncated. The marker distinguishes them: it is written when a
+ledger is created, and never removed. Like the anchor, it detects accidents, but not an attacker who can write to the
+home.
 """
 
 from typing import Annotated, Final, NamedTuple
@@ -21,7 +21,7 @@ _MAX_BYTES: Final = 4096
 
 
 class Marker(NamedTuple):
-    """Which ledger a home has: its id, and the id of its first key."""
+    """The ledger of a home: its id, and the id of its first key."""
 
     ledger: str
     first_kid: str
@@ -48,6 +48,6 @@ def write_marker(home: Home, marker: Marker) -> None:
 
 
 def check_marker(marker: Marker | None, present: Marker) -> None:
-    """Raise `LedgerForeign` if the ledger that is present is not the one of the marker; no marker at all passes."""
+    """Raise `LedgerForeign` if the present ledger is not the one in the marker; no marker is not an error."""
     if marker is not None and marker != present:
         raise LedgerForeign(f"the ledger has another id, or another first key, than {_FILE} says")

@@ -1,4 +1,4 @@
-"""Whose a file or folder is, by its owner and mode: the rules of a home."""
+"""Checks of the owner and mode of files and directories in a home."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ _OTHERS_WRITE: Final = 0o022
 
 
 def check_way(found: os.stat_result, label: str) -> None:
-    """Raise if anyone but root and us could put another folder in the place of what lies in this one."""
+    """Raise if a user other than root and the current one could replace an entry of this directory."""
     if not stat.S_ISDIR(found.st_mode):
         raise HomeUnsafe(f"{quote(label)}, on the way to the home, is not a folder")
     if found.st_uid not in (0, os.geteuid()):
@@ -27,17 +27,17 @@ def check_way(found: os.stat_result, label: str) -> None:
 
 
 def check_file(found: os.stat_result, label: str) -> None:
-    """Raise if a file is not plain, has other names, or is not ours alone."""
+    """Raise if a file is not regular, has other hard links, or is not private to the current user."""
     if not stat.S_ISREG(found.st_mode):
         raise HomeUnsafe(f"{quote(label)} is a link, or not a plain file: remove it")
-    # None is fine: a descriptor of a file that was replaced since.
+    # A link count of 0 is allowed: the file was replaced after it was opened.
     if found.st_nlink > 1:
         raise HomeUnsafe(f"{quote(label)} has a second name, which may lie anywhere: copy it and remove both")
     check_alone(found, label, FILE_MODE)
 
 
 def check_alone(found: os.stat_result, label: str, right: int) -> None:
-    """Raise if something is not ours, or is open to others; `right` is the mode that it should have."""
+    """Raise if something belongs to another user or is accessible to others; `right` is the mode it should have."""
     if found.st_uid != os.geteuid():
         raise HomeUnsafe(f"{quote(label)} belongs to uid {found.st_uid}, not to the user who runs this")
     if found.st_mode & _OTHERS:
@@ -46,6 +46,6 @@ def check_alone(found: os.stat_result, label: str, right: int) -> None:
 
 
 def check_new(found: os.stat_result, label: str, right: int) -> None:
-    """Raise if something new has another mode than asked for: a later chmod would leave a moment in between."""
+    """Raise if a new file has another mode than requested: a later chmod would leave a window of time."""
     if found.st_mode & 0o777 != right:
         raise HomeUnsafe(f"{quote(label)} cannot be made with mode {right:o}: set the umask to 077")
