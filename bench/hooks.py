@@ -33,7 +33,7 @@ from remit.assistants.install.plan import Wire
 from remit.assistants.records import SECRETS, Protection, Protections, script_text
 from remit.claims.mission import Mission
 from remit.config import ensure_token
-from remit.hub.doors import hook_token, proof_key
+from remit.hub.auth import hook_token, proof_key
 from remit.ledger.home import open_home
 from remit.version import __version__
 

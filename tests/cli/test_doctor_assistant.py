@@ -16,7 +16,7 @@ from remit.config import ensure_token, rotate_token
 from remit.governor.assistants import Begin
 from remit.governor.sources import Reporter
 from remit.governor.tampering import EndTampered
-from remit.hub.doors import hook_token, shared_hook_token
+from remit.hub.auth import hook_token, shared_hook_token
 from remit.ledger.home import open_home
 from remit.ledger.keys import keyring_of
 from remit.wiring import build_service

@@ -18,7 +18,7 @@ from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
 from remit.cli.exporting import write_parts
 from remit.cli.program import READER_GONE
 from remit.ledger.home import open_home
-from remit.server.record import noted
+from remit.server.record import run_file
 from tests.cli.running import piped, run
 from tests.client.hub_service import EXPORT, HubDesk, packed
 from tests.client.service import Canned, serve
@@ -127,7 +127,7 @@ def answering(place: Path, answer: Canned) -> Iterator[Path]:
     with (
         serve(HubDesk(script=[answer])) as port,
         open_home(place) as home,
-        noted(home, "hub", f"http://127.0.0.1:{port}", {}) as note,
+        run_file(home, "hub", f"http://127.0.0.1:{port}", {}) as note,
     ):
         note()
         yield place

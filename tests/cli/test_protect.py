@@ -21,7 +21,7 @@ from remit.governor.assistants import Begin
 from remit.governor.sessions import Look
 from remit.governor.sources import Reporter
 from remit.governor.tampering import EndTampered
-from remit.hub.doors import hook_token, proof_key, shared_hook_token
+from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from remit.wiring import build_service
 from tests.cli.running import piped, run

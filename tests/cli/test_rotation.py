@@ -11,9 +11,9 @@ import pytest
 from remit.assistants.records import Protections, wire_name
 from remit.cli.errors import DONE
 from remit.config import load_settings
-from remit.hub.doors import hook_token, proof_key, shared_hook_token
+from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
-from remit.server.record import noted
+from remit.server.record import run_file
 from tests.cli.running import run
 from tests.cli.test_protect import Desk, asked, desk, hook_of
 from tests.hub.service import running
@@ -111,7 +111,7 @@ def test_a_hub_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pyte
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with open_home(place) as home, noted(home, "hub", url, {}) as write:
+        with open_home(place) as home, run_file(home, "hub", url, {}) as write:
             write()
             told = run(place, "setup", "--rotate-token").stderr
     assert f"careful: the Hub at {url} may still accept the token before" in told

@@ -15,9 +15,9 @@ from remit.governor.observe import Observe, Report
 from remit.governor.results import RecordResult
 from remit.governor.sources import Reporter
 from remit.governor.verification import VerificationState
-from remit.hub.dashboard.desk import Pages
+from remit.hub.commit_failures import CommitFailureTracker
+from remit.hub.dashboard.handlers import DashboardHandlers
 from remit.hub.dashboard.text import visible
-from remit.hub.recording import Recording
 from remit.ledger.commit import Observer
 from remit.policy.call import ToolCall
 from remit.server.routes import Plain, Request
@@ -53,8 +53,8 @@ class Dashboard:
         clock = service.clock
         self.verification = VerificationState(wall=lambda: clock.wall_ms / 1000)
         self.verifier = verifier_of(service, self.verification.apply)
-        self.recording = Recording(Observer(), wall=lambda: clock.wall_ms / 1000)
-        self.pages = Pages(service.governor, self.verification, self.recording, zone=UTC)
+        self.recording = CommitFailureTracker(Observer(), wall=lambda: clock.wall_ms / 1000)
+        self.pages = DashboardHandlers(service.governor, self.verification, self.recording, zone=UTC)
 
     def __enter__(self) -> Self:
         return self

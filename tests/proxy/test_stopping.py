@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.commit import DEADLINE_S
-from remit.wiring.serving import FINISHING_S
+from remit.wiring.serving import DRAIN_S
 from tests.faults.proxy_driver import Load, Proxy, ask, body_of, is_running, launched, session_in, until, workers_of
 from tests.faults.service import Audit, open_service, pages, session_of
 from tests.proxy.service import Answer, read_answer, read_answers
@@ -44,7 +44,7 @@ def check_stop(home: Path, audit: Audit, load: Load, took: float) -> None:
         tokens = {kept.token for kept in pages(service.reader, audit.session)}
     assert {ack.receipt for ack in load.acks.values()} <= tokens
     # What was decided was answered, too, unless the machine was so busy that there was no time for it.
-    assert new == len(load.acks) or (took > FINISHING_S and new > len(load.acks))
+    assert new == len(load.acks) or (took > DRAIN_S and new > len(load.acks))
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,8 @@ class World:
     read: int = 0
     body_bytes: int = 100
     request: type[Said] = Said
-    customs: BrowserPolicy = field(default_factory=BrowserPolicy)
-    doors: Authenticator | None = None
+    browser_policy: BrowserPolicy = field(default_factory=BrowserPolicy)
+    authenticator: Authenticator | None = None
     # Whom the page is for.
     access: Access = "open"
 
@@ -189,16 +189,16 @@ class World:
             Route(
                 "POST", "/maybe/{name}", self.desk.say, Heard, "Say or not", Said, without_body=b'{"word":"default"}'
             ),
-            Route("POST", "/always/{name}", self.desk.hear, "application/json", "Any object", dict, failing=_told),
+            Route("POST", "/always/{name}", self.desk.hear, "application/json", "Any object", dict, on_error=_told),
         ]
-        doors = TokenAuthenticator({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
+        authenticator = TokenAuthenticator({"token": (TOKEN,)} if self.is_closed else {}, clock=time.monotonic)
         return Application(
             routes,
             hosts=frozenset({HOST}),
-            authenticator=self.doors or doors,
+            authenticator=self.authenticator or authenticator,
             body_bytes=self.body_bytes,
             telemetry=self.witness,
-            browser_policy=self.customs,
+            browser_policy=self.browser_policy,
         )
 
     @property

@@ -64,7 +64,7 @@ def sleepy(said: Connection) -> None:
 def main() -> None:
     """Run it to its end."""
     target = {kind.__name__: kind for kind in (steady, late, failing, brief, sleepy)}[sys.argv[1]]
-    workers = Workers(int(sys.argv[2]), target, (), lost=lambda pid: say("lost", pid))
+    workers = Workers(int(sys.argv[2]), target, (), on_lost=lambda pid: say("lost", pid))
     try:
         workers.run(lambda: say("ready"), lambda: say("stopping"))
     except RemitError as error:

@@ -195,7 +195,7 @@ async def serving(limits: Limits = QUICK, tls: Callable[[], ssl.SSLContext] | No
         body_bytes=limits.body_bytes,
         telemetry=service.witness,
     )
-    service.server = Server(application, listening, limits=limits, tls=tls, refused=service.note)
+    service.server = Server(application, listening, limits=limits, tls=tls, on_refused=service.note)
     running = asyncio.get_running_loop().create_task(service.server.run(ready.set))
     try:
         async with asyncio.timeout(60):

@@ -217,7 +217,7 @@ class Doors:
 
 def test_a_token_is_checked_with_every_request_of_a_connection_however_alike_they_are() -> None:
     doors = Doors()
-    world = World(doors=doors)
+    world = World(authenticator=doors)
 
     async def act() -> list[int]:
         application, asked, statuses = world.application(), None, []
@@ -244,7 +244,7 @@ def test_a_token_is_checked_with_every_request_of_a_connection_however_alike_the
 def test_a_request_is_judged_by_its_own_target_and_headers_whatever_came_before(
     method: str, target: str, changes: dict[bytes, bytes], status: int
 ) -> None:
-    world = World(doors=Doors())
+    world = World(authenticator=Doors())
 
     async def act() -> None:
         application = world.application()

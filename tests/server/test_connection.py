@@ -165,7 +165,7 @@ def test_a_stop_leaves_a_client_that_is_still_sending_its_moment_to_read_the_ref
         it.receive(b"nonsense\r\n\r\n")
         it.connection.shutdown()
         assert (len(it.refused), len(it.wire.writes), it.wire.is_closed) == (1, 1, False)
-        it.connection.watch(it.connection.since + 10)
+        it.connection.check_timeouts(it.connection.since + 10)
         assert it.wire.is_closed
 
     play(scene)
@@ -183,7 +183,7 @@ def test_nothing_is_run_after_the_connection_has_begun_to_close() -> None:
 def test_nothing_is_run_that_comes_after_an_idle_connection_was_closed() -> None:
     async def scene(it: Scene) -> None:
         it.receive(GET % b"a")
-        it.connection.watch(it.connection.since + 1000)
+        it.connection.check_timeouts(it.connection.since + 1000)
         it.receive(GET % b"b")
         assert (it.asked, it.wire.is_closed) == (["/a"], True)
 
@@ -194,7 +194,7 @@ def test_a_refusal_is_the_only_answer_even_if_a_handler_comes_to_one_later() -> 
     async def scene(it: Scene) -> None:
         it.receive(b"GET /wait HTTP/1.1\r\nHost: ours\r\nContent-Length: 4\r\n\r\n")
         assert it.asked == ["/wait"]
-        it.connection.watch(it.connection.since + 1000)
+        it.connection.check_timeouts(it.connection.since + 1000)
         it.go.set()
         await settle()
         assert [write.split()[1] for write in it.wire.writes] == [b"408"]

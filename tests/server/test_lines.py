@@ -1,4 +1,4 @@
-"""Lines that are written by a thread: nobody waits for a reader, and what was lost is told."""
+"""LineWriter that are written by a thread: nobody waits for a reader, and what was lost is told."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from typing import NamedTuple, TextIO
 
 import pytest
 
-from remit.server.lines import MAX_WAITING, Lines
+from remit.server.lines import MAX_QUEUED, LineWriter
 
 
 class Pipe(NamedTuple):
@@ -37,7 +37,7 @@ def in_words(count: int) -> str:
 
 
 def test_lines_are_written_whole_and_in_their_order(pipe: Pipe) -> None:
-    lines, texts = Lines(in_words), [f"line {number}\n" for number in range(100)]
+    lines, texts = LineWriter(in_words), [f"line {number}\n" for number in range(100)]
     for text in texts:
         lines.put(pipe.stream, text)
     assert lines.flush(10)
@@ -45,7 +45,7 @@ def test_lines_are_written_whole_and_in_their_order(pipe: Pipe) -> None:
 
 
 def test_nobody_waits_for_a_reader_and_what_found_no_place_is_told(pipe: Pipe) -> None:
-    lines, text = Lines(in_words), "x" * (MAX_WAITING // 4) + "\n"
+    lines, text = LineWriter(in_words), "x" * (MAX_QUEUED // 4) + "\n"
     for _ in range(10):
         lines.put(pipe.stream, text)
     assert not lines.flush(0.01)
@@ -57,7 +57,7 @@ def test_nobody_waits_for_a_reader_and_what_found_no_place_is_told(pipe: Pipe) -
 
 
 def test_a_stream_that_is_gone_keeps_nobody_from_another(pipe: Pipe) -> None:
-    lines, (reader, writer) = Lines(in_words), os.pipe()
+    lines, (reader, writer) = LineWriter(in_words), os.pipe()
     gone = os.fdopen(writer, "w", encoding="utf-8")
     os.close(reader)
     lines.put(gone, "lost\n")

@@ -26,12 +26,12 @@ SECRET = "Zk3tq9-own-token-of-the-service"
 @pytest.fixture(autouse=True)
 def _loggers_as_before() -> Iterator[None]:
     root, output, secrets = logging.getLogger(), log._OUTPUT, log._SECRETS
-    handlers, level, before = root.handlers[:], root.level, (output.threshold, output._line, output._stream)
+    handlers, level, before = root.handlers[:], root.level, (output.threshold, output._format, output._stream)
     known, longest, pattern = set(secrets._known), secrets.longest, secrets.pattern
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    output.threshold, output._line, output._stream = before
+    output.threshold, output._format, output._stream = before
     secrets._known, secrets.longest, secrets.pattern = known, longest, pattern
 
 

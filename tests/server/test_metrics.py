@@ -84,7 +84,7 @@ def test_refusals_and_broken_chains_are_counted() -> None:
 
 def test_gauges_are_asked_for_when_somebody_looks() -> None:
     metrics, standing = Metrics(), {"open": 7}
-    metrics.watch(open_sessions=lambda: standing["open"], kill_switch=lambda: standing["open"] == 0)
+    metrics.set_gauges(open_sessions=lambda: standing["open"], kill_switch=lambda: standing["open"] == 0)
     assert (value(metrics, "remit_open_sessions"), value(metrics, "remit_kill_switch")) == (7, 0)
     standing["open"] = 0
     assert (value(metrics, "remit_open_sessions"), value(metrics, "remit_kill_switch")) == (0, 1)
@@ -93,7 +93,7 @@ def test_gauges_are_asked_for_when_somebody_looks() -> None:
 
 def test_a_gauge_that_cannot_be_told_leaves_the_others() -> None:
     metrics = Metrics()
-    metrics.watch(open_sessions=lambda: 1 // 0, kill_switch=lambda: False)
+    metrics.set_gauges(open_sessions=lambda: 1 // 0, kill_switch=lambda: False)
     assert value(metrics, "remit_open_sessions") is None
     assert value(metrics, "remit_kill_switch") == 0
 
@@ -138,7 +138,7 @@ WORKER = """
 import sys
 from remit.server.telemetry import Metrics
 metrics = Metrics(sys.argv[1])
-metrics.watch(open_sessions=lambda: 5, kill_switch=lambda: False)
+metrics.set_gauges(open_sessions=lambda: 5, kill_switch=lambda: False)
 print("ready", flush=True)
 for line in sys.stdin:
     metrics.decided("PERMIT", "compliant", "none")
@@ -221,7 +221,7 @@ def test_a_shared_folder_that_came_too_late_is_refused(tmp_path: Path) -> None:
 
 def test_the_page_lists_every_metric_and_no_other() -> None:
     metrics = Metrics()
-    metrics.watch(
+    metrics.set_gauges(
         open_sessions=lambda: 0, kill_switch=lambda: False, broken_sessions=lambda: 0, verified_at=lambda: 0.0
     )
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

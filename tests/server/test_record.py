@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.home import Home, open_home
-from remit.server.record import all_running, load_running, noted
+from remit.server.record import all_running, load_running, run_file
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def test_a_service_is_found_by_its_name_while_it_runs(home: Home) -> None:
     assert (load_running(home, "hub"), all_running(home, "proxy")) == (None, [])
-    with noted(home, "hub", "http://127.0.0.1:8765", {"port": 1}) as note:
+    with run_file(home, "hub", "http://127.0.0.1:8765", {"port": 1}) as note:
         assert load_running(home, "hub") is None
         note()
         running = load_running(home, "hub")
@@ -31,7 +31,7 @@ def test_a_service_is_found_by_its_name_while_it_runs(home: Home) -> None:
 
 
 def test_two_services_of_one_process_leave_two_notes(home: Home) -> None:
-    with noted(home, "hub", "http://a", {}) as hub, noted(home, "proxy", "https://b", {}) as proxy:
+    with run_file(home, "hub", "http://a", {}) as hub, run_file(home, "proxy", "https://b", {}) as proxy:
         hub()
         proxy()
         found = [running.listening for service in ("hub", "proxy") for running in all_running(home, service)]
@@ -43,9 +43,9 @@ def test_two_services_of_one_process_leave_two_notes(home: Home) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from remit.server.record import noted
+from remit.server.record import run_file
 from remit.ledger.home import open_home
-with open_home(Path(sys.argv[1])) as home, noted(home, "hub", "http://a", {}) as note:
+with open_home(Path(sys.argv[1])) as home, run_file(home, "hub", "http://a", {}) as note:
     note()
     os.kill(os.getpid(), signal.SIGKILL)
 """

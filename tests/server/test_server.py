@@ -365,7 +365,11 @@ def reloading(renew: Callable[[], None], times: int) -> list[tuple[str, BaseExce
     async def act() -> None:
         with bind("127.0.0.1", 0) as listening:
             server = Server(
-                handle, listening, limits=QUICK, renew=renew, told=lambda event, error: told.append((event, error))
+                handle,
+                listening,
+                limits=QUICK,
+                on_reload=renew,
+                on_event=lambda event, error: told.append((event, error)),
             )
             await asyncio.gather(*(server.reload() for _ in range(times)))
 

@@ -352,7 +352,7 @@ def test_parts_are_closed_after_the_turn_that_is_under_way() -> None:
     kept = parts()  # so that nothing else closes it
 
     async def act(threads: ThreadPoolExecutor) -> None:
-        stream = Stream(kept, threads, is_packed=False)
+        stream = Stream(kept, threads, compress=False)
         turn = asyncio.get_running_loop().create_task(stream.advance())
         await asyncio.sleep(0.02)
         turn.cancel()
@@ -365,7 +365,7 @@ def test_parts_are_closed_after_the_turn_that_is_under_way() -> None:
 
 def test_pieces_that_are_packed_can_be_read_as_they_come() -> None:
     async def act(threads: ThreadPoolExecutor) -> bytes:
-        stream, unpacker, text = Stream(Tap(1000).parts(), threads, is_packed=True), zlib.decompressobj(31), b""
+        stream, unpacker, text = Stream(Tap(1000).parts(), threads, compress=True), zlib.decompressobj(31), b""
         while not stream.is_over:
             await stream.advance()
             text += unpacker.decompress(stream.piece)

@@ -29,7 +29,7 @@ def hook_routes(handlers: HookHandlers) -> list[Route]:
             "Decide on a tool call of a coding assistant, or record its outcome",
             dict,
             access="hook",
-            failing=handlers.deny_failed,
+            on_error=handlers.deny_failed,
             description=_DESCRIPTION,
             subject="protection",
         )

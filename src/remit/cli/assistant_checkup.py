@@ -32,7 +32,7 @@ from remit.cli.hub_reaching import reach_hub
 from remit.config import assistant_config, hook_variable, load_settings, user_home
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
 from remit.governor.sessions import End
-from remit.hub.doors import hook_token, shared_hook_token
+from remit.hub.auth import hook_token, shared_hook_token
 from remit.ledger.home import Home, open_home
 from remit.server.record import Running, load_running
 from remit.wiring import Service

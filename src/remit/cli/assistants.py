@@ -17,7 +17,7 @@ from remit.assistants.install.plan import Wire
 from remit.assistants.records import FOLDER, SCRIPT_NAME, wire_name
 from remit.config import user_home
 from remit.errors import FieldInvalid
-from remit.hub.doors import hook_token, proof_key
+from remit.hub.auth import hook_token, proof_key
 
 __all__ = ["check_folder", "path_of_program", "version_of_program", "wire_of"]
 

@@ -19,7 +19,7 @@ from remit.cli.render import note
 from remit.client.hub import Hub
 from remit.config import TokenName, load_settings, rotate_token
 from remit.errors import ServiceError, ServiceRefused
-from remit.hub.doors import hook_token, proof_key, shared_hook_token
+from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import Home
 from remit.server.record import Running, ServiceName, all_running
 

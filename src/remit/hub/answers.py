@@ -1,14 +1,16 @@
-"""From what the governor says to what the Hub answers: pure functions, one for each kind of answer."""
+"""Builds the answers of the Hub's API from results of the governor."""
 
 from msgspec import convert, to_builtins
 
 from remit.claims.public import public_view
 from remit.claims.receipt import SignedReceipt
+from remit.errors import StateCorrupt, TokenError
 from remit.governor.clock import timestamp
 from remit.governor.evaluate import Answer, outcome_of
+from remit.governor.means import Means
 from remit.governor.observe import Observe
 from remit.governor.sessions import Started
-from remit.hub.reviews import Known, review_of, source_members
+from remit.hub.reviews import Review, review_answer, source_members
 from remit.policy.decide import Decision
 from remit.schemas.hub import (
     ObserveAnswer,
@@ -19,32 +21,40 @@ from remit.schemas.hub import (
     StartAnswer,
 )
 
-__all__ = ["considered", "observed", "public_receipt", "receipt_answer", "signed_receipt", "started"]
+__all__ = [
+    "observe_answer",
+    "policy_answer",
+    "public_receipt_answer",
+    "receipt_answer",
+    "signed_receipt_answer",
+    "start_answer",
+    "verify_stored_receipt",
+]
 
 
-def started(start: Started, known: Known) -> StartAnswer:
-    """Return the answer to a start."""
+def start_answer(start: Started, review: Review) -> StartAnswer:
+    """Return the answer to the start of a session."""
     session, mission = start.session, start.passport.mission
     return StartAnswer(
-        session_id=known.key,
+        session_id=review.key,
         ardur_session_id=session.id,
         agent_id=mission.agent_id,
         mission=mission.mission,
-        source=source_members(known.told),
-        title=known.told.get("title", ""),
+        source=source_members(review.details),
+        title=review.details.get("title", ""),
         started_at=timestamp(session.started_ms),
         token=start.passport.token,
         existing=start.existing,
     )
 
 
-def observed(answer: Answer, observe: Observe, known: Known) -> ObserveAnswer:
+def observe_answer(answer: Answer, observe: Observe, review: Review) -> ObserveAnswer:
     """Return the answer to an event."""
     receipt = answer.receipt
     outcome = outcome_of(receipt.claims, answer.refusal)
-    newest = receipt.hash if receipt.claims.receipt_id == answer.session.receipt_id else None
+    latest_hash = receipt.hash if receipt.claims.receipt_id == answer.session.receipt_id else None
     return ObserveAnswer(
-        session_id=known.key,
+        session_id=review.key,
         ardur_session_id=answer.session.id,
         decision="PERMIT" if answer.permits else "DENY",
         policy=PolicyAnswer(
@@ -55,12 +65,12 @@ def observed(answer: Answer, observe: Observe, known: Known) -> ObserveAnswer:
         ),
         receipt_id=receipt.claims.receipt_id,
         receipt=receipt_answer(receipt),
-        session_review=review_of(answer.session, known, newest),
+        session_review=review_answer(answer.session, review, latest_hash),
     )
 
 
-def considered(decision: Decision, observe: Observe) -> PolicyAnswer:
-    """Return the answer to what would be decided."""
+def policy_answer(decision: Decision, observe: Observe) -> PolicyAnswer:
+    """Return a decision that was not recorded."""
     return PolicyAnswer(
         decision=decision.verdict,
         reason=decision.reason,
@@ -70,7 +80,7 @@ def considered(decision: Decision, observe: Observe) -> PolicyAnswer:
 
 
 def receipt_answer(receipt: SignedReceipt) -> ReceiptAnswer:
-    """Return a receipt with the members that people look for first."""
+    """Return a receipt: its token, and the claims that are used most."""
     claims = receipt.claims
     return ReceiptAnswer(
         receipt_id=claims.receipt_id,
@@ -83,12 +93,20 @@ def receipt_answer(receipt: SignedReceipt) -> ReceiptAnswer:
     )
 
 
-def signed_receipt(receipt: SignedReceipt, session_id: str) -> SignedReceiptAnswer:
-    """Return a receipt in full."""
+def signed_receipt_answer(receipt: SignedReceipt, session_id: str) -> SignedReceiptAnswer:
+    """Return a receipt with all its claims."""
     claims = to_builtins(receipt.claims)
     return SignedReceiptAnswer(ardur_session_id=session_id, receipt=receipt_answer(receipt), claims=claims)
 
 
-def public_receipt(receipt: SignedReceipt) -> PublicReceiptAnswer:
+def public_receipt_answer(receipt: SignedReceipt) -> PublicReceiptAnswer:
     """Return the public view of a receipt."""
     return convert(public_view(receipt), PublicReceiptAnswer)
+
+
+def verify_stored_receipt(means: Means, token: str) -> SignedReceipt:
+    """Verify a receipt from the ledger. Raise `StateCorrupt` if it fails: the client has sent no token."""
+    try:
+        return means.receipt(token)
+    except TokenError:
+        raise StateCorrupt("a receipt in ledger.db does not verify; run `remit ledger check`") from None

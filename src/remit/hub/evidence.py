@@ -1,7 +1,7 @@
-"""From what an adapter has sent to what is judged and what is shown: pure functions.
+"""Converts the events that adapters send into what the governor judges and what a review shows. Pure functions.
 
-Invariant: what is judged, and what a receipt is about, holds no text that was seen, only its digest. Each text has its
-SHA-256 in the `measurements` of the receipt. An excerpt goes into the review, clipped, and nowhere else.
+Invariant: what is judged and receipted has no observed text, only digests of it. The SHA-256 of each text is in the
+`measurements` of the receipt. A clipped excerpt goes into the review, and nowhere else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,89 +45,93 @@ __all__ = [
 ]
 
 OBSERVATION_TOOLS: Final = ("browser_observe", "desktop_observe", "cli_command", "cli_observe")
-# Of one event: a conversation that is longer shows its end.
+# Actions of one event in the review. Of a longer conversation, the last messages are shown.
 MAX_ACTIONS: Final = 50
+# Size of the cache of reporters.
 _OBSERVERS: Final = 256
 _MAX_CALLS: Final = 5000
 _MAX_DURATION_S: Final = 24 * 3600
 _DIGESTS: Final = ("content_digest", "stdout_digest", "stderr_digest")
-# What is judged as it was sent.
+# Members of an event that are judged as they were sent.
 _FACTS: Final = ("kind", "action_class", "target", "capture_mode", "exit_code", "observed_at", *_DIGESTS)
 _OUTWARD: Final = ("send", "write")
-# Of how many messages a receipt holds the digests one by one; beyond that, one digest over the list of them.
+# A receipt has the digests of up to this many messages; of more, it has one digest over the list of digests.
 MAX_MEASURED_MESSAGES: Final = 16
-# How far ahead of our clock the time of an event may lie, and the first moment that is not absurd.
+# How far the time of an event may be ahead of the Hub's clock, and the earliest time that is accepted.
 MAX_AHEAD_S: Final = 300
 _EARLIEST_MS: Final = parse_timestamp("2020-01-01T00:00:00Z")
-_TEXTS: Final = ("text_snapshot", "text_excerpt", "stdout", "stderr")
-_GIVEN: Final = ("stdout_digest", "stderr_digest")
-_PLACE: Final = "$.event.observed_at"
-_PREFIX: Final = "remit.event."
+_TEXT_MEMBERS: Final = ("text_snapshot", "text_excerpt", "stdout", "stderr")
+_DIGEST_MEMBERS: Final = ("stdout_digest", "stderr_digest")
+_OBSERVED_AT: Final = "$.event.observed_at"
+_MEASUREMENT: Final = "remit.event."
 
 
 def report_of(request: ObserveRequest, now_ms: int) -> Report:
-    """Return what was reported, and by whom; raise `FieldInvalid` if it is said to be of another time."""
+    """Return the report for an event. Raise `FieldInvalid` if its `observed_at` is too early or ahead of the clock."""
     event = request.event
     observe = Observe(
         "",
         request.source.type,
         _arguments(event),
         request.idempotency_key or "",
-        Seen(tuple(_marks(event)), tuple(_actions(event))),
-        dict(_measured(event)),
+        Seen(tuple(_labels(event)), tuple(_actions(event))),
+        dict(_measurements(event)),
         _observed_ms(event.observed_at, now_ms),
     )
     return Report(reporter_of(request), observe)
 
 
 def _observed_ms(given: str | None, now_ms: int) -> int | None:
-    """Return when an event was observed, in milliseconds since 1970."""
+    """Return the time of an event in milliseconds since 1970, or raise `FieldInvalid`."""
     if given is None:
         return None
-    check_leap_second(given, _PLACE)
+    check_leap_second(given, _OBSERVED_AT)
     try:
         observed_ms = parse_timestamp(given)
     except (ValueError, OverflowError):
         observed_ms = _EARLIEST_MS - 1
     if observed_ms < _EARLIEST_MS:
-        raise FieldInvalid("is before 2020: not when it was observed", place=_PLACE)
+        raise FieldInvalid("is before 2020", place=_OBSERVED_AT)
     if observed_ms > now_ms + MAX_AHEAD_S * 1000:
-        raise FieldInvalid(f"is more than {MAX_AHEAD_S // 60} minutes ahead of the Hub's clock", place=_PLACE)
+        raise FieldInvalid(f"is more than {MAX_AHEAD_S // 60} minutes ahead of the Hub's clock", place=_OBSERVED_AT)
     return observed_ms
 
 
-def _measured(event: Event) -> Iterator[tuple[str, Measurement]]:
-    """Yield what the receipt says of the texts that were sent, of digests in their place, and of the time given."""
-    for name in _TEXTS:
+def _measurements(event: Event) -> Iterator[tuple[str, Measurement]]:
+    """Yield the measurements of the receipt: digests of texts, digests that the caller has sent, and the given time."""
+    for name in _TEXT_MEMBERS:
         if text := getattr(event, name):
-            yield _PREFIX + name, _computed(_digest_of(text))
-    for name in _GIVEN:
+            yield _MEASUREMENT + name, _computed(_digest_of(text))
+    for name in _DIGEST_MEMBERS:
         if digest := getattr(event, name):
-            yield _PREFIX + name, _given(digest)
+            yield _MEASUREMENT + name, _given(digest)
     if event.observed_at is not None:
         yield (
-            f"{_PREFIX}observed_at",
+            f"{_MEASUREMENT}observed_at",
             Measurement(
                 kind="telemetry", status="success", collected_at=event.observed_at, description="as given by the caller"
             ),
         )
-    yield from _measured_messages(event.messages or ())
+    yield from _message_measurements(event.messages or ())
 
 
-def _measured_messages(messages: Sequence[Message]) -> Iterator[tuple[str, Measurement]]:
+def _message_measurements(messages: Sequence[Message]) -> Iterator[tuple[str, Measurement]]:
     digests = [_message_digests(message) for message in messages]
     if not any(digests):
         return
     if len(messages) > MAX_MEASURED_MESSAGES:
         form = canonicalize([{**message} for message in digests])
         digest = _digest("sha-256:" + sha256_hex(form), canonicalization="jcs-rfc8785")
-        words = f"over the list of the digests of {len(messages)} messages"
-        yield f"{_PREFIX}messages", Measurement(kind="telemetry", status="success", digest=digest, description=words)
+        description = f"over the list of the digests of {len(messages)} messages"
+        yield (
+            f"{_MEASUREMENT}messages",
+            Measurement(kind="telemetry", status="success", digest=digest, description=description),
+        )
         return
     for number, message in enumerate(digests):
         for name, value in message.items():
-            made = _computed(value) if name == "text_excerpt" else _given(value)
-            yield f"{_PREFIX}messages.{number}.{name}", made
+            measurement = _computed(value) if name == "text_excerpt" else _given(value)
+            yield f"{_MEASUREMENT}messages.{number}.{name}", measurement
 
 
 def _message_digests(message: Message) -> dict[str, str]:
@@ -140,43 +144,43 @@ def _computed(digest: str) -> Measurement:
 
 
 def _given(digest: str) -> Measurement:
-    """Return a digest that the caller has made of what it has not sent: nothing here has verified it."""
+    """Return the measurement of a digest that the caller has sent without the text, so it is not verified."""
     return Measurement(kind="telemetry", status="not-run", digest=_digest(digest), description="as given by the caller")
 
 
 def _digest(text: str, canonicalization: Literal["jcs-rfc8785", "none"] = "none") -> Digest:
-    """Return a digest as receipts write it, from one as events write it."""
+    """Convert a digest from the form of events (`sha-256:` and hex) to that of receipts."""
     value = encode_base64url(bytes.fromhex(text.partition(":")[2]))
     return Digest(alg="sha-256", value=value, canonicalization=canonicalization, scope="measurement")
 
 
 def reporter_of(request: StartRequest | ObserveRequest) -> Reporter:
-    """Return who reports, to which session, and under which mission one is started."""
+    """Return the reporter of a request: the key of its session, its source, and the mission for a new session."""
     if request.mission is None:
         return _observer(request.source, request.session)
     return _reporter(request.source, request.session, request.mission)
 
 
-# Most events come from few sources, and without a mission: with one, this could hold much.
+# Most events come from few sources and have no mission. Missions can be large, so these are not cached.
 @lru_cache(maxsize=_OBSERVERS)
 def _observer(source: SourceTold, session: SessionTold | None) -> Reporter:
     return _reporter(source, session, None)
 
 
-def _reporter(source: SourceTold, told_session: SessionTold | None, mission: MissionAsked | None) -> Reporter:
-    session = told_session or SessionTold()
+def _reporter(source: SourceTold, given: SessionTold | None, mission: MissionAsked | None) -> Reporter:
+    session = given or SessionTold()
     title = session.title or session.id or f"{source.type} session"
-    named = ["id", session.id] if session.id else ["title", title]
-    # A new version of the adapter goes on in the same session.
-    key = [source.type, source.app or None, source.origin or None, source.process or None, *named]
-    told = {"title": title, **{name: value for name, value in _plain(source).items() if value}}
-    name = f"hub:{sha256_hex(canonicalize(key))[:32]}"
-    return Reporter(name, _text(told), _mission(source, mission), OBSERVE_AUDIENCE)
+    name = ["id", session.id] if session.id else ["title", title]
+    # The version is not part of the key: a new version of the adapter continues the session.
+    key = [source.type, source.app or None, source.origin or None, source.process or None, *name]
+    details = {"title": title, **{name: value for name, value in _members(source).items() if value}}
+    session_key = f"hub:{sha256_hex(canonicalize(key))[:32]}"
+    return Reporter(session_key, _to_json(details), _mission(source, mission), OBSERVE_AUDIENCE)
 
 
-def _mission(source: SourceTold, asked: MissionAsked | None) -> Mission:
-    """Return the mission that is asked for; without one, that of an observer."""
-    given = {name: value for name, value in _plain(asked).items() if value is not None} if asked else {}
+def _mission(source: SourceTold, requested: MissionAsked | None) -> Mission:
+    """Return the requested mission; without one, the mission of an observer."""
+    given = {name: value for name, value in _members(requested).items() if value is not None} if requested else {}
     defaults: dict[str, JSON] = {
         "agent_id": f"{source.type}-observer",
         "mission": "Report what is done on this machine, so that it can be judged and receipted",
@@ -184,22 +188,22 @@ def _mission(source: SourceTold, asked: MissionAsked | None) -> Mission:
         "max_tool_calls": _MAX_CALLS,
         "max_duration_s": _MAX_DURATION_S,
     }
-    if asked is None:
+    if requested is None:
         defaults["allowed_tools"] = list(OBSERVATION_TOOLS)
     return parse_mission(given, defaults)
 
 
-def _plain(value: object) -> dict[str, JSON]:
+def _members(value: object) -> dict[str, JSON]:
     members: dict[str, JSON] = to_builtins(value)
     return members
 
 
-def _text(value: Mapping[str, JSON]) -> str:
+def _to_json(value: Mapping[str, JSON]) -> str:
     return json.encode(value).decode()
 
 
 def _arguments(event: Event) -> dict[str, JSON]:
-    """Return the facts of an event, with digests in the place of text."""
+    """Return the arguments that are judged: the members of an event, with digests in place of texts."""
     facts: dict[str, JSON] = {name: value for name in _FACTS if (value := getattr(event, name)) is not None}
     if event.command is not None:
         facts["command"] = list(event.command) if isinstance(event.command, tuple) else event.command
@@ -224,17 +228,17 @@ def _message_facts(message: Message) -> dict[str, JSON]:
 
 
 def _message_digest(message: Message) -> str | None:
-    """Return the digest of a message: of what was sent, or what the adapter says of what it has not sent."""
+    """Return the digest that came with a message, or else that of its excerpt."""
     return message.text_digest or (_digest_of(message.text_excerpt) if message.text_excerpt else None)
 
 
 def _digest_of(text: str) -> str:
-    """Return the digest of text, as events write it."""
+    """Return the digest of a text in the form of events."""
     return f"sha-256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _marks(event: Event) -> Iterator[str]:
-    """Yield words for what was in an event."""
+def _labels(event: Event) -> Iterator[str]:
+    """Yield the labels that an event adds to the review."""
     if event.command:
         yield "command"
     if event.messages:
@@ -246,33 +250,33 @@ def _marks(event: Event) -> Iterator[str]:
 
 
 def _actions(event: Event) -> Iterator[dict[str, JSON]]:
-    """Yield what people are shown of an event: each message of a conversation, or the event as a whole."""
+    """Yield the actions that the review shows: one for each message, or one for an event without messages."""
     digests = {name: value for name in _DIGESTS if (value := getattr(event, name))}
     kind = event.kind or ("command" if event.command else "observation")
     moment: dict[str, JSON] = {"observed_at": event.observed_at} if event.observed_at else {}
     for message in (event.messages or ())[-MAX_ACTIONS:]:
         digest = _message_digest(message)
-        said: dict[str, JSON] = {
+        action: dict[str, JSON] = {
             "kind": kind,
             "role": message.role,
             "summary": clip(message.text_excerpt or "", MAX_EXCERPT),
         }
-        yield {**moment, **said, **({"text_digest": digest} if digest else {}), **digests}
+        yield {**moment, **action, **({"text_digest": digest} if digest else {}), **digests}
     if not event.messages:
         text = event.text_excerpt or event.text_snapshot or event.stdout or event.stderr
-        shown = {"text_digest": _digest_of(text)} if text else {}
+        text_digest = {"text_digest": _digest_of(text)} if text else {}
         yield {
             **moment,
             "kind": kind,
             "role": None,
-            "summary": clip(text or _said(event), MAX_EXCERPT),
-            **shown,
+            "summary": clip(text or _describe(event), MAX_EXCERPT),
+            **text_digest,
             **digests,
         }
 
 
-def _said(event: Event) -> str:
-    """Return what was done in a few words, where no text is shown."""
+def _describe(event: Event) -> str:
+    """Return a short description of an event without text, with secrets redacted."""
     if event.command:
         return redacted(event.command if isinstance(event.command, str) else " ".join(event.command))
     return redacted(" ".join([part for part in (event.action_class, event.target) if part]))

@@ -1,7 +1,7 @@
-"""The file that sends a browser to the dashboard, token and all.
+"""The file that redirects a browser to the dashboard, with the token in the URL.
 
-Keeps these invariants: the token stands in no argument of a process, which every user of the machine can read, but in a
-file that is its owner's alone; and the file is gone with the Hub whose token it holds.
+Invariants: the token is in a file that only its owner can read, and not in the arguments of a process, which every user
+of the machine can read. The file is removed when the Hub stops.
 """
 
 from html import escape
@@ -25,14 +25,14 @@ _PAGE: Final = """<!doctype html>
 
 
 def write_opening(home: Home, address: str) -> str:
-    """Return the URL of a file that sends a browser on to `address`."""
+    """Write a page that redirects to `address`, and return its `file:` URL."""
     with home.folder(FOLDER) as folder:
         folder.replace(OPENING_FILE, _PAGE.format(escape(address)).encode())
         return Path(folder.path_of(OPENING_FILE)).as_uri()
 
 
 def clear_opening(home: Home) -> None:
-    """Remove the file, if there is one."""
+    """Remove the page if it exists."""
     try:
         folder = home.folder(FOLDER, create=False)
     except StateMissing:

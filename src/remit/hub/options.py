@@ -1,19 +1,19 @@
-"""How a Hub is to run, as one value."""
+"""The options of a Hub."""
 
 from typing import Any, NamedTuple
 
-from remit.server.record import beyond_usual
+from remit.server.record import non_default_options
 
 __all__ = ["HubOptions"]
 
 
 class HubOptions(NamedTuple):
-    """What was asked for at the start. Paths are as they were given."""
+    """The options of the command. Paths are as they were given."""
 
     home: str
     host: str = "127.0.0.1"
     port: int = 8765
-    # 2 for a ledger process of its own, 1 for all in one. None is for what suits the machine.
+    # 2 for a separate ledger process, 1 for everything in one process, None for the default of the machine.
     processes: int | None = None
     policies: str | None = None
     user_home: str | None = None
@@ -22,5 +22,5 @@ class HubOptions(NamedTuple):
     otlp_endpoint: str | None = None
 
     def asked(self) -> dict[str, Any]:
-        """Return what was asked for beyond the usual, as far as clients can tell the difference."""
-        return beyond_usual(self._asdict(), HubOptions("")._asdict())
+        """Return the options that differ from the defaults and make a difference to clients."""
+        return non_default_options(self._asdict(), HubOptions("")._asdict())

@@ -1,7 +1,7 @@
-"""The review of a session: what a person is told of it, kept up to date event by event.
+"""The review of a session: a summary for its user, updated with every event.
 
-Nothing here grows with the session: its counts are in its own row, and of what was done the last part is kept. What was
-shown last stays in memory; whatever another process has added since is read again.
+Its size is bounded: counts are in the row of the session, and only the last actions are kept. Reviews that were used
+last are cached; events that another process has added since are read from the ledger.
 """
 
 from collections import OrderedDict, deque
@@ -19,10 +19,10 @@ from remit.governor.means import Means
 from remit.ledger.records import Note, Session, Source
 from remit.schemas.hub import ReviewAnswer
 
-__all__ = ["MAX_ACTIONS", "Known", "LoadKnown", "Shelf", "load_known", "review_of", "source_members"]
+__all__ = ["MAX_ACTIONS", "LoadReview", "Review", "ReviewCache", "load_review", "review_answer", "source_members"]
 
 MAX_ACTIONS: Final = 50
-# Each can hold half a megabyte of what people have agreed to show.
+# Reviews in the cache. With consent to visible text, one can have half a megabyte.
 _MAX_SESSIONS: Final = 64
 _SOURCE: Final = ("type", "app", "origin", "process", "version")
 _WORDS: Final[Mapping[str, str]] = {
@@ -30,35 +30,37 @@ _WORDS: Final[Mapping[str, str]] = {
     "violation": "in violation",
     "insufficient_evidence": "without enough evidence",
 }
-_actions_in: Final = msgspec.json.Decoder(list[Raw]).decode
+_decode_actions: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
-class Known(Struct):
-    """What is known of a session that reports: its source, and what was done last, as the JSON that is shown of it."""
+class Review(Struct):
+    """The source of a session, and its last actions as JSON."""
 
     key: str
-    told: Mapping[str, Any]
-    # The number of the last event that was added.
+    # What the adapter has sent about itself and the session: title, type, app, origin, process, version.
+    details: Mapping[str, Any]
+    # The number of the last event whose actions are here.
     newest: int = 0
     source: dict[str, Any] = {}
     provider: str = ""
-    # In one piece, because every answer shows all of it: each action with a comma behind it, and how long each is.
+    # The JSON of the last actions, each followed by a comma, in one piece because every answer has all of it; and the
+    # length of each.
     text: bytearray = field(default_factory=bytearray)
     sizes: deque[int] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        """Take from what was told, once, what every review says."""
-        self.source = source_members(self.told)
-        self.provider = _provider(self.told)
+        """Compute the members that are the same in every answer."""
+        self.source = source_members(self.details)
+        self.provider = _provider(self.details)
 
-    def follow(self, note: Note) -> None:
-        """Add what was done in an event, if it is the one that comes next; else it is missing, or there already."""
+    def add_if_next(self, note: Note) -> None:
+        """Add the actions of an event if it is the next one. If not, it is here already, or others are missing."""
         if note.observed == self.newest + 1:
             self.add(note)
 
     def add(self, note: Note) -> None:
-        """Add what was done in an event that is newer than all others, and drop what is too old to be shown."""
-        for action in _actions_in(note.text):
+        """Add the actions of an event that is newer than all others, and drop the oldest beyond `MAX_ACTIONS`."""
+        for action in _decode_actions(note.text):
             piece = bytes(action) + b","
             self.text += piece
             self.sizes.append(len(piece))
@@ -67,90 +69,90 @@ class Known(Struct):
         self.newest = note.observed
 
     def lacks(self, observed: int) -> bool:
-        """Tell whether something is missing of what was done up to this event."""
+        """Tell whether actions up to the event of this number are missing."""
         return observed > self.newest
 
-    def shown(self) -> Raw:
-        """Return what was done last."""
+    def actions(self) -> Raw:
+        """Return the last actions as a JSON array."""
         return Raw(b"[" + self.text[:-1] + b"]")
 
 
-class Shelf:
-    """What is known of the sessions that were looked at last."""
+class ReviewCache:
+    """An LRU cache of reviews by session."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._reviews: OrderedDict[str, Review] = OrderedDict()
 
-    def get(self, session_id: str) -> Known | None:
-        """Return what is known of a session."""
-        known = self._known.get(session_id)
-        if known is not None:
-            self._known.move_to_end(session_id)
-        return known
+    def get(self, session_id: str) -> Review | None:
+        """Return the review of a session if it is cached."""
+        review = self._reviews.get(session_id)
+        if review is not None:
+            self._reviews.move_to_end(session_id)
+        return review
 
-    def put(self, session_id: str, known: Known) -> Known:
-        """Keep what was read of a session, unless more was added while it was read; return what is kept."""
-        there = self.get(session_id)
-        if there is not None and there.newest >= known.newest:
-            return there
-        self._known[session_id] = known
-        if len(self._known) > _MAX_SESSIONS:
-            self._known.popitem(last=False)
-        return known
+    def put(self, session_id: str, review: Review) -> Review:
+        """Cache a review unless the one in the cache is as new, and return the one that is cached now."""
+        cached = self.get(session_id)
+        if cached is not None and cached.newest >= review.newest:
+            return cached
+        self._reviews[session_id] = review
+        if len(self._reviews) > _MAX_SESSIONS:
+            self._reviews.popitem(last=False)
+        return review
 
 
 @dataclass(frozen=True)
-class LoadKnown:
-    """Read what is kept of a session that reports."""
+class LoadReview:
+    """The use case of `load_review`."""
 
     session_id: str
 
-    async def run(self, means: Means) -> Known | None:
-        """Read it where that may take its time."""
-        known: Known | None = await means.aside(lambda: load_known(means, self.session_id))
-        return known
+    async def run(self, means: Means) -> Review | None:
+        """Load it in a thread."""
+        review: Review | None = await means.aside(lambda: load_review(means, self.session_id))
+        return review
 
 
-def load_known(means: Means, session_id: str) -> Known | None:
-    """Return what is kept of a session; None if no adapter reports to it."""
+def load_review(means: Means, session_id: str) -> Review | None:
+    """Return the review of a session from the ledger; None if the session has no source."""
     source = means.reader.source_of(session_id)
-    return None if source is None else _known_of(source, means.reader.notes(session_id))
+    return None if source is None else _decode_review(source, means.reader.notes(session_id))
 
 
-def _known_of(source: Source, notes: list[Note]) -> Known:
-    """Return what is kept of a session as it is used here.
-
-    Nothing signs this, and nothing depends on it: what cannot be read is left out, and the evidence stays what it is.
-    """
-    told = dict[str, str]()
+def _decode_review(source: Source, notes: list[Note]) -> Review:
+    """Return the review in stored rows. They are not signed and no evidence, so rows that do not decode are skipped."""
+    details = dict[str, str]()
     with suppress(msgspec.DecodeError):
-        told = msgspec.json.decode(source.told, type=dict[str, str])
-    known = Known(source.key, told)
+        details = msgspec.json.decode(source.told, type=dict[str, str])
+    review = Review(source.key, details)
     for note in sorted(notes):
         with suppress(msgspec.DecodeError):
-            known.add(note)
-    known.newest = max(known.newest, max((note.observed for note in notes), default=0))
-    return known
+            review.add(note)
+    review.newest = max(review.newest, max((note.observed for note in notes), default=0))
+    return review
 
 
-def source_members(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return who reports, as it was told."""
-    return {name: told[name] for name in _SOURCE if name in told}
+def source_members(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of `details` that describe the source."""
+    return {name: details[name] for name in _SOURCE if name in details}
 
 
-def review_of(session: Session, known: Known, receipt_hash: str | None = None) -> ReviewAnswer:
-    """Return the review of a session; `receipt_hash` is that of its last receipt, where its row does not say it yet."""
+def review_answer(session: Session, review: Review, receipt_hash: str | None = None) -> ReviewAnswer:
+    """Return the review of a session as the API has it.
+
+    `receipt_hash` is the hash of its last receipt, if the row of the session does not have it yet.
+    """
     verdicts = {
         "compliant": session.compliant,
         "violation": session.violation,
         "insufficient_evidence": session.insufficient_evidence,
     }
     return ReviewAnswer(
-        session_id=known.key,
+        session_id=review.key,
         ardur_session_id=session.id,
-        source=known.source,
-        provider=known.provider,
-        title=known.told.get("title", ""),
+        source=review.source,
+        provider=review.provider,
+        title=review.details.get("title", ""),
         status=session.state,
         started_at=timestamp(session.started_ms),
         updated_at=timestamp(max(session.seen_wall_ms, session.started_ms)),
@@ -160,17 +162,17 @@ def review_of(session: Session, known: Known, receipt_hash: str | None = None) -
         latest_receipt_id=session.receipt_id,
         latest_receipt_hash=receipt_hash or session.receipt_hash,
         summary=_summary(session.observed, verdicts),
-        actions=known.shown(),
+        actions=review.actions(),
     )
 
 
-def _provider(told: Mapping[str, Any]) -> str:
-    """Return whose service is watched: the host of the page, or the program."""
+def _provider(details: Mapping[str, Any]) -> str:
+    """Return the host of the observed page, or the name of the observed program."""
     try:
-        host = urlsplit(told.get("origin") or "").hostname
+        host = urlsplit(details.get("origin") or "").hostname
     except ValueError:
         host = None
-    return host or told.get("app") or "local"
+    return host or details.get("app") or "local"
 
 
 def _summary(observed: int, verdicts: Mapping[str, int]) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from remit.hub.desk import RECEIPT_VIEW, Desk
-from remit.hub.doors import HUB_SECURITY
+from remit.hub.auth import HUB_SECURITY
+from remit.hub.handlers import RECEIPT_VIEW, HubHandlers
 from remit.schemas.hub import (
     CheckAnswer,
     ObserveAnswer,
@@ -21,10 +21,10 @@ from remit.server.openapi import describe
 from remit.server.routes import Plain, Request, Route
 from remit.version import __version__
 
-__all__ = ["Cookie", "Page", "PageDesk", "describe_hub", "hub_routes", "table_of_routes"]
+__all__ = ["Cookie", "DashboardPages", "PageHandler", "describe_hub", "hub_routes", "table_of_routes"]
 
-Page: TypeAlias = Callable[[Request], Awaitable[Plain]]
-# Makes the header that lets a browser see all pages.
+PageHandler: TypeAlias = Callable[[Request], Awaitable[Plain]]
+# Returns the `Set-Cookie` header that gives a browser access to all pages.
 Cookie: TypeAlias = Callable[[], tuple[bytes, bytes]]
 _HTML: Final = "text/html"
 _JSON: Final = "application/json"
@@ -32,50 +32,52 @@ _METRICS: Final = "text/plain"
 _NOTHING: Final = b"{}"
 
 
-class PageDesk(Protocol):
-    """Who makes the pages of the dashboard."""
+class DashboardPages(Protocol):
+    """The interface of `DashboardHandlers`, so that describing the API does not import templates."""
 
-    async def overview(self, ask: Request) -> Plain:
-        """Show whether anything is wrong, what agents do, and what was refused."""
+    async def overview(self, request: Request) -> Plain:
+        """Show alerts, active sessions, and recent denials."""
 
-    async def sessions(self, ask: Request) -> Plain:
+    async def sessions(self, request: Request) -> Plain:
         """List the sessions."""
 
-    async def session(self, ask: Request) -> Plain:
+    async def session(self, request: Request) -> Plain:
         """Show one session and its chain."""
 
-    async def receipt(self, ask: Request) -> Plain:
+    async def receipt(self, request: Request) -> Plain:
         """Show one receipt."""
 
-    async def denials(self, ask: Request) -> Plain:
-        """Show the reasons of denials."""
+    async def denials(self, request: Request) -> Plain:
+        """Show the denial codes, each with its number of denials."""
 
-    async def denials_of(self, ask: Request) -> Plain:
-        """List the denials of one reason."""
+    async def denials_of(self, request: Request) -> Plain:
+        """List the denials with one code."""
 
 
-def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, openapi: Page) -> list[Route]:
-    """Return the routes that lead to `desk` and `pages`; `cookie` lets whoever has brought the token see all pages.
+def hub_routes(
+    handlers: HubHandlers, pages: DashboardPages, cookie: Cookie, metrics: PageHandler, openapi: PageHandler
+) -> list[Route]:
+    """Return all routes of the Hub, except those of hooks.
 
-    The other two are the business of neither desk.
+    A client that opens the dashboard with the token in the query gets the `cookie` for the other pages.
     """
 
-    async def enter(ask: Request) -> Plain:
-        page = await pages.overview(ask)
+    async def enter(request: Request) -> Plain:
+        page = await pages.overview(request)
         return page._replace(headers=(*page.headers, cookie()))
 
     return [
-        Route("GET", "/health", desk.health, HealthAnswer, "Is the Hub there", access="open"),
-        Route("GET", "/healthz", desk.health, HealthAnswer, "Is the Hub there", access="open"),
-        Route("GET", "/v1/status", desk.status, StatusAnswer, "How the Hub stands"),
-        Route("GET", "/v1/export", desk.export, _JSON, "Everything that the Hub holds"),
-        Route("POST", "/v1/sessions/start", desk.start, StartAnswer, "Start or find a session", StartRequest),
-        Route("POST", "/v1/events/observe", desk.observe, ObserveAnswer, "Take an event in", ObserveRequest),
-        Route("POST", "/v1/policy/check", desk.check, CheckAnswer, "What would be decided", ObserveRequest),
+        Route("GET", "/health", handlers.health, HealthAnswer, "Is the Hub there", access="open"),
+        Route("GET", "/healthz", handlers.health, HealthAnswer, "Is the Hub there", access="open"),
+        Route("GET", "/v1/status", handlers.status, StatusAnswer, "How the Hub stands"),
+        Route("GET", "/v1/export", handlers.export, _JSON, "Everything that the Hub holds"),
+        Route("POST", "/v1/sessions/start", handlers.start, StartAnswer, "Start or find a session", StartRequest),
+        Route("POST", "/v1/events/observe", handlers.observe, ObserveAnswer, "Take an event in", ObserveRequest),
+        Route("POST", "/v1/policy/check", handlers.check, CheckAnswer, "What would be decided", ObserveRequest),
         Route(
             "POST",
             "/v1/sessions/{ardur_session_id}/attest",
-            desk.attest,
+            handlers.attest,
             AttestAnswer,
             "Attest a session",
             AttestRequest,
@@ -84,7 +86,7 @@ def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, opena
         Route(
             "GET",
             "/v1/receipts/{receipt_id}",
-            desk.receipt,
+            handlers.receipt,
             SignedReceiptAnswer,
             "One receipt, in full or as its public view",
             choices=(RECEIPT_VIEW,),
@@ -104,15 +106,15 @@ def hub_routes(desk: Desk, pages: PageDesk, cookie: Cookie, metrics: Page, opena
 
 
 def table_of_routes() -> list[Route]:
-    """Return the routes for those who only read about them: nobody is at the desks."""
+    """Return the routes with handlers that cannot be called, to describe the API."""
 
-    async def nothing(ask: Request) -> Plain:  # noqa: ARG001 - nobody asks
+    async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
         return Plain(b"", _METRICS)
 
     class Empty:
         overview = sessions = session = receipt = denials = denials_of = staticmethod(nothing)
 
-    return hub_routes(Desk.__new__(Desk), Empty(), lambda: (b"", b""), nothing, nothing)
+    return hub_routes(HubHandlers.__new__(HubHandlers), Empty(), lambda: (b"", b""), nothing, nothing)
 
 
 def describe_hub(routes: Sequence[Route]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The handlers of the governance proxy: each takes a request to the governor, and returns the response.
+"""The handlers of the governance proxy: each passes a request to the governor, and returns the response.
 
-Invariant: a client that asks about a session which is bound to a certificate has shown that one. Every decision is the
-governor's.
+Invariants: a session that is bound to a certificate can only be used by a client with that certificate. All decisions
+are made by the governor.
 """
 
 from typing import TypeVar
@@ -44,12 +44,12 @@ from remit.schemas.shared import HealthAnswer, KeysAnswer
 from remit.server.routes import Decision, Request
 from remit.version import __version__
 
-__all__ = ["Handlers"]
+__all__ = ["ProxyHandlers"]
 
 _T = TypeVar("_T")
 
 
-class Handlers:
+class ProxyHandlers:
     """The handlers of the proxy's routes."""
 
     def __init__(self, governor: UseCaseRunner) -> None:
@@ -90,12 +90,12 @@ class Handlers:
         )
 
     async def evaluate(self, request: Request) -> EvaluateAnswer:
-        """Decide on a tool call. One that was permitted before and does not hold any more is a DENY, and says why."""
+        """Decide on a tool call. A repeated call is a DENY if its PERMIT is not valid any more."""
         body: EvaluateRequest = request.body
         session_id = body.session_id
         call = ToolCall(body.tool_name, body.arguments, cwd=body.cwd or None)
         case = Evaluate(session_id, call, body.idempotency_key or "")
-        try:  # without `_run_held`: this is the one request that must be fast
+        try:  # not by `_run_held`, which costs one more coroutine: this is the request that must be fast
             answer = await self._governor.arun(Held(case, session_id, request.holder))
         except TokenError as error:
             raise _corrupt_session() from error
@@ -151,7 +151,7 @@ class Handlers:
         )
 
     async def delegate(self, request: Request) -> DelegateAnswer:
-        """Make a narrower passport. One that was granted before is shown, but does not hold if it says DENY."""
+        """Make a narrower passport. A repeated request is a DENY if the passport is not valid any more."""
         body: DelegateRequest = request.body
         bound_to = None if body.cnf is UNSET else body.cnf
         case = Delegate(body.session_id, body.mission, body.request_id, bound_to)
@@ -185,12 +185,12 @@ class Handlers:
         return RevokeAnswer(revoked=revoked, session=None if session is None else _session_answer(session))
 
     async def kill_switch(self, request: Request) -> KillSwitchAnswer:
-        """Stop everything, or let sessions start again."""
+        """Revoke all sessions and refuse new ones, or allow new ones again."""
         body: KillSwitchRequest = request.body
         return KillSwitchAnswer(on=body.on, revoked=await self._governor.arun(KillSwitch(body.on)))
 
     async def _run_held(self, case: UseCase[_T], session_id: str, request: Request) -> _T:
-        """Run a use case over a session, if the client is its holder."""
+        """Run a use case on a session, if the client has the certificate that the session is bound to."""
         try:
             return await self._governor.arun(Held(case, session_id, request.holder))
         except TokenError as error:
@@ -198,8 +198,8 @@ class Handlers:
 
 
 def _corrupt_session() -> StateCorrupt:
-    """Return the error for a stored token that does not verify: the client has sent none, and can do nothing."""
-    return StateCorrupt("what is kept of the session does not verify: remit ledger check says more")
+    """Return the error for a stored token that does not verify. The client has sent none, so it is not its error."""
+    return StateCorrupt("a stored token of the session does not verify; run `remit ledger check`")
 
 
 def _session_answer(session: Session) -> SessionAnswer:

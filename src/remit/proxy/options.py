@@ -1,19 +1,20 @@
-"""How a governance proxy is to run, as one value that another process can be given."""
+"""The options of a governance proxy. They can be pickled, for worker processes."""
 
 from typing import Any, NamedTuple
 
-from remit.server.record import beyond_usual
+from remit.server.record import non_default_options
 
 __all__ = ["ProxyOptions"]
 
 
 class ProxyOptions(NamedTuple):
-    """What was asked for at the start. Paths are as they were given."""
+    """The options of the command. Paths are as they were given."""
 
     home: str
     host: str = "127.0.0.1"
     port: int = 0
-    # The ledger process and the others, which are fronts; 1 is all in one. None is for what suits the machine.
+    # The ledger process and its front processes together; 1 for everything in one process, None for the default of
+    # the machine.
     processes: int | None = None
     allowed_hosts: tuple[str, ...] = ()
     require_token: bool = False
@@ -29,5 +30,5 @@ class ProxyOptions(NamedTuple):
     otlp_endpoint: str | None = None
 
     def asked(self) -> dict[str, Any]:
-        """Return what was asked for beyond the usual, as far as clients can tell the difference."""
-        return beyond_usual(self._asdict(), ProxyOptions("")._asdict())
+        """Return the options that differ from the defaults and make a difference to clients."""
+        return non_default_options(self._asdict(), ProxyOptions("")._asdict())

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from remit.proxy.handlers import Handlers
+from remit.proxy.handlers import ProxyHandlers
 from remit.schemas.proxy import (
     AttestAnswer,
     AttestRequest,
@@ -27,15 +27,15 @@ from remit.server.openapi import describe
 from remit.server.routes import Plain, Request, Route
 from remit.version import __version__
 
-__all__ = ["Page", "describe_proxy", "proxy_routes", "table_of_routes"]
+__all__ = ["PageHandler", "describe_proxy", "proxy_routes", "table_of_routes"]
 
-Page = Callable[[Request], Awaitable[Plain]]
+PageHandler = Callable[[Request], Awaitable[Plain]]
 _METRICS = "text/plain"
 _NOTHING = b"{}"
 
 
-def proxy_routes(handlers: Handlers, metrics: Page, openapi: Page) -> list[Route]:
-    """Return the routes of `handlers`, and those of the two pages."""
+def proxy_routes(handlers: ProxyHandlers, metrics: PageHandler, openapi: PageHandler) -> list[Route]:
+    """Return all routes of the proxy."""
     return [
         Route("POST", "/session/start", handlers.start, StartAnswer, "Start a session from a passport", StartRequest),
         Route("POST", "/evaluate", handlers.evaluate, EvaluateAnswer, "Decide on a tool call", EvaluateRequest),
@@ -78,12 +78,12 @@ def proxy_routes(handlers: Handlers, metrics: Page, openapi: Page) -> list[Route
 
 
 def table_of_routes() -> list[Route]:
-    """Return the routes for documentation; their handlers cannot be called."""
+    """Return the routes with handlers that cannot be called, to describe the API."""
 
     async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
         return Plain(b"", _METRICS)
 
-    return proxy_routes(Handlers.__new__(Handlers), nothing, nothing)
+    return proxy_routes(ProxyHandlers.__new__(ProxyHandlers), nothing, nothing)
 
 
 def describe_proxy(routes: Sequence[Route]) -> dict[str, Any]:

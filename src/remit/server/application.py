@@ -1,9 +1,9 @@
-"""The application of a service: from a request to its response, through every guard, in this order.
+"""The HTTP application of a service: checks each request, calls its handler, and sends the response.
 
-Host, token, origin, route, body, response. Invariants: nothing is looked for before the host is known to be ours, and
-nothing of a body is read before the request is authorized; without a token, what is there and what is not look the
-same; every response has a request id; an error that was not foreseen tells a client nothing; and a response that breaks
-off cannot be taken for whole.
+The checks are in this order: host, token, origin, route, body. Invariants: the host is checked before anything else,
+and a body is read only after the request was authorized. Without a token, a client cannot tell which paths exist. Every
+response has a request id. The message of an unexpected error is not sent. A response that was cut off is recognized as
+incomplete.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from remit.errors import (
 )
 from remit.server.auth import Access, Authenticator, BrowserPolicy, Credentials
 from remit.server.connection import Exchange
-from remit.server.headers import HeaderList, Sent, accepts_gzip, could_be_of_a_page, media_type_error
+from remit.server.headers import HeaderList, Sent, accepts_gzip, could_be_cross_origin, media_type_error
 from remit.server.hosts import is_loopback_host
 from remit.server.query import parse_query
 from remit.server.routes import Found, Plain, Request, Route, Router, Streamed
@@ -49,24 +49,24 @@ _JSON: Final = (b"content-type", b"application/json")
 _NO_BROWSERS: Final = BrowserPolicy()
 _NO_CONTENT: Final = 204
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
-# A body beyond this is decoded in a thread: it would keep all other requests waiting.
+# Larger bodies are decoded in a thread, because they would block the event loop.
 _LARGE_BODY: Final = 64 * 1024
-# So many streams can wait for a disk at the same time.
+# Streams that can read from disk at the same time.
 _STREAM_THREADS: Final = 4
 
 
 class _Response(NamedTuple):
-    """A response but for the headers that all have."""
+    """A response without the headers that all responses have."""
 
     status: int
     headers: HeaderList
     content: bytes | Stream
 
 
-class _Examined(NamedTuple):
-    """What the target and the headers of a request say. Whether its client is authorized is not part of it.
+class _RequestHead(NamedTuple):
+    """What follows from the target and the headers of a request alone. It does not say that the client is authorized.
 
-    A connection keeps it for as long as requests come with the same target and headers, but for their length.
+    A connection caches it, because most requests of a client differ only in the length of their body.
     """
 
     method: str
@@ -74,20 +74,20 @@ class _Examined(NamedTuple):
     query_text: bytes
     headers: Sent
     found: Found | None
-    # Why there is no route, or the query cannot be read: that is told to clients that are authorized.
+    # Why there is no route, or the query is invalid. Sent to authorized clients only.
     error: AccessError | InputError | None
     query: Mapping[str, str]
     credentials: Credentials
     is_preflight: bool
     is_origin_allowed: bool
-    # Whether no page of another origin can have made this request: only then may its body be left out.
+    # Whether no page of another origin can have sent this request. Only then may its body be left out.
     may_omit_body: bool
-    # Why the body is not one to be read; empty if it is.
+    # Why the body is refused by its type; empty if it is not.
     media_type_error: str
 
 
 class Application:
-    """Answers requests by a table of routes."""
+    """Handles requests with a table of routes."""
 
     def __init__(
         self,
@@ -99,22 +99,22 @@ class Application:
         telemetry: Telemetry,
         browser_policy: BrowserPolicy = _NO_BROWSERS,
     ) -> None:
-        """Serve `routes` under loopback names, and under those in `hosts`."""
+        """Serve `routes` for loopback hosts, and for those in `hosts`."""
         self._router = Router(routes)
         self._hosts = hosts
         self._authenticator = authenticator
         self._body_bytes = body_bytes
         self._telemetry = telemetry
         self._browser_policy = browser_policy
-        # Ids tell requests apart; nobody has to guess them.
+        # Request ids are unique; they need not be secret.
         self._run = secrets.token_hex(4)
         self._count = itertools.count(1)
-        # One thread, because more would only take turns with the loop more often.
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="bodies")
+        # One thread: more would only compete with the event loop for the interpreter lock.
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="bodies")
         self._streams = ThreadPoolExecutor(_STREAM_THREADS, thread_name_prefix="streams")
 
     def __call__(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
-        """Answer one request."""
+        """Handle one request."""
         exporter = self._telemetry.exporter
         return self._answer(exchange, None) if exporter is None else self._answer_traced(exchange, exporter)
 
@@ -124,36 +124,36 @@ class Application:
             await self._answer(exchange, span)
 
     async def _answer(self, exchange: Exchange, span: "Span | None") -> None:
-        """Respond to a request, whatever happens; not if its client has gone."""
+        """Handle a request, and send a response whatever happens, unless the client has disconnected."""
         connection, headers = exchange.connection, exchange.headers
         request_id = f"{self._run}-{next(self._count):08x}"
         request = Request(None, _NO_PARAMETERS, connection.holder, request_id, headers=headers)
-        # The template of the path, once the client is authorized.
+        # `path` is the template of the route, once the client is authorized.
         path, route, failure = OTHER, None, None
         stages: dict[str, float] = {}
         try:
-            known: _Examined | None = connection.kept
+            head: _RequestHead | None = connection.cache
             if (
-                known is None
-                or known.headers != headers
-                or known.path != exchange.path
-                or known.method != exchange.method
-                or known.query_text != exchange.query
+                head is None
+                or head.headers != headers
+                or head.path != exchange.path
+                or head.method != exchange.method
+                or head.query_text != exchange.query
             ):
-                known = self._examine(exchange)
-                # An error is made anew each time: it holds the frames that it has passed through.
-                connection.kept = known if known.error is None else None
-            if known.found is not None:
-                route, request.parameters = known.found
-            if known.is_preflight:
+                head = self._check_head(exchange)
+                # One with an error is not cached: the traceback of the error grows each time it is raised.
+                connection.cache = head if head.error is None else None
+            if head.found is not None:
+                route, request.parameters = head.found
+            if head.is_preflight:
                 response = _Response(_NO_CONTENT, self._browser_policy.preflight_headers(), b"")
             else:
-                route = self._authorize(exchange, known)
-                path, request.query = route.path, known.query
-                if route.request is not None and not await self._read(exchange, route, known, request, stages):
+                route = self._authorize(exchange, head)
+                path, request.query = route.path, head.query
+                if route.request is not None and not await self._read_body(exchange, route, head, request, stages):
                     return
                 begun = time.perf_counter()
-                answer = await route.answering(request)
+                answer = await route.handler(request)
                 decided = time.perf_counter()
                 stages["decide"] = decided - begun
                 if isinstance(answer, Struct):
@@ -162,21 +162,21 @@ class Application:
                 elif isinstance(answer, Plain):
                     response = _response_of(answer, answer.content)
                 else:
-                    response = _response_of(answer, await self._begin(exchange, answer))
-        except Exception as error:  # noqa: BLE001 - the edge of the service: whatever it is, the client gets an answer
+                    response = _response_of(answer, await self._begin_stream(exchange, answer))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response
             failure = error
-            response = _failed(route, request, error)
+            response = _error_response(route, request, error)
         self._telemetry.answered(request, path, response.status, stages=stages, error=failure, span=span)
-        failure = known = None  # an error holds this frame, and all that was read, for as long as this frame holds it
-        head = self._headers(response, headers, request_id)
+        failure = head = None  # the traceback refers to this frame: break the cycle, so that the body is freed
+        response_headers = self._headers(response, headers, request_id)
         if isinstance(response.content, bytes):
-            exchange.respond(response.status, head, response.content)
+            exchange.respond(response.status, response_headers, response.content)
         else:
-            exchange.begin(response.status, head)
-            await self._send(exchange, response.content, path, request_id)
+            exchange.begin(response.status, response_headers)
+            await self._send_stream(exchange, response.content, path, request_id)
 
-    def _examine(self, exchange: Exchange) -> _Examined:
-        """Return what the target and the headers of a request say, or raise if its host is not served here."""
+    def _check_head(self, exchange: Exchange) -> _RequestHead:
+        """Return the checked target and headers of a request, or raise if its host is not served."""
         headers = exchange.headers
         host = headers.get(b"host", b"").lower()
         if host not in self._hosts and not is_loopback_host(host):
@@ -186,7 +186,7 @@ class Application:
         try:
             query = parse_query(exchange.query)
         except InputError as unreadable:
-            error = unreadable.with_traceback(None)  # which holds this frame, and this frame holds it
+            error = unreadable.with_traceback(None)  # the traceback refers to this frame
         try:
             found = self._router.find(exchange.method, exchange.path)
         except (RouteNotFound, MethodRefused) as missing:
@@ -195,7 +195,7 @@ class Application:
         credentials = policy.credentials(headers, query)
         if found and found.route.subject:
             credentials = credentials._replace(subject=found.parameters.get(found.route.subject, ""))
-        return _Examined(
+        return _RequestHead(
             exchange.method,
             exchange.path,
             exchange.query,
@@ -206,29 +206,29 @@ class Application:
             credentials,
             is_preflight=policy.is_preflight(exchange.method, headers),
             is_origin_allowed=policy.allows(exchange.method, headers),
-            may_omit_body=not could_be_of_a_page(headers),
+            may_omit_body=not could_be_cross_origin(headers),
             media_type_error=media_type_error(headers, any_type=policy.accepts_any_type),
         )
 
-    def _authorize(self, exchange: Exchange, known: _Examined) -> Route:
-        """Return the route of a request, once it is clear that its client may know of it."""
-        access: Access = known.found.route.access if known.found else "token"
-        self._authenticator.check(access, known.credentials, exchange.connection.peer)
+    def _authorize(self, exchange: Exchange, head: _RequestHead) -> Route:
+        """Return the route of a request, or raise unless the request is authorized and the route exists."""
+        access: Access = head.found.route.access if head.found else "token"
+        self._authenticator.check(access, head.credentials, exchange.connection.peer)
         if access != "open":
             exchange.connection.is_authenticated = True
-        if not known.is_origin_allowed:
-            raise OriginRefused("pages of this origin may change nothing here")
-        if known.found is None or known.error is not None:
-            raise known.error or RouteNotFound("nothing is at this path")
-        return known.found.route
+        if not head.is_origin_allowed:
+            raise OriginRefused("pages of this origin may not make changes")
+        if head.found is None or head.error is not None:
+            raise head.error or RouteNotFound("there is nothing at this path")
+        return head.found.route
 
-    async def _read(
-        self, exchange: Exchange, route: Route, known: _Examined, request: Request, stages: dict[str, float]
+    async def _read_body(
+        self, exchange: Exchange, route: Route, head: _RequestHead, request: Request, stages: dict[str, float]
     ) -> bool:
-        """Read the body of a request and decode it; tell whether the client is still there."""
+        """Read the body of a request and decode it; return False if the client has disconnected."""
         most = self._body_bytes
         if exchange.content_length > most:
-            raise BodyTooLarge(f"at most {most} bytes are read")
+            raise BodyTooLarge(f"the body has more than {most} bytes")
         data: bytes | None
         if exchange.is_read and exchange.size <= most and not (exchange.expects_continue or exchange.is_gone):
             data = b"".join(exchange.parts)
@@ -236,8 +236,8 @@ class Application:
             data = await exchange.read_body(most)
         if data is None:
             return False
-        if known.media_type_error and (data or route.without_body is None or not known.may_omit_body):
-            raise MediaTypeRefused(known.media_type_error)
+        if head.media_type_error and (data or route.without_body is None or not head.may_omit_body):
+            raise MediaTypeRefused(head.media_type_error)
         request.data = data = data or route.without_body or b""
         schema = route.request or dict
         begun = time.perf_counter()
@@ -245,13 +245,13 @@ class Application:
             request.body = _parse(schema, data, most)
         else:
             loop = asyncio.get_running_loop()
-            request.body = await loop.run_in_executor(self._beside, _parse, schema, data, most)
+            request.body = await loop.run_in_executor(self._decoder, _parse, schema, data, most)
         stages["decode"] = time.perf_counter() - begun
         return True
 
-    async def _begin(self, exchange: Exchange, answer: Streamed) -> Stream:
-        """Return a stream with its first piece, unless none will be sent: what fails before that has a status."""
-        stream = Stream(answer.parts, self._streams, is_packed=accepts_gzip(exchange.headers))
+    async def _begin_stream(self, exchange: Exchange, answer: Streamed) -> Stream:
+        """Return a stream with its first piece read: an error before that can still have an error status."""
+        stream = Stream(answer.parts, self._streams, compress=accepts_gzip(exchange.headers))
         try:
             _check_chunks(exchange)
             if exchange.method != "HEAD":
@@ -276,8 +276,8 @@ class Application:
             headers.append((b"vary", b", ".join(varies)))
         return headers
 
-    async def _send(self, exchange: Exchange, stream: Stream, route: str, request_id: str) -> None:
-        """Send a stream to its end; if it has none, or nobody takes it, the connection is cut off."""
+    async def _send_stream(self, exchange: Exchange, stream: Stream, route: str, request_id: str) -> None:
+        """Send a stream. Abort the connection if the stream fails or the client disconnects."""
         is_last = False
         try:
             is_last = stream.is_over or exchange.method == "HEAD"
@@ -286,7 +286,7 @@ class Application:
                 await stream.advance()
                 await exchange.send(stream.piece, is_last=stream.is_over)
                 is_last = stream.is_over
-        except Exception as error:  # noqa: BLE001 - the edge of the service: there is no status left to tell it by
+        except Exception as error:  # noqa: BLE001 - the status was sent already
             is_last = False
             self._telemetry.cut_off(route, request_id, error)
         finally:
@@ -301,16 +301,16 @@ def _parse(request: type[Claims] | type[dict[str, Any]], data: bytes, most: int)
 
 
 def _check_chunks(exchange: Exchange) -> None:
-    """Raise if the client knows no chunks: the end of a connection does not tell whether a response was whole."""
+    """Raise if the client does not support chunked responses: without chunks it could not detect a truncated one."""
     if exchange.version == "1.0":
-        raise HttpMalformed("this answer needs HTTP 1.1")
+        raise HttpMalformed("this response requires HTTP/1.1")
 
 
-def _failed(route: Route | None, request: Request, error: Exception) -> _Response:
-    """Return what a client is told of a failure: by a status, or by the route if its clients know only one status."""
-    if route is None or route.failing is None or isinstance(error, OriginRefused):
+def _error_response(route: Route | None, request: Request, error: Exception) -> _Response:
+    """Return the response for an error: by its status, or by `on_error` of the route."""
+    if route is None or route.on_error is None or isinstance(error, OriginRefused):
         return _Response(status_of(error).status, [_JSON, *headers_for(error)], error_body(error))
-    answer = route.failing(request, error)
+    answer = route.on_error(request, error)
     return _response_of(answer, answer.content)
 
 

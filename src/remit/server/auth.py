@@ -1,10 +1,10 @@
-"""Authorizes requests: by tokens, and by what browsers say about the page that made a request.
+"""Authorizes requests by tokens, and by the headers in which browsers describe the page that made a request.
 
-Invariants: the right token is always accepted, however many wrong ones were tried; tokens are compared in constant
-time, and only their digests are kept. An origin that is not allowed reads nothing and changes nothing; it is compared
-whole, as browsers write it. No response allows every origin, or credentials that a browser adds by itself; and a cookie
-counts only where no page of another site had it sent. `headers.py` reads single headers, `application.py` calls all of
-this in one order.
+Invariants: the right token is always accepted, however many wrong ones were tried. Tokens are compared in constant
+time, and only their digests are kept. A page of an origin that is not allowed can read and change nothing; origins are
+compared as a whole, as browsers write them. No response allows all origins, or credentials that browsers add by
+themselves. A cookie is accepted only if no page of another site made the request. `headers.py` parses single headers;
+`application.py` calls these checks.
 """
 
 import hmac
@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from remit.errors import RemitError, TokenRequired, TooManyTries
-from remit.server.headers import HeaderList, Sent, bearer, cookie, is_of_our_site
+from remit.server.headers import HeaderList, Sent, bearer, cookie, is_same_origin
 from remit.server.hosts import LOOPBACK_AUTHORITY
 
 __all__ = [
@@ -31,22 +31,23 @@ __all__ = [
     "is_local_origin",
 ]
 
-# Whom a route is for: anyone, holders of the service's token, its administrator; people, who open a page by its
-# address, and from there the views that it leads to; and hooks of assistants, which can do nothing else.
+# Who may use a route: "open" is for everyone, "token" needs the service's token, "admin" that of the administrator.
+# "page" also accepts the token in the query, so that users can open a page by its URL, and "view" the cookie that such
+# a page has set. "hook" needs the token of one protection, which is for its hooks only.
 Access: TypeAlias = Literal["open", "token", "admin", "page", "view", "hook"]
 
-# Wrong tokens of one peer within a second.
+# Wrong tokens that one peer may send within a second.
 MAX_TRIES: Final = 10
 _WINDOW_S: Final = 1.0
 _MAX_PEERS: Final = 1024
-# How long a token may still be accepted that was replaced in the settings.
+# How long a token that was replaced in the settings may still be accepted.
 COMPARE_S: Final = 0.01
 
 _SAFE_METHODS: Final = ("GET", "HEAD")
 _QUERY_TOKEN: Final = "token"  # noqa: S105 - the name of a field
 _CORS_HEADERS: Final = (b"content-type", b"authorization")
 _PREFLIGHT_S: Final = 600
-# Only a browser writes these, and for its own extensions alone; what their ids look like is for it to say.
+# Only browsers send these, for their extensions. The form of the ids differs between browsers.
 _EXTENSION: Final = rb"(?:chrome|moz)-extension://[A-Za-z0-9-]{1,64}"
 _LOCAL_ORIGIN: Final = re.compile(_EXTENSION + rb"|http://" + LOOPBACK_AUTHORITY.encode("ascii"))
 
@@ -72,7 +73,7 @@ class Authenticator(Protocol):
 
 @final
 class TokenSet:
-    """Some tokens, as digests."""
+    """A set of tokens, kept as digests."""
 
     __slots__ = ("_digests",)
 
@@ -80,7 +81,7 @@ class TokenSet:
         self._digests = tuple(_digest(token) for token in tokens)
 
     def matches(self, presented: str) -> bool:
-        """Tell whether this is one of the tokens; the empty text never is."""
+        """Tell whether this is one of the tokens. The empty string never is."""
         digest = _digest(presented)
         # All are compared, so that the time does not tell which one came close.
         return bool(sum([hmac.compare_digest(digest, right) for right in self._digests])) and presented != ""
@@ -111,12 +112,12 @@ class RateLimiter:
 
 @final
 class TokenAuthenticator:
-    """Authorizes requests by tokens in headers alone."""
+    """Authorizes requests by tokens in headers only."""
 
     __slots__ = ("_limiter", "_tokens")
 
     def __init__(self, tokens: Mapping[Access, tuple[str, ...]], *, clock: Callable[[], float]) -> None:
-        """Take the tokens that give each kind of access; one without an entry needs none."""
+        """Accept these tokens for each kind of access. A kind without an entry needs no token."""
         self._tokens = {access: TokenSet(given) for access, given in tokens.items()}
         self._limiter = RateLimiter(clock)
 
@@ -128,7 +129,7 @@ class TokenAuthenticator:
         if credentials.token:
             self._limiter.count(peer)
         # The same message for every kind of access: it must not tell which kinds there are.
-        raise TokenRequired("this needs a token that opens it, as `Authorization: Bearer TOKEN`")
+        raise TokenRequired("a token with access is required, as `Authorization: Bearer TOKEN`")
 
 
 @final
@@ -150,16 +151,16 @@ class ReloadingAuthenticator:
         clock: Callable[[], float],
         failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """Read the tokens by `load`; `version` differs from one content of their file to the next, None without a file.
+        """Read the tokens with `load`. `version` returns a value that changes with the file; None if there is no file.
 
-        `clock` returns seconds that never go back.
+        `clock` returns monotonic seconds. `failed` is called with each error of a reload.
         """
         self._load = load
         self._version = version
         self._clock = clock
         self._failed = failed
         self._compare_at = clock() + COMPARE_S
-        # Taken before the file is read: a change in between is found by the next comparison.
+        # Before the file is read, so that the next comparison finds a change in between.
         self._seen = version()
         self._authenticator = load()
 
@@ -183,22 +184,22 @@ class ReloadingAuthenticator:
 
 
 class BrowserPolicy(NamedTuple):
-    """Where a service takes credentials from, and what pages may do. The default is for one without browsers."""
+    """Where a service accepts credentials, and which origins may use it. The default is for a service without pages."""
 
-    # Headers that bring a token, in the order in which they count; a bearer token counts after them.
+    # Headers with a token, in order of precedence. `Authorization` comes after them.
     token_headers: tuple[bytes, ...] = ()
-    # The name of the cookie that is taken for a credential; none if empty.
+    # The name of the cookie that is accepted; none if empty.
     cookie: bytes = b""
     # Which origins may read responses and make changes; None where origins are not checked and no CORS header is sent.
     origins: Callable[[bytes], bool] | None = None
-    # Whether a body of any type is read as JSON: where a header must bring a token, a browser asks first all the same.
+    # Whether a body of any type is read as JSON. Safe if a token header is required: browsers send a preflight then.
     accepts_any_type: bool = False
 
     def credentials(self, sent: Sent, query: Mapping[str, str]) -> Credentials:
         """Return the credentials of a request.
 
-        The first place that is present decides, even if what stands there is wrong or empty: each token header in
-        turn, then `Authorization`, then the query, then the cookie.
+        The first of these that is present counts, even if its value is wrong or empty: the token headers in turn,
+        `Authorization`, the query, the cookie.
         """
         for name in self.token_headers:
             if name in sent:
@@ -208,18 +209,18 @@ class BrowserPolicy(NamedTuple):
         return Credentials(
             "",
             query.get(_QUERY_TOKEN, ""),
-            cookie(sent, self.cookie) if self.cookie and is_of_our_site(sent) else "",
+            cookie(sent, self.cookie) if self.cookie and is_same_origin(sent) else "",
         )
 
     def allows(self, method: str, sent: Sent) -> bool:
-        """Tell whether a request changes nothing, or comes from an allowed origin or no page of another one."""
+        """Tell whether a request is safe, or comes from an allowed origin, or from no page of another origin."""
         if self.origins is None or method in _SAFE_METHODS:
             return True
         origin = sent.get(b"origin")
-        return is_of_our_site(sent) if origin is None else self.origins(origin)
+        return is_same_origin(sent) if origin is None else self.origins(origin)
 
     def is_preflight(self, method: str, sent: Sent) -> bool:
-        """Tell whether a browser asks what an allowed origin may do."""
+        """Tell whether this is a CORS preflight request from an allowed origin."""
         return (
             method == "OPTIONS"
             and self.origins is not None
@@ -228,7 +229,7 @@ class BrowserPolicy(NamedTuple):
         )
 
     def preflight_headers(self) -> HeaderList:
-        """Return what allowed origins may do: the same at every path, known or not."""
+        """Return the headers of a preflight response. They are the same for every path, known or not."""
         return [
             (b"access-control-allow-methods", b"GET, POST"),
             (b"access-control-allow-headers", b", ".join((*_CORS_HEADERS, *self.token_headers))),
@@ -236,7 +237,7 @@ class BrowserPolicy(NamedTuple):
         ]
 
     def cors_headers(self, sent: Sent) -> HeaderList:
-        """Return what lets a page of an allowed origin read the response."""
+        """Return the header that lets a page of an allowed origin read the response."""
         if self.origins is None:
             return []
         origin = sent.get(b"origin", b"")
@@ -244,9 +245,9 @@ class BrowserPolicy(NamedTuple):
 
 
 def is_local_origin(origin: bytes) -> bool:
-    """Tell whether this is a browser extension, or a page that this machine serves to itself over HTTP.
+    """Tell whether an origin is a browser extension, or a loopback host over plain HTTP.
 
-    Nothing is trimmed, decoded or put into lower case. `null` and loopback names over HTTPS are refused.
+    Nothing is trimmed, decoded or lowercased. `null`, and loopback hosts over HTTPS, are refused.
     """
     return _LOCAL_ORIGIN.fullmatch(origin) is not None
 

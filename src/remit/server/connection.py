@@ -1,15 +1,15 @@
-"""One HTTP/1.1 connection: reads requests strictly, answers them in order, and closes without losing an answer.
+"""One HTTP/1.1 connection: parses requests strictly, answers them in order, and closes without losing a response.
 
 Invariants:
-- What a lenient parser lets through is refused before any route is looked for: a request has exactly one `Host` and a
-  target that agrees with it, one length or one chunked body, and bounded headers.
-- Requests are handled one after the other. The next one is begun when the response before it was written and the client
-  reads; so many may wait and no more.
-- A request that was read in full is answered before the connection closes, unless its client goes away or does not
+- What a lenient parser accepts is refused before routing: a request has exactly one `Host` and a target that agrees
+  with it, one length or one chunked body, and bounded headers.
+- Requests are handled one after the other. The next one starts when the response before it was written and the client
+  reads. The number of pipelined requests is bounded.
+- A request that was read in full is answered before the connection closes, unless its client disconnects or does not
   read. Nothing is parsed after the connection has begun to close.
-- No client keeps a connection open by leaving something undone, and no request is begun after its certificate expired.
+- Every state that waits for the client has a timeout, and no request starts after the client's certificate expired.
 
-Parsing is httptools'. Which hosts, tokens and routes there are is for `application.py`.
+httptools does the parsing. `application.py` checks hosts and tokens, and does the routing.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from remit.server.statuses import error_body, headers_for, status_of
 
 __all__ = ["Connection", "Exchange", "Handler", "ServerState"]
 
-# What is read: the headers of a request, its body, or nothing until the next one begins.
+# What is being read: the headers of a request, its body, or nothing until the next request begins.
 _Stage: TypeAlias = Literal["headers", "body", "idle"]
 
 _VERSIONS: Final = ("1.0", "1.1")
 _SCHEMES: Final = (b"http", b"https")
-# The largest length that the parser reads has so many digits; it would read any number of zeros before it.
+# Digits of the largest length that the parser accepts. It would accept any number of leading zeros.
 _LENGTH_DIGITS: Final = 20
-# A body that no handler has asked for is buffered up to this size; then nothing more is read.
+# A body is buffered up to this size before its handler calls `read_body`; then reading pauses.
 _UNREAD_BYTES: Final = 64 * 1024
 _FIELD: Final = b"%b: %b\r\n"
 _CLOSE: Final = b"connection: close\r\n\r\n"
@@ -62,9 +62,9 @@ _STATUS_LINES: Final[dict[int, bytes]] = {
 
 
 class Exchange:
-    """A request, and how it is answered: by `respond`, or by `begin` and `send`.
+    """A request, and the methods to answer it: `respond`, or `begin` and `send`.
 
-    Its headers are complete; its body may still be on its way.
+    The headers are complete; the body may still be arriving.
     """
 
     __slots__ = (
@@ -77,8 +77,8 @@ class Exchange:
         "is_read",
         "is_started",
         "keep_alive",
+        "max_buffered",
         "method",
-        "most",
         "parts",
         "path",
         "query",
@@ -99,41 +99,42 @@ class Exchange:
         version: str = "1.1",
         keep_alive: bool = True,
     ) -> None:
-        """Take what was read; `headers` are those without the length, which is 0 for a body in chunks."""
+        """Start with the parsed head. `headers` has no `Content-Length`; `content_length` is 0 for a chunked body."""
         self.connection = connection
         self.method = method
-        # As it was sent: not decoded.
+        # Not decoded.
         self.path = path
         self.query = query
         self.headers = headers
         self.content_length = content_length
         self.version = version
         self.keep_alive = keep_alive
-        # Whether the request was read to its end, its response has begun, and nobody waits for it any more.
+        # Whether the request was read in full, its response has begun, and nothing more can be written to the response.
         self.is_read = False
         self.is_started = False
         self.is_gone = False
         # Whether the client waits for `100 Continue` before it sends the body.
         self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
-        # The body as far as it has come, how much of it is buffered before reading pauses, and who waits for it.
+        # The parts of the body that have arrived, their size, and the size at which reading pauses.
         self.parts: list[bytes] = []
         self.size = 0
-        self.most = _UNREAD_BYTES
+        self.max_buffered = _UNREAD_BYTES
+        # Set while `read_body` waits.
         self.waiter: asyncio.Future[None] | None = None
         self._head = b""
 
     @property
     def is_closing(self) -> bool:
-        """Tell whether there is no use in sending more."""
+        """Tell whether more data could not be sent."""
         return self.is_gone or self.connection.transport.is_closing()
 
     async def read_body(self, most: int) -> bytes | None:
-        """Return the body, or None if the client has gone; raise `BodyTooLarge` if it has more than `most` bytes."""
+        """Return the body, or None if the client has disconnected. Raise `BodyTooLarge` if it exceeds `most` bytes."""
         if self.expects_continue and not self.is_gone:
             self.expects_continue = False
             self.connection.transport.write(_CONTINUE)
         if not (self.is_read or self.is_gone or self.size > most):
-            self.most = most
+            self.max_buffered = most
             if not self.connection.is_reading:
                 self.connection.resume_reading()
             self.waiter = asyncio.get_running_loop().create_future()
@@ -141,16 +142,16 @@ class Exchange:
         if self.is_gone:
             return None
         if self.size > most:
-            raise BodyTooLarge(f"at most {most} bytes are read")
+            raise BodyTooLarge(f"the body has more than {most} bytes")
         return b"".join(self.parts)
 
     def give_up(self) -> None:
-        """Note that nobody waits for the response: what is written to it from now on is dropped."""
+        """Drop what is written to the response from now on, and wake `read_body`."""
         self.is_gone = True
         self.wake()
 
     def respond(self, status: int, headers: HeaderList, content: bytes) -> None:
-        """Send a response, in one piece."""
+        """Send a complete response."""
         if self.is_gone:
             return
         head = self.connection.head(status, headers, close=not self.keep_alive)
@@ -160,7 +161,7 @@ class Exchange:
         self.connection.finish(self)
 
     def begin(self, status: int, headers: HeaderList) -> None:
-        """Begin a response whose length is not known; its head is sent with the first piece."""
+        """Begin a response of unknown length. Its head is sent with the first piece."""
         if self.method != "HEAD":
             headers = [*headers, (b"transfer-encoding", b"chunked")]
         self._head = self.connection.head(status, headers, close=not self.keep_alive)
@@ -168,7 +169,7 @@ class Exchange:
         self.parts = []
 
     async def send(self, piece: bytes, *, is_last: bool) -> None:
-        """Send a piece of the response that was begun, once the client has read most of what was sent before."""
+        """Send a piece of the response, once the client has read most of what was sent before."""
         await self.connection.writable()
         if self.is_closing:
             return
@@ -184,7 +185,7 @@ class Exchange:
             self.connection.finish(self)
 
     def wake(self) -> None:
-        """Let `read_body` look again."""
+        """Wake `read_body`."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -194,38 +195,38 @@ Handler: TypeAlias = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class ServerState:
-    """What the connections of a server share."""
+    """The state that the connections of a server share."""
 
     handler: Handler
     limits: Limits
     limiter: ConnectionLimiter
-    # Called with every request or connection that is refused before it has a handler, and the id that the client gets.
+    # Called with the error and the request id when a request or connection is refused before it has a handler.
     refused: Callable[[AccessError, str], None]
     # The `Date` of responses, as a header line; the server keeps it up to date.
     date_line: bytes = b""
     connections: set["Connection"] = field(default_factory=set)
-    # Kept, because the loop keeps no task alive by itself.
+    # References, because the event loop has only weak references to tasks.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 @final
 class Connection(asyncio.Protocol):
-    """A connection, from the moment it is accepted."""
+    """The protocol of one connection, created when it is accepted."""
 
     transport: asyncio.Transport
 
     def __init__(self, state: ServerState, peer: str, accepted: socket.socket | None = None) -> None:
-        """Read from `peer`; `accepted` is what is shut down as long as there is no transport."""
+        """Start with the address of the client. `abort` shuts `accepted` down while there is no transport."""
         self.peer = peer
-        # The thumbprint of the certificate that the client has shown; empty if none.
+        # The thumbprint of the client's certificate; empty without one.
         self.holder = ""
-        # Whether a request was authorized by a token.
+        # Whether a token of the client was accepted.
         self.is_authenticated = False
-        # What the handler keeps from one request to the next.
-        self.kept: Any = None
+        # For the handler, to reuse results from one request to the next.
+        self.cache: Any = None
         self.stage: _Stage = "headers"
         self._loop = asyncio.get_running_loop()
-        # Since when the client has time for the stage it is in, and does not read what was sent to it.
+        # When the current stage began, and when the client stopped reading what was sent to it (0 while it reads).
         self.since = self._loop.time()
         self.unsent_since = 0.0
         self._state = state
@@ -234,15 +235,15 @@ class Connection(asyncio.Protocol):
         self._is_connected = False
         self._is_admitted = True
         self._valid_until = inf
-        # Nothing that comes is parsed any more; and all was sent, so that the client only has to read it.
-        self._is_over = False
+        # Whether input is not parsed any more; and whether everything was sent and the connection waits for the client.
+        self._ignores_input = False
         self._lingers = False
         self.is_reading = True
         self._writable: asyncio.Future[None] | None = None
         self._parser = httptools.HttpRequestParser(self)
-        # What follows the last request is not answered, but it is no error either.
+        # Data after the last request is ignored, and is no error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        # Requests that are not answered yet, in order: the first one may be running, the last one incomplete.
+        # Requests without a response, in order. The first may be running, the last may be incomplete.
         self._exchanges: deque[Exchange] = deque()
         self._running: Exchange | None = None
         # The request that is being read, or was read last.
@@ -251,13 +252,13 @@ class Connection(asyncio.Protocol):
         self._headers: HeaderList = []
         self._header_bytes = 0
         self._body_bytes = 0
-        # What came since the stage began, whatever it turns out to be.
+        # Bytes received in this stage, before parsing.
         self._stage_bytes = 0
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a request was read in full, and it is up to us that it is not answered yet."""
-        return self._owes and not self._lingers and not self.is_stalled
+        """Tell whether a request was read in full, has no response yet, and its client reads."""
+        return self._owes_response and not self._lingers and not self.is_stalled
 
     @property
     def is_stalled(self) -> bool:
@@ -266,27 +267,27 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether the connection was made: TLS was agreed on, and requests may have been read."""
+        """Tell whether `connection_made` was called: the TLS handshake is done, and requests may have been read."""
         return self._is_connected
 
     @property
-    def _owes(self) -> bool:
-        """Tell whether a request was read in full and is not answered yet."""
+    def _owes_response(self) -> bool:
+        """Tell whether a request was read in full and has no response yet."""
         return bool(self._exchanges) and self._exchanges[0].is_read
 
-    # The life of a connection.
+    # Lifecycle.
 
     def admit(self) -> bool:
-        """Tell whether there is room for this connection, or some could be made."""
+        """Count the connection against the limits; tell whether there was room, or another one was closed for it."""
         self._is_admitted = self._state.limiter.admit(self)
         return self._is_admitted
 
     def leave(self) -> None:
-        """Make room for another connection."""
+        """Do not count the connection any more."""
         self._state.limiter.leave(self)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it always is one
-        """Take the client's certificate, and begin to read."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # asyncio declares a base class
+        """Read the client's certificate, and start reading requests."""
         self.transport = transport
         self._is_connected = True
         self._accepted = None
@@ -296,25 +297,25 @@ class Connection(asyncio.Protocol):
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         if certificate:
             self.holder = sha256_base64url(certificate)
-            self._valid_until = _end_of(tls.getpeercert())
+            self._valid_until = _expiry(tls.getpeercert())
         if not self._is_admitted:
             self._refuse(ServiceBusy("too many connections are busy; try again"))
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it makes no difference why
-        """Make room for another connection, and wake the handlers that wait for this one."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason makes no difference
+        """Release the place of the connection, and wake handlers that wait for it."""
         self._state.connections.discard(self)
         self.leave()
-        self._is_over = True
+        self._ignores_input = True
         self._give_up()
         self.resume_writing()
-        # The parser and the request hold this connection: without them it is freed at once.
+        # Break the reference cycles, so that the connection is freed at once.
         del self._parser
         self._current = None
 
     def abort(self) -> None:
-        """Close at once, in the middle of whatever is sent."""
+        """Close at once, even if a response is being sent."""
         if self._is_connected:
-            self._is_over = True
+            self._ignores_input = True
             self._give_up()
             self.transport.abort()
         elif self._accepted is not None:
@@ -325,17 +326,17 @@ class Connection(asyncio.Protocol):
                 return  # the client has closed it already
 
     def shutdown(self) -> None:
-        """Begin to close: what was read in full is answered, and nothing else is waited for."""
+        """Close after the responses to requests that were read in full."""
         if not self._lingers:
             self._stop_reading()
 
-    def watch(self, now: float) -> None:
-        """Close the connection if its client takes too long over what it is doing."""
+    def check_timeouts(self, now: float) -> None:
+        """Close the connection if its client has exceeded a timeout."""
         limits, waited = self._limits, now - self.since
         if self.unsent_since and now - self.unsent_since > limits.send_s:
             self.transport.abort()
         elif self.transport.is_closing():
-            # It closes when everything was sent, which a client can leave undone for ever.
+            # The transport closes when everything was sent, and a client that does not read can delay that for ever.
             if waited > limits.send_s:
                 self.transport.abort()
         elif self._lingers:
@@ -343,10 +344,10 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
         elif time.time() > self._valid_until:
             self._stop_reading()
-        elif not self._owes:
-            self._watch_stage(waited)
+        elif not self._owes_response:
+            self._check_stage_timeout(waited)
 
-    def _watch_stage(self, waited: float) -> None:
+    def _check_stage_timeout(self, waited: float) -> None:
         limits = self._limits
         if self.stage == "idle":
             if waited > limits.idle_s:
@@ -360,14 +361,14 @@ class Connection(asyncio.Protocol):
     # Reading: called by the transport, and by the parser.
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and begin the first request that is there."""
+        """Parse the data, and start the first request if none is running."""
         self._stage_bytes += len(data)
-        if self._is_over:
+        if self._ignores_input:
             if self._lingers and self._stage_bytes > self._limits.linger_bytes:
                 self.transport.abort()
             return
         if time.time() > self._valid_until:
-            # By now, the client's certificate would not let it in.
+            # The client's certificate has expired since the handshake.
             self._stop_reading()
             return
         try:
@@ -375,26 +376,26 @@ class Connection(asyncio.Protocol):
             if self._stage_bytes > self._limits.header_bytes:
                 self._check_stage_bytes()
         except httptools.HttpParserUpgrade:
-            self._refuse(HttpMalformed("nothing here is upgraded to another protocol"))
+            self._refuse(HttpMalformed("protocol upgrades are not supported"))
         except httptools.HttpParserError as error:
-            ours = error.__context__
-            self._refuse(ours if isinstance(ours, AccessError) else HttpMalformed("this is not HTTP as it must be"))
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, AccessError) else HttpMalformed("the request is not valid HTTP"))
         except AccessError as error:
             self._refuse(error)
         if self._running is None:
             self._start_next()
 
     def _check_stage_bytes(self) -> None:
-        """Raise if more comes than can be meant: the parser keeps a field until it ends, and drops chunk extensions."""
+        """Raise if more was sent than the parser reports: it buffers unfinished fields, and drops chunk extensions."""
         limits = self._limits
         if self.stage == "body":
             if self._stage_bytes > limits.header_bytes + 2 * self._body_bytes:
-                raise HttpMalformed("there is more around the body than in it")
+                raise HttpMalformed("the chunked body has more overhead than content")
         elif self._stage_bytes > limits.target_bytes + limits.header_bytes:
             raise HeadersTooLarge(_too_large(limits))
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Reset the state for a new request."""
         self._target = b""
         self._headers = []
         self._header_bytes = self._body_bytes = self._stage_bytes = 0
@@ -402,29 +403,29 @@ class Connection(asyncio.Protocol):
         self.since = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
-        """Take the target, or a part of it."""
+        """Add a part of the target."""
         self._target += url
         if len(self._target) > self._limits.target_bytes:
             raise HeadersTooLarge(f"the request target has more than {self._limits.target_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field."""
+        """Add a header field."""
         if self.stage == "body":
-            # Fields after the body would be taken for headers, which were checked without them.
-            raise HttpMalformed("fields after the body are not read")
+            # The parser reports trailers like headers, but the headers were checked already.
+            raise HttpMalformed("trailer fields are not supported")
         self._header_bytes += len(name) + len(value) + 4
         self._headers.append((name.lower(), value))
         if self._header_bytes > self._limits.header_bytes or len(self._headers) > self._limits.header_fields:
             raise HeadersTooLarge(_too_large(self._limits))
 
     def on_headers_complete(self) -> None:
-        """Check what no single field shows; the request is begun when all before it are answered."""
+        """Check the head as a whole, and queue the request."""
         parser = self._parser
         if len(self._exchanges) >= self._limits.unanswered:
-            # They would be read by the thousand before anyone else has a turn, and kept until they are answered.
-            raise HttpMalformed("wait for answers before more is asked")
+            # Without this limit, thousands could be parsed in one turn of the event loop, and stay in memory.
+            raise HttpMalformed("too many pipelined requests")
         if parser.should_upgrade():
-            raise HttpMalformed("nothing here is upgraded to another protocol")
+            raise HttpMalformed("protocol upgrades are not supported")
         version: str = parser.get_http_version()
         fields, target = self._headers, self._target
         headers = dict(fields)
@@ -455,19 +456,19 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body; it is dropped if the response has begun."""
+        """Add a part of the body; drop it if the response has begun."""
         self._body_bytes += len(body)
         exchange = self._current
         if exchange is None or exchange.is_started or exchange.is_gone:
             return
         exchange.size += len(body)
         exchange.parts.append(body)
-        if exchange.size > exchange.most:
+        if exchange.size > exchange.max_buffered:
             self.pause_reading()
             exchange.wake()
 
     def on_message_complete(self) -> None:
-        """End the request; its response may be sent already."""
+        """Mark the request as read in full. Its response may have been sent already."""
         exchange = self._current
         if exchange is not None:
             exchange.is_read = True
@@ -478,23 +479,23 @@ class Connection(asyncio.Protocol):
         self.since = self._loop.time()
 
     def pause_reading(self) -> None:
-        """Read nothing more until there is use for it."""
-        if self.is_reading and not self._is_over:
+        """Pause reading from the transport."""
+        if self.is_reading and not self._ignores_input:
             self.is_reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
+        """Resume reading from the transport."""
         if not self.is_reading:
             self.is_reading = True
             self.transport.resume_reading()
 
-    # Answering: one request after the other.
+    # Responses, one request after the other.
 
     def _start_next(self) -> None:
         """Run the next request, unless one is running or the client does not read the responses before it.
 
-        A handler has a task only from where it waits for something, which many never do.
+        The handler runs without a task until it first waits for something, which many handlers never do.
         """
         tasks = self._state.tasks
         while self._running is None and self._exchanges and not self.unsent_since and not self.transport.is_closing():
@@ -504,7 +505,7 @@ class Connection(asyncio.Protocol):
                 waits_for = context.run(handling.send, None)
             except StopIteration:
                 continue
-            except Exception as error:  # noqa: BLE001 - the edge of the server: the others go on
+            except Exception as error:  # noqa: BLE001 - one request must not stop the server
                 self._fail(error)
                 continue
             task = self._loop.create_task(self._continue(handling, waits_for), context=context)
@@ -513,47 +514,47 @@ class Connection(asyncio.Protocol):
 
     @coroutine
     def _continue(self, handling: Coroutine[Any, Any, None], waits_for: object) -> Generator[object, None, None]:
-        """Go on with a handler that has begun to wait for something, as a coroutine that a task can begin."""
+        """Continue a handler that waits for something, as a coroutine for a task."""
         failure: BaseException | None = None
         try:
             while True:
                 try:
                     yield waits_for
-                except BaseException as error:  # noqa: BLE001 - what the handler waited for has failed: that is for it
+                except BaseException as error:  # noqa: BLE001 - it is thrown into the handler
                     failure = error
                 waits_for = handling.send(None) if failure is None else handling.throw(failure)
                 failure = None
         except StopIteration:
             return
-        except Exception as error:  # noqa: BLE001 - the edge of the server: the others go on
+        except Exception as error:  # noqa: BLE001 - one request must not stop the server
             self._fail(error)
         finally:
-            failure = None  # it holds this frame for as long as this frame holds it
+            failure = None  # its traceback refers to this frame: break the cycle
 
     def _fail(self, error: BaseException) -> None:
         self._loop.call_exception_handler({"message": "a request was not answered", "exception": error})
         self.abort()
 
     def head(self, status: int, headers: HeaderList, *, close: bool) -> bytes:
-        """Return the status line and the headers of a response, to the empty line after them."""
+        """Return the head of a response: the status line, the headers and an empty line."""
         fields = b"".join(map(_FIELD.__mod__, headers))
         if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers):
-            raise ValueError("a header of a response has more than one line")
+            raise ValueError("a response header contains a line break")
         return _STATUS_LINES[status] + self._state.date_line + fields + (_CLOSE if close else b"\r\n")
 
     async def writable(self) -> None:
-        """Wait until the client has read most of what was sent, or has gone."""
+        """Wait until the client has read most of what was sent, or has disconnected."""
         while self.unsent_since:
             if self._writable is None:
                 self._writable = self._loop.create_future()
             await self._writable
 
     def pause_writing(self) -> None:
-        """Note since when the client does not read what was sent."""
+        """Record when the client stopped reading."""
         self.unsent_since = self._loop.time()
 
     def resume_writing(self) -> None:
-        """Send on."""
+        """Continue to send, and start the next request."""
         self.unsent_since = 0.0
         if self._writable is not None:
             if not self._writable.done():
@@ -562,15 +563,15 @@ class Connection(asyncio.Protocol):
         self._start_next()
 
     def finish(self, exchange: Exchange) -> None:
-        """Go on after a response was written. Time begins again: until now, it was ours."""
+        """Continue after a response was written. The timeouts of the client start again."""
         self._exchanges.popleft()
         self._running = None
         exchange.is_gone = True
         self.since = self._loop.time()
-        if not exchange.keep_alive or (self._is_over and not self._owes):
+        if not exchange.keep_alive or (self._ignores_input and not self._owes_response):
             self._hang_up()
             return
-        if not self.is_reading and len(self._exchanges) < 2:  # noqa: PLR2004 - what is being read is the next one
+        if not self.is_reading and len(self._exchanges) < 2:  # noqa: PLR2004 - one request ahead is read
             self.resume_reading()
         if self._exchanges:
             self._start_next()
@@ -579,11 +580,11 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         """Close when everything was sent."""
-        self._is_over = True
+        self._ignores_input = True
         self.transport.close()
 
     def _hang_up(self) -> None:
-        """Close after the last response; a client that is still sending has a moment to read it."""
+        """Close after the last response. A client that is still sending gets `linger_s` to read it."""
         self._give_up()
         if self.stage == "idle":
             self._close()
@@ -592,7 +593,7 @@ class Connection(asyncio.Protocol):
 
     def _stop_reading(self) -> None:
         """Close, after the responses to what was read in full."""
-        self._is_over = True
+        self._ignores_input = True
         owed = [exchange for exchange in self._exchanges if exchange.is_read]
         if owed:
             owed[-1].keep_alive = False
@@ -600,11 +601,14 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Say that this was all, and drop what still comes: unread, it would cut off what was sent to the client."""
+        """Shut down the sending side, and discard input until the client closes.
+
+        Closing with unread input would reset the connection, and the client could lose the response.
+        """
         if not self._is_admitted or self.transport.is_closing():
             self._close()
             return
-        self._is_over = self._lingers = True
+        self._ignores_input = self._lingers = True
         self._stage_bytes = 0
         self.since = self._loop.time()
         if self.transport.can_write_eof():
@@ -612,16 +616,16 @@ class Connection(asyncio.Protocol):
         self.resume_reading()
 
     def _refuse(self, error: AccessError) -> None:
-        """Send why, if nothing else is being sent, and close."""
+        """Send an error response, unless another response is owed or being sent, and close."""
         request_id = secrets.token_hex(8)
         self._state.refused(error, request_id)
-        if self.transport.is_closing() or self._owes:
+        if self.transport.is_closing() or self._owes_response:
             self._stop_reading()  # what was read in full is answered first
             return
-        self._is_over = True
+        self._ignores_input = True
         current = self._current
         if self.stage == "body" and current is not None and current.is_started:
-            # The rest of a body that nobody wanted; a second answer would be taken for that of the next request.
+            # The rest of the body of an answered request: the client would take a second response for the next one's.
             self.abort() if self._exchanges else self.transport.close()
             return
         self._give_up()
@@ -644,26 +648,26 @@ class Connection(asyncio.Protocol):
 
 
 def _check_form(version: str, target: bytes, fields: HeaderList, headers: Sent) -> None:
-    """Raise unless this is one request to one host, with one end, however it is read."""
+    """Raise unless the version, the target, the length and the host are unambiguous."""
     if version not in _VERSIONS:
-        raise HttpMalformed("HTTP 1.1 is spoken here")
+        raise HttpMalformed("the HTTP version must be 1.0 or 1.1")
     if b"#" in target or not target.isascii():
-        raise HttpMalformed("a request target has no fragment, and nothing but ASCII")
-    # Of a field that stands twice the values are joined, so neither of these passes then.
+        raise HttpMalformed("the request target must be ASCII, and without a fragment")
+    # The values of a repeated field are joined, so a repeated one of these does not pass.
     coding = headers.get(b"transfer-encoding")
     if coding is not None and (coding.lower() != b"chunked" or version != "1.1"):
-        raise HttpMalformed("no transfer coding but chunked is read")
+        raise HttpMalformed("chunked is the only supported transfer coding")
     if len(headers.get(b"content-length", b"")) > _LENGTH_DIGITS:
-        raise HttpMalformed(f"a length has {_LENGTH_DIGITS} digits at most")
+        raise HttpMalformed(f"Content-Length has more than {_LENGTH_DIGITS} digits")
     host = headers.get(b"host")
     if host is None or (len(headers) != len(fields) and [name for name, _ in fields].count(b"host") != 1):
-        raise HostRefused("exactly one Host is needed")
+        raise HostRefused("exactly one Host header is required")
     if not target.startswith(b"/") and _authority(target) != host.lower():
         raise HostRefused("the request target names another host")
 
 
 def _authority(target: bytes) -> bytes:
-    """Return the host of an absolute target, as `Host` would write it; nothing for a target of another kind."""
+    """Return the host and port of an absolute target in the form of `Host`; empty for other targets."""
     try:
         url = httptools.parse_url(target)
     except httptools.HttpParserError:
@@ -671,14 +675,14 @@ def _authority(target: bytes) -> bytes:
     if (url.schema or b"").lower() not in _SCHEMES or url.userinfo:
         return b""
     host = (url.host or b"").lower()
-    # httptools takes the brackets off; a colon in a host is an address of version 6.
+    # httptools removes the brackets of IPv6 addresses.
     host = b"[" + host + b"]" if b":" in host else host
     port: int | None = url.port
     return host if port is None else b"%s:%d" % (host, port)
 
 
 def _split_absolute(target: bytes) -> tuple[str, bytes]:
-    """Return the path and the query of an absolute target, as they were sent."""
+    """Return the path and the query of an absolute target, not decoded."""
     url = httptools.parse_url(target)
     if url.path is None:
         raise HttpMalformed("the request target has no path")
@@ -686,13 +690,13 @@ def _split_absolute(target: bytes) -> tuple[str, bytes]:
 
 
 def _too_large(limits: Limits) -> str:
-    return f"at most {limits.header_bytes} bytes and {limits.header_fields} fields of headers are read"
+    return f"the headers have more than {limits.header_bytes} bytes or {limits.header_fields} fields"
 
 
-def _end_of(certificate: dict[str, Any] | None) -> float:
-    """Return when a certificate that was verified expires; nothing is known of others."""
-    written = (certificate or {}).get("notAfter")
+def _expiry(certificate: dict[str, Any] | None) -> float:
+    """Return when a verified certificate expires, in seconds since 1970; infinity if it was not verified."""
+    not_after = (certificate or {}).get("notAfter")
     try:
-        return inf if written is None else ssl.cert_time_to_seconds(written)
+        return inf if not_after is None else ssl.cert_time_to_seconds(not_after)
     except ValueError:
         return 0.0

@@ -1,7 +1,7 @@
-"""Which values of `Host` are served. A page of another name that resolves to our address (DNS rebinding) gets nothing.
+"""The values of `Host` that are served. Names that were made to resolve to our address (DNS rebinding) are refused.
 
 Invariant: a value is compared whole, apart from the case of letters. It is a loopback name with any port or none, or it
-is in a fixed list of configured names. Nothing is resolved, trimmed or guessed.
+is in a fixed list of configured names. Nothing is resolved or trimmed.
 """
 
 import re
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address or name is only reached from this machine."""
+    """Tell whether an address or name can only be reached from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -40,7 +40,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Tell whether an address stands for all of this machine."""
+    """Tell whether an address stands for all addresses of this machine, such as `0.0.0.0`."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -48,14 +48,14 @@ def is_wildcard(host: str) -> bool:
 
 
 def url_host(host: str) -> str:
-    """Return an address as URLs write it."""
+    """Return an address in the form of URLs: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_loopback_host(value: bytes) -> bool:
     """Tell whether a `Host`, in lower case, names this machine: a loopback name with any port or none.
 
-    No page of another name can send one, and a tunnel or a container may map our port to another.
+    Any port, because a tunnel or a container may map the port. Browsers do not let pages of other names send one.
     """
     return _LOOPBACK.fullmatch(value) is not None
 
@@ -63,7 +63,7 @@ def is_loopback_host(value: bytes) -> bool:
 def allowed_hosts(host: str, port: int, added: Iterable[str] = ()) -> frozenset[bytes]:
     """Return the values of `Host` that are served besides loopback names: the bound address, and configured names.
 
-    A name that is added without a port is taken with ours, with that of its scheme, and without one.
+    An added name without a port is allowed with the port of the service, with 80 and 443, and without a port.
     """
     ours = set[str]()
     if not is_loopback(host) and not is_wildcard(host):

@@ -1,4 +1,4 @@
-"""How much, how many and how long: the limits of a server as one value, and the limiter of its connections."""
+"""The limits of a server: sizes, counts and timeouts; and the limiter of its connections."""
 
 import resource
 from collections.abc import Iterable
@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, Protocol, final
 
 __all__ = ["RESERVED_FILES", "ConnectionLimiter", "Limited", "Limits", "most_connections"]
 
-# What a service needs beside its connections: the ledger, threads, logs, and some room.
+# File descriptors that a service needs besides its connections: the ledger, threads, logs, and a reserve.
 RESERVED_FILES: Final = 48
-# So many connections, the first that came, are compared; a flood of others costs nothing beyond.
+# Connections that are compared to choose one to close, oldest first. Bounds the cost when there is a flood of them.
 _COMPARED: Final = 64
 
 
@@ -20,23 +20,24 @@ class Limits(NamedTuple):
     header_bytes: int = 16 * 1024
     header_fields: int = 100
     body_bytes: int = 1024 * 1024
-    # Requests of one connection that wait for their answers.
+    # Pipelined requests of one connection.
     unanswered: int = 8
 
-    # How often connections are looked after: what follows can take that much longer.
+    # How often timeouts are checked: each of the following can take that much longer.
     watch_s: float = 0.5
     handshake_s: float = 9.0
-    # From the first byte, or from the connection, to the end of the headers; and from there to the end of the body.
+    # From the first byte, or from the start of the connection, to the end of the headers; and from there to the end of
+    # the body.
     header_s: float = 9.0
     body_s: float = 29.0
-    # A body must arrive at this rate, after a moment to get going.
+    # A body must arrive at this rate, after an initial grace period.
     body_bytes_per_s: int = 1024
     body_patience_s: float = 3.0
     idle_s: float = 14.0
-    # How long a client may leave an answer lying, and after which time it makes room for others.
+    # How long a client may leave a response unread; and after which time it may be closed to make room for others.
     send_s: float = 30.0
     stalled_s: float = 1.0
-    # What is dropped of a client that goes on sending after all was said to it.
+    # How long, and how much, a client may go on sending after the last response.
     linger_s: float = 1.0
     linger_bytes: int = 16 * 1024 * 1024
     stop_s: float = 4.0
@@ -45,24 +46,24 @@ class Limits(NamedTuple):
     connections_per_peer: int = 64
 
 
-def most_connections(asked: int) -> int:
-    """Return how many connections fit the files that this process may open."""
+def most_connections(limit: int) -> int:
+    """Return `limit`, reduced to what the limit of open files allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(4, min(asked, soft - RESERVED_FILES))
+    return max(4, min(limit, soft - RESERVED_FILES))
 
 
 class Limited(Protocol):
-    """A connection, as far as the limiter is concerned."""
+    """The members of a connection that the limiter uses."""
 
     since: float
 
     @property
     def peer(self) -> str:
-        """Return the address that it comes from."""
+        """Return the address of the client."""
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a request was read in full, and it is up to us that it is not answered yet."""
+        """Tell whether a request was read in full, has no response yet, and its client reads."""
 
     @property
     def is_stalled(self) -> bool:
@@ -70,7 +71,7 @@ class Limited(Protocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """Tell whether a request was authorized by a token."""
+        """Tell whether a token of the client was accepted."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -78,12 +79,12 @@ class Limited(Protocol):
 
 @final
 class ConnectionLimiter:
-    """Bounds the connections, in all and of one peer.
+    """Limits the number of connections, in total and per peer.
 
-    An idle connection never keeps another out. Where there is no room, a connection is closed whose client does not
-    read, else the one that has waited longest among those without a token, else the one that has waited longest of all.
-    A request that was read in full, from a client that reads, is never cut off. Making room costs the same however many
-    connections without a token there are.
+    An idle connection never keeps a new one out. If there is no room, one is closed: first one whose client does not
+    read, then the longest idle one without an accepted token, then the longest idle one. A request that was read in
+    full, of a client that reads, is never cut off. The cost does not grow with the number of connections without a
+    token.
     """
 
     __slots__ = ("_connections", "_most", "_most_per_peer")
@@ -94,11 +95,11 @@ class ConnectionLimiter:
         self._connections: dict[str, dict[Limited, None]] = {}
 
     def __len__(self) -> int:
-        """Return how many connections there are."""
+        """Return the number of connections."""
         return sum(map(len, self._connections.values()))
 
     def admit(self, connection: Limited) -> bool:
-        """Count a connection, and tell whether there was room or some could be made."""
+        """Count a connection; return False if there is no room and none could be made."""
         peers = self._connections.get(connection.peer, {})
         room = True
         if len(peers) >= self._most_per_peer:
@@ -110,7 +111,7 @@ class ConnectionLimiter:
         return room
 
     def leave(self, connection: Limited) -> None:
-        """Count a connection no longer."""
+        """Do not count a connection any more."""
         peers = self._connections.get(connection.peer, {})
         peers.pop(connection, None)
         if not peers:

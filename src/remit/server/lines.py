@@ -1,7 +1,7 @@
-"""Writes lines by a thread of its own, so that nobody who has something to say waits for whoever reads it.
+"""Writes log lines in a thread, so that logging never blocks on a slow reader.
 
-Keeps these invariants: lines are whole and in order; what waits is bounded; and what found no place is counted, and
-told after all that waited. After a fork the child begins with nothing. What a line says is for `log.py`.
+Invariants: lines are written whole and in order. The queue is bounded; lines beyond it are dropped, and their number is
+written when the queue is empty. After a fork, the child starts with an empty queue. `log.py` formats the lines.
 """
 
 import io
@@ -12,12 +12,12 @@ from contextlib import suppress
 from threading import Condition, Thread
 from typing import Final, NamedTuple, TextIO, TypeAlias, final
 
-__all__ = ["MAX_WAITING", "Lines"]
+__all__ = ["MAX_QUEUED", "LineWriter"]
 
-# In characters, which is enough for what a service says while a disk has a bad moment.
-MAX_WAITING: Final = 2 * 1024 * 1024
+# The size of the queue in characters.
+MAX_QUEUED: Final = 2 * 1024 * 1024
 
-_Dropped: TypeAlias = Callable[[int], str]
+_FormatDropped: TypeAlias = Callable[[int], str]
 
 
 class _Line(NamedTuple):
@@ -26,60 +26,60 @@ class _Line(NamedTuple):
 
 
 @final
-class Lines:
-    """Lines on their way."""
+class LineWriter:
+    """A bounded queue of lines, and the thread that writes them."""
 
-    def __init__(self, dropped: _Dropped) -> None:
-        """Write lines; `dropped` puts into words that so many found no place."""
-        self._words = dropped
-        self._begin()
-        os.register_at_fork(after_in_child=self._begin)
+    def __init__(self, format_dropped: _FormatDropped) -> None:
+        """Write lines; `format_dropped` returns the line that reports a number of dropped ones."""
+        self._format_dropped = format_dropped
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._changed = Condition()
-        self._waiting: deque[_Line] = deque()
+        self._queue: deque[_Line] = deque()
         self._size = 0
         self._dropped = 0
         self._is_writing = False
         self._writer: Thread | None = None
 
     def put(self, stream: TextIO, text: str) -> None:
-        """Have a line written, some time soon; if too many wait, it is dropped."""
+        """Queue a line; drop it if the queue is full."""
         with self._changed:
-            if self._size + len(text) > MAX_WAITING:
+            if self._size + len(text) > MAX_QUEUED:
                 self._dropped += 1
                 return
-            self._waiting.append(_Line(stream, text))
+            self._queue.append(_Line(stream, text))
             self._size += len(text)
             if self._writer is None:
-                self._writer = Thread(target=self._write_on, name="log", daemon=True)
+                self._writer = Thread(target=self._run, name="log", daemon=True)
                 self._writer.start()
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all is written, for so long and no longer, and tell whether it was."""
+        """Wait until the queue is empty, for `timeout_s` at most; tell whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._is_writing, timeout_s)
+            return self._changed.wait_for(lambda: not self._queue and not self._is_writing, timeout_s)
 
-    def _write_on(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._changed:
                 self._is_writing = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting)
-                line = self._waiting.popleft()
+                self._changed.wait_for(lambda: self._queue)
+                line = self._queue.popleft()
                 self._size -= len(line.text)
                 self._is_writing = True
-                dropped = 0 if self._waiting else self._dropped
+                dropped = 0 if self._queue else self._dropped
                 self._dropped -= dropped
-            with suppress(Exception):  # there is nobody else to tell
+            with suppress(Exception):  # an error here could only be logged here
                 _write(line)
                 if dropped:
-                    _write(_Line(line.stream, self._words(dropped)))
+                    _write(_Line(line.stream, self._format_dropped(dropped)))
 
 
 def _write(line: _Line) -> None:
-    """Write past the stream's own buffer: whoever flushes that would wait for the same reader."""
+    """Write to the descriptor of the stream: its buffer has a lock, which others would wait for."""
     try:
         number = line.stream.fileno()
     except (AttributeError, io.UnsupportedOperation):

@@ -24,7 +24,7 @@ class Security(NamedTuple):
     # By name, as OpenAPI writes them.
     schemes: Mapping[str, Mapping[str, str]]
     # The schemes of which each opens by itself; an empty name stands for none at all.
-    opened_by: Mapping[Access, tuple[str, ...]]
+    schemes_by_access: Mapping[Access, tuple[str, ...]]
 
 
 BEARER_TOKENS: Final = Security(
@@ -33,7 +33,7 @@ BEARER_TOKENS: Final = Security(
         "admin": {"type": "http", "scheme": "bearer", "description": "The admin token, always asked for"},
     },
     # Without --require-token, the common door is open.
-    opened_by={"token": ("", "token", "admin"), "admin": ("admin",)},
+    schemes_by_access={"token": ("", "token", "admin"), "admin": ("admin",)},
 )
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -112,7 +112,7 @@ def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> 
         needed = route.without_body is None
         operation["requestBody"] = {"required": needed, "content": {_JSON: {"schema": by_type[route.request]}}}
     if route.access != "open":
-        operation["security"] = [{name: []} if name else {} for name in security.opened_by[route.access]]
+        operation["security"] = [{name: []} if name else {} for name in security.schemes_by_access[route.access]]
     return operation
 
 
@@ -147,11 +147,11 @@ def _answer(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
 def _errors(route: Route) -> dict[str, Any]:
     """Return the errors that a route can answer with; where it tells them by itself, those that come before it."""
     possible = {*_ALWAYS}
-    if route.failing is None and route.access != "open":
+    if route.on_error is None and route.access != "open":
         possible |= {*_BEHIND_A_DOOR}
-    if route.failing is None and route.request is not None:
+    if route.on_error is None and route.request is not None:
         possible |= {*_WITH_A_BODY}
-    if route.failing is None and "{" in route.path:
+    if route.on_error is None and "{" in route.path:
         possible |= {*_WITH_A_PARAMETER}
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(possible)}
 

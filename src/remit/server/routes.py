@@ -1,6 +1,6 @@
-"""Routes as data: which path and method asks for what, who may ask, and what comes back.
+"""Routes as data: method, path, handler, required access, and the types of request and answer.
 
-The table serves requests, describes them in the API page, and is walked by tests.
+The same table is used for routing, for the OpenAPI document, and by tests.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -15,33 +15,33 @@ from remit.governor.evaluate import Answer
 from remit.server.auth import Access
 from remit.server.headers import Sent
 
-__all__ = ["Choice", "Decision", "Failing", "Found", "Plain", "Request", "Route", "Router", "Streamed"]
+__all__ = ["Choice", "Decision", "ErrorHandler", "Found", "Plain", "Request", "Route", "Router", "Streamed"]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _NO_HEADERS: Final[Sent] = {}
 
 
 class Decision(NamedTuple):
-    """What was decided on a call or an event of a session."""
+    """The decision on a call or an event of a session."""
 
     session_id: str
     answer: Answer
 
 
 class Request(Struct):
-    """A request as far as it was read, and what its handler reports for telemetry."""
+    """A request as far as it was read, and members that its handler sets for telemetry."""
 
-    # An instance of the request type of its route; None without one, and until it is decoded.
+    # An instance of the request type of the route. None if the route has none, and until the body is decoded.
     body: Any
-    # Of the path.
+    # The parameters in the path.
     parameters: Mapping[str, str]
-    # The thumbprint of the certificate that the client has shown; empty if none.
+    # The thumbprint of the client's certificate; empty without one.
     holder: str
     request_id: str
     query: Mapping[str, str] = _NO_PARAMETERS
     # By their names in lower case.
     headers: Sent = _NO_HEADERS
-    # The bytes of the body as they came.
+    # The body, not decoded.
     data: bytes = b""
     # Set by the handler.
     decision: Decision | None = None
@@ -49,7 +49,7 @@ class Request(Struct):
 
 
 class Plain(NamedTuple):
-    """An answer that is bytes already."""
+    """An answer that is encoded already."""
 
     content: bytes
     media_type: str
@@ -57,27 +57,27 @@ class Plain(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """An answer that is made while it goes out. Its parts may wait for a disk; a generator is closed at last."""
+    """An answer that is produced while it is sent. Its parts may read from disk; a generator is closed at the end."""
 
     parts: Iterator[bytes]
     media_type: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_Answering: TypeAlias = Callable[[Request], Awaitable[Struct | Plain | Streamed]]
-# Given the request, with its body as far as it was read, and what went wrong.
-Failing: TypeAlias = Callable[[Request, Exception], Plain]
+_Handler: TypeAlias = Callable[[Request], Awaitable[Struct | Plain | Streamed]]
+# Called with the request, whose body may not be decoded, and the error.
+ErrorHandler: TypeAlias = Callable[[Request, Exception], Plain]
 
 
 class Choice(NamedTuple):
-    """A parameter of the query that has one of a few values; the first is meant where it is left out."""
+    """A query parameter with a fixed set of values, of which the first is the default."""
 
     name: str
     values: tuple[str, ...]
     description: str
 
-    def chosen(self, query: Mapping[str, str]) -> str:
-        """Return the value that a query gives, or raise `FieldInvalid` naming those allowed."""
+    def parse(self, query: Mapping[str, str]) -> str:
+        """Return the value in a query, or raise `FieldInvalid`."""
         value = query.get(self.name, self.values[0])
         if value not in self.values:
             raise FieldInvalid(f"must be one of {', '.join(self.values)}", place=f"query.{self.name}")
@@ -85,32 +85,33 @@ class Choice(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One thing that can be asked for."""
+    """A method and a path, and how they are handled."""
 
     method: str
     path: str
-    answering: _Answering
+    handler: _Handler
+    # The type of the answer, or its media type.
     answer: type[Struct] | str
     summary: str
-    # What its body must be; `dict` where any object will do.
+    # The type of the body; `dict` for any JSON object.
     request: type[Claims] | type[dict[str, Any]] | None = None
     access: Access = "token"
-    # What is taken for a body that was left out; None where there must be one.
+    # The body if the client sends none; None if a body is required.
     without_body: bytes | None = None
-    # How a failure is told to clients that take nothing but 200 for an answer; None where they know statuses.
-    failing: Failing | None = None
-    # Parameters of the query that the description names.
+    # Builds the answer to an error, for clients that only accept status 200; None to answer with an error status.
+    on_error: ErrorHandler | None = None
+    # Query parameters, for the OpenAPI document.
     choices: tuple[Choice, ...] = ()
-    # Further forms of the answer.
+    # Further types of the answer.
     also: tuple[type[Struct], ...] = ()
-    # What the summary does not say.
+    # The description in the OpenAPI document.
     description: str = ""
-    # The parameter of the path that the token must be for; empty where one token opens all.
+    # The path parameter that a scoped token must be for; empty if tokens are not scoped.
     subject: str = ""
 
 
 class Found(NamedTuple):
-    """A route, and the parameters that its path has here."""
+    """A route, and the values of its path parameters."""
 
     route: Route
     parameters: Mapping[str, str]
@@ -120,7 +121,7 @@ _Methods: TypeAlias = dict[str, Route]
 
 
 class Router:
-    """Finds routes: whole paths by their text, others part by part."""
+    """Finds the route of a path: those without parameters in a dictionary, others by comparing the parts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
@@ -133,7 +134,7 @@ class Router:
                 self._exact.setdefault(route.path, {})[route.method] = Found(route, _NO_PARAMETERS)
 
     def find(self, method: str, path: str) -> Found:
-        """Return the route of a path as it was sent. What is asked for by GET is there for HEAD too."""
+        """Return the route of a path that is not decoded. HEAD has the routes of GET."""
         wanted = "GET" if method == "HEAD" else method
         methods = self._exact.get(path)
         if methods is not None:
@@ -145,16 +146,16 @@ class Router:
 
     def _find_by_parts(self, method: str, parts: list[str]) -> Found:
         for pattern, methods in self._patterns.items():
-            parameters = _matched(pattern, parts)
+            parameters = _match(pattern, parts)
             if parameters is not None:
                 if method not in methods:
                     raise MethodRefused(_allowed(methods))
                 return Found(methods[method], parameters)
-        raise RouteNotFound("nothing is at this path")
+        raise RouteNotFound("there is nothing at this path")
 
 
-def _matched(pattern: tuple[str, ...], parts: list[str]) -> Mapping[str, str] | None:
-    """Return the parameters, if the parts fit. They are decoded after they were parted, so a slash can be in one."""
+def _match(pattern: tuple[str, ...], parts: list[str]) -> Mapping[str, str] | None:
+    """Return the path parameters, or None if the path does not match. An escaped slash does not separate parts."""
     if len(pattern) != len(parts):
         return None
     parameters = {}

@@ -1,8 +1,8 @@
-"""Runs an HTTP server: listens, accepts connections, agrees on TLS, closes slow clients, reloads, and stops.
+"""Runs an HTTP server: listens, accepts connections, does TLS handshakes, closes slow clients, reloads, and stops.
 
-Invariants: a connection counts from the moment it is accepted, so one that never agrees on TLS is bounded too; new
-certificates are for the next connection and drop none, and files that cannot be used leave the old ones in use; and a
-stop drains the requests that were read in full, for so long and no longer.
+Invariants: a connection counts against the limits from the moment it is accepted, so that clients which never finish
+the TLS handshake are bounded too. New certificates are used for new connections and close none; if the files cannot be
+used, the old ones stay in use. A stop drains the requests that were read in full, for `stop_s` seconds at most.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ from remit.server.log import flush
 __all__ = ["Acceptor", "Server", "bind", "run_server", "url_of"]
 
 _BACKLOG: Final = 1024
-# So many connections are accepted before others have their turn.
-_AT_ONCE: Final = 64
-# Where there are no files left for a connection, it is tried again after this: often enough to get through to clients
-# that are still there, behind many that have gone.
-_PAUSE_S: Final = 0.02
+# Connections that are accepted in one turn of the event loop.
+_ACCEPTED_AT_ONCE: Final = 64
+# How long to wait after `accept` has failed for want of file descriptors. The backlog can be full of clients that have
+# gone, so a longer wait would keep others from being reached.
+_ACCEPT_AGAIN_S: Final = 0.02
 _TLS_SHUTDOWN_S: Final = 1.0
-# Certificates run out while a service goes on for months; whoever renews them need not tell us.
-_READ_AGAIN_S: Final = 12 * 3600.0
-# New objects before the collector looks at them, and how often it goes on to older ones.
+# Certificates are read again without a signal too: they expire while a service runs for months.
+_RELOAD_S: Final = 12 * 3600.0
+# The thresholds of the garbage collector.
 _COLLECT_AFTER: Final = (100_000, 50, 1000)
 
-_Context: TypeAlias = Callable[[], ssl.SSLContext]
+_LoadContext: TypeAlias = Callable[[], ssl.SSLContext]
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; 0 lets the system choose the port."""
+    """Return a listening socket. With port 0, the system chooses the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -51,22 +51,22 @@ def bind(host: str, port: int) -> socket.socket:
         listening.setblocking(False)  # noqa: FBT003 - the library's way
     except (OSError, OverflowError) as error:
         listening.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a port"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a valid port"
         raise PortInUse(f"cannot listen on {url_host(host)}:{port}: {reason.lower()}") from None
     return listening
 
 
 def url_of(listening: socket.socket, *, tls: bool) -> str:
-    """Return where a socket is reached."""
+    """Return the URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"{'https' if tls else 'http'}://{url_host(host)}:{port}"
 
 
 class Acceptor:
-    """Accepts connections from a listening socket, and agrees on TLS with them."""
+    """Accepts connections from a listening socket, and does the TLS handshake."""
 
     def __init__(self, listening: socket.socket, state: ServerState, context: ssl.SSLContext | None) -> None:
-        """Begin with `context`, which may be replaced for the next connections; without one there is no TLS."""
+        """Use TLS if a `context` is given. It can be replaced later, for new connections."""
         self.context = context
         self._listening = listening
         self._state = state
@@ -74,33 +74,33 @@ class Acceptor:
         self._shutdown_s = _TLS_SHUTDOWN_S if context else None
         self._loop = asyncio.get_running_loop()
         self._connecting: dict[asyncio.Task[None], Connection] = {}
-        self._pause: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Begin to accept connections."""
-        self._pause = None
+        """Start to accept connections."""
+        self._retry = None
         self._listening.setblocking(False)  # noqa: FBT003 - the library's way
         self._loop.add_reader(self._listening, self._accept)
 
     def close(self) -> None:
-        """Accept no more, and drop the connections that are not made yet."""
+        """Stop accepting, and drop the connections that are still in the handshake."""
         self._loop.remove_reader(self._listening)
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         for connecting, connection in self._connecting.items():
-            # From one that is made, a request may have been read already, which is to be answered.
+            # A request of an established connection may have been read already, and is answered.
             if not connection.is_connected:
                 connecting.cancel()
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
                 self._loop.remove_reader(self._listening)
-                self._pause = self._loop.call_later(_PAUSE_S, self.open)
+                self._retry = self._loop.call_later(_ACCEPT_AGAIN_S, self.open)
                 return
             connection = Connection(self._state, address[0], accepted)
             connecting = self._loop.create_task(self._connect(connection, accepted))
@@ -111,9 +111,9 @@ class Acceptor:
         accepted.setblocking(False)  # noqa: FBT003 - the library's way
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not connection.admit() and self.context is not None:
-            accepted.close()  # without TLS there is no way to say why
+            accepted.close()  # an error response would need the handshake
             return
-        is_made = False
+        is_established = False
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -122,16 +122,16 @@ class Acceptor:
                 ssl_handshake_timeout=self._handshake_s,
                 ssl_shutdown_timeout=self._shutdown_s,
             )
-            is_made = True
+            is_established = True
         except OSError:
             accepted.close()
         finally:
-            if not is_made:
+            if not is_established:
                 connection.leave()
 
 
 class Server:
-    """One handler of requests on one socket."""
+    """Serves one handler on one listening socket."""
 
     def __init__(
         self,
@@ -139,30 +139,31 @@ class Server:
         listening: socket.socket,
         *,
         limits: Limits,
-        tls: _Context | None = None,
-        refused: Callable[[AccessError, str], None] = lambda *_: None,
-        told: Callable[[str, BaseException | None], None] = lambda *_: None,
-        renew: Callable[[], None] = lambda: None,
+        tls: _LoadContext | None = None,
+        on_refused: Callable[[AccessError, str], None] = lambda *_: None,
+        on_event: Callable[[str, BaseException | None], None] = lambda *_: None,
+        on_reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve `handler`; `tls` reads the certificates, `refused` and `told` are called with what happens.
+        """Serve `handler`. `tls` loads the certificates into a new context, at the start and at every reload.
 
-        `renew` is called with every hang-up signal, for what else is to be read again.
+        `on_refused` is called with each request or connection that is refused before it has a handler, and its request
+        id; `on_event` with the outcome of a reload; `on_reload` at every reload, in a thread, before `tls`.
         """
         self._listening = listening
         self._limits = limits
         self._tls = tls
-        self._told = told
-        self._renew = renew
+        self._on_event = on_event
+        self._on_reload = on_reload
         self._stopping = asyncio.Event()
         limiter = ConnectionLimiter(most_connections(limits.connections), limits.connections_per_peer)
-        self._state = ServerState(handler, limits, limiter, refused)
+        self._state = ServerState(handler, limits, limiter, on_refused)
         self._acceptor: Acceptor | None = None
-        # Kept, because the loop keeps no task alive by itself.
+        # References, because the event loop has only weak references to tasks.
         self._reloads: set[asyncio.Task[None]] = set()
-        self._one_reload = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
 
     async def run(self, ready: Callable[[], None] = lambda: None, *, leash: int | None = None) -> None:
-        """Serve until a signal, `stop`, or the end of what holds the leash (a descriptor) ends it."""
+        """Serve until SIGINT, SIGTERM or `stop`, or until the descriptor `leash` becomes readable. SIGHUP reloads."""
         loop = asyncio.get_running_loop()
         self._acceptor = Acceptor(self._listening, self._state, self._tls() if self._tls else None)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -173,11 +174,11 @@ class Server:
         self._tick()
         self._acceptor.open()
         ready()
-        due = loop.time() + _READ_AGAIN_S
+        due = loop.time() + _RELOAD_S
         while not self._stopping.is_set():
             self._tick()
             if loop.time() > due:
-                due = loop.time() + _READ_AGAIN_S
+                due = loop.time() + _RELOAD_S
                 self._reload_soon()
             try:
                 await asyncio.wait_for(self._stopping.wait(), self._limits.watch_s)
@@ -185,10 +186,10 @@ class Server:
                 continue
         if leash is not None:
             loop.remove_reader(leash)
-        await self._finish(self._acceptor)
+        await self._drain(self._acceptor)
 
     def stop(self) -> None:
-        """Begin to stop."""
+        """Tell the server to stop; `run` returns when it has."""
         self._stopping.set()
 
     def _reload_soon(self) -> None:
@@ -197,33 +198,33 @@ class Server:
         reload.add_done_callback(self._reloads.discard)
 
     async def reload(self) -> None:
-        """Read certificates and tokens again; if they cannot be used, those from before stay.
+        """Read certificates and tokens again. If they cannot be used, the old ones stay in use.
 
-        One after the other: what was read first must not come last.
+        Reloads do not overlap: an earlier one that finished last would bring old values back.
         """
-        async with self._one_reload:
+        async with self._reload_lock:
             try:
-                await self._read_again()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on with what it has
-                self._told("settings_kept", error)
+                await self._load()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the server continues with the old values
+                self._on_event("settings_kept", error)
 
-    async def _read_again(self) -> None:
+    async def _load(self) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._renew)
+        await loop.run_in_executor(None, self._on_reload)
         if self._tls is None or self._acceptor is None:
             return
         self._acceptor.context = await loop.run_in_executor(None, self._tls)
-        self._told("certificates_read", None)
+        self._on_event("certificates_read", None)
 
     def _tick(self) -> None:
-        """Set the date of responses, and close the connections of slow clients."""
+        """Update the `Date` of responses, and close the connections of slow clients."""
         self._state.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
         now = asyncio.get_running_loop().time()
         for connection in list(self._state.connections):
-            connection.watch(now)
+            connection.check_timeouts(now)
 
-    async def _finish(self, acceptor: Acceptor) -> None:
-        """Drain the requests that were read in full, and close all connections."""
+    async def _drain(self, acceptor: Acceptor) -> None:
+        """Answer the requests that were read in full, and close all connections."""
         acceptor.close()
         self._listening.close()
         deadline = asyncio.get_running_loop().time() + self._limits.stop_s
@@ -237,11 +238,11 @@ class Server:
 
 
 def run_server(build: Callable[[], Server], ready: Callable[[], None], *, leash: int | None = None) -> None:
-    """Run the server that `build` makes, on a loop of its own, until it is stopped."""
+    """Run the server that `build` returns on a new event loop until it is stopped."""
 
     async def serve() -> None:
         server = build()
-        # What is there by now stays until the end, and requests leave nothing in a cycle: the collector looks seldom.
+        # Objects that exist now live until the end, and requests leave no reference cycles: collections can be rare.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_COLLECT_AFTER)

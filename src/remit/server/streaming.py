@@ -1,7 +1,7 @@
-"""An answer that is made while it goes out: in threads, piece by piece, in constant memory.
+"""Reads the pieces of a streamed response in threads, in constant memory.
 
-Keeps these invariants: parts are only asked for in turns that do not overlap, and no turn begins before the piece of
-the one before was taken; and the parts are closed at last, whatever happens. Sending is for `application.py`.
+Invariants: pieces are read one after the other, the next one only when the one before was taken; and the iterator is
+closed at the end, whatever happens. `application.py` sends the pieces.
 """
 
 import asyncio
@@ -15,58 +15,58 @@ from remit.server.headers import HeaderList
 
 __all__ = ["PIECE_BYTES", "Stream"]
 
-# So much is gathered in a turn, before it is compressed.
+# The size of a piece before compression.
 PIECE_BYTES: Final = 64 * 1024
-# The wire is short, and it is our processor that works: the fastest will do.
+# The fastest: clients are near, and compression costs time of the service.
 _LEVEL: Final = 1
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
 @final
 class Stream:
-    """The pieces of one answer."""
+    """The pieces of one response."""
 
-    def __init__(self, parts: Iterator[bytes], threads: Executor, *, is_packed: bool) -> None:
-        """Take parts, which may read a disk, so `threads` wait for them; packed, they go out by gzip."""
+    def __init__(self, parts: Iterator[bytes], threads: Executor, *, compress: bool) -> None:
+        """Read `parts`, which may wait for a disk, in `threads`; with `compress`, as gzip."""
         self.piece = b""
         self.is_over = False
         self._parts = parts
         self._threads = threads
-        self._packer = zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW) if is_packed else None
-        self._turn = Lock()
+        self._compressor = zlib.compressobj(_LEVEL, wbits=_GZIP_WINDOW) if compress else None
+        self._lock = Lock()
 
     @property
     def headers(self) -> HeaderList:
-        """Return what a client must know to read the pieces."""
-        return [(b"content-encoding", b"gzip")] if self._packer else []
+        """Return the headers that describe the encoding."""
+        return [(b"content-encoding", b"gzip")] if self._compressor else []
 
     async def advance(self) -> None:
-        """Make the next piece; it may be empty, and the last one if `is_over`."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._take_turn)
+        """Read the next piece into `piece`. It may be empty. `is_over` tells whether it is the last one."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._read_piece)
 
     def close(self) -> None:
-        """Let go of the parts once the turn that is under way has ended. Nobody waits for it."""
-        asyncio.get_running_loop().run_in_executor(self._threads, self._let_go)
+        """Close the iterator in a thread, after the piece that is being read. Does not wait for it."""
+        asyncio.get_running_loop().run_in_executor(self._threads, self._close_parts)
 
-    def _take_turn(self) -> None:
-        with self._turn:
-            data, is_last = self._gather()
-            if self._packer:
-                data = self._packer.compress(data) + (self._packer.flush() if is_last else b"")
+    def _read_piece(self) -> None:
+        with self._lock:
+            data, is_last = self._join_parts()
+            if self._compressor:
+                data = self._compressor.compress(data) + (self._compressor.flush() if is_last else b"")
             self.piece, self.is_over = data, is_last
 
-    def _gather(self) -> tuple[bytes, bool]:
-        """Return what the next parts come to, and whether they were the last."""
-        gathered, size = [], 0
+    def _join_parts(self) -> tuple[bytes, bool]:
+        """Join parts up to the size of a piece; tell whether they were the last."""
+        joined, size = [], 0
         for part in self._parts:
-            gathered.append(part)
+            joined.append(part)
             size += len(part)
             if size >= PIECE_BYTES:
-                return b"".join(gathered), False
-        return b"".join(gathered), True
+                return b"".join(joined), False
+        return b"".join(joined), True
 
-    def _let_go(self) -> None:
-        with self._turn:
+    def _close_parts(self) -> None:
+        with self._lock:
             close = getattr(self._parts, "close", None)
             if close is not None:
                 close()

@@ -71,19 +71,19 @@ _PERMITTED: Final = "none"
 _CLIENT_ERRORS: Final = range(400, 500)
 _DEBUG: Final = LEVELS["debug"]
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each, and nobody asks when a counter was born
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the series, and are of no use here
 
 
 class _Counter(Counter):
     """A counter whose increments skip the checks that cannot fail here."""
 
-    def quick(self) -> Callable[[float], None]:
-        """Return what adds to this series."""
+    def series(self) -> Callable[[float], None]:
+        """Return the function that adds to this series."""
         add: Callable[[float], None] = self._value.inc
         return add
 
 
-class _Observing(NamedTuple):
+class _HistogramSeries(NamedTuple):
     """Adds to a series of a histogram: the sum, and one of the buckets, the last of which has no bound."""
 
     add: Callable[[float], None]
@@ -93,9 +93,9 @@ class _Observing(NamedTuple):
 class _Histogram(Histogram):
     """A histogram whose observations find their bucket by bisection, and skip the checks that cannot fail here."""
 
-    def quick(self) -> _Observing:
-        """Return what observes values of this series."""
-        return _Observing(self._sum.inc, [bucket.inc for bucket in self._buckets])
+    def series(self) -> _HistogramSeries:
+        """Return the functions that add to this series."""
+        return _HistogramSeries(self._sum.inc, [bucket.inc for bucket in self._buckets])
 
 
 class _Gauges(Collector):
@@ -112,7 +112,7 @@ class _Gauges(Collector):
         build = GaugeMetricFamily("remit_build_info", "Always 1; the label is the version.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
-        for name, meaning, ask in (
+        for name, meaning, read in (
             ("remit_open_sessions", "Sessions that are active.", self.open_sessions),
             ("remit_kill_switch", "1 while no session may start, else 0.", self.kill_switch),
             ("remit_broken_sessions", "Sessions whose chain was found broken.", self.broken_sessions),
@@ -122,9 +122,9 @@ class _Gauges(Collector):
                 self.verified_at,
             ),
         ):
-            if ask is not None:
+            if read is not None:
                 with suppress(Exception):
-                    yield GaugeMetricFamily(name, meaning, value=float(ask()))
+                    yield GaugeMetricFamily(name, meaning, value=float(read()))
 
 
 class LedgerMetrics(Observer):
@@ -133,17 +133,17 @@ class LedgerMetrics(Observer):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._size = _Histogram(
             "remit_ledger_group_size", "Requests that share a sync.", buckets=_SIZES, registry=registry
-        ).quick()
+        ).series()
         self._seconds = _Histogram(
             "remit_ledger_sync_seconds", "Time to make a group durable.", buckets=_SECONDS, registry=registry
-        ).quick()
-        self._syncs = _Counter("remit_ledger_syncs", "Groups made durable.", registry=registry).quick()
+        ).series()
+        self._syncs = _Counter("remit_ledger_syncs", "Groups made durable.", registry=registry).series()
         self._failures = _Counter(
             "remit_evidence_write_failures", "Groups that were not, or not surely, made durable.", registry=registry
-        ).quick()
+        ).series()
 
     def committed(self, store: Store, size: int, seconds: float) -> None:  # noqa: ARG002 - as the ledger calls it
-        """A group of `size` pieces of work is durable."""
+        """Count a group of `size` pieces of work that is durable."""
         self._syncs(1)
         self._size.add(size)
         self._size.buckets[bisect_left(_SIZES, size)](1)
@@ -151,7 +151,7 @@ class LedgerMetrics(Observer):
         self._seconds.buckets[bisect_left(_SECONDS, seconds)](1)
 
     def failed(self, error: BaseException) -> None:  # noqa: ARG002 - as the ledger calls it
-        """A group was not committed, or it is unknown whether it was."""
+        """Count a group that was not committed, or of which it is unknown whether it was."""
         self._failures(1)
 
 
@@ -159,34 +159,34 @@ class Metrics:
     """The metrics of a service. `ledger` is the observer of its ledger."""
 
     def __init__(self, directory: str | None = None) -> None:
-        """Count alone, or with the other workers that share `directory`."""
+        """Count for this process; with `directory`, for all workers that share it."""
         if directory is not None and not values.ValueClass._multiprocess:  # noqa: SLF001 - the only way to tell
             raise StateMissing("PROMETHEUS_MULTIPROC_DIR must be set before the worker starts")
         self._gauges = _Gauges()
-        counted = CollectorRegistry()
-        self._registry = CollectorRegistry() if directory is not None else counted
+        counters = CollectorRegistry()
+        self._registry = CollectorRegistry() if directory is not None else counters
         self._registry.register(self._gauges)
         ProcessCollector(registry=self._registry)
         if directory is not None:
             MultiProcessCollector(self._registry, path=directory)  # type: ignore[no-untyped-call]
-        self.ledger = LedgerMetrics(counted)
-        self._count(counted)
+        self.ledger = LedgerMetrics(counters)
+        self._add_counters(counters)
 
-    def _count(self, registry: CollectorRegistry) -> None:
+    def _add_counters(self, registry: CollectorRegistry) -> None:
         labels = ["decision", "verdict", "reason"]
         self._decisions = _Counter("remit_decisions", "Decisions, by what came out and why.", labels, registry=registry)
         self._requests = _Counter("remit_http_requests", "Answers.", ["route", "status"], registry=registry)
         self._refusals = _Counter("remit_http_refused", "Refused at the door.", ["reason"], registry=registry)
-        self._chains = _Counter("remit_chain_failures", "Chains that did not verify.", registry=registry).quick()
+        self._chains = _Counter("remit_chain_failures", "Chains that did not verify.", registry=registry).series()
         stages = _Histogram(
             "remit_stage_seconds", "Time in a stage of a request.", ["stage"], buckets=_SECONDS, registry=registry
         )
-        self._stage = {stage: stages.labels(stage).quick() for stage in STAGES}
+        self._stage = {stage: stages.labels(stage).series() for stage in STAGES}
         self._decided: dict[tuple[str, str, str], Callable[[float], None]] = {}
         self._answered: dict[tuple[str, int], Callable[[float], None]] = {}
         self._refused: dict[str, Callable[[float], None]] = {}
 
-    def watch(
+    def set_gauges(
         self,
         *,
         open_sessions: Callable[[], int],
@@ -194,7 +194,7 @@ class Metrics:
         broken_sessions: Callable[[], int] | None = None,
         verified_at: Callable[[], float] | None = None,
     ) -> None:
-        """Ask these whenever the metrics are read."""
+        """Set the functions that return the gauges; they are called whenever the metrics are read."""
         self._gauges.open_sessions, self._gauges.kill_switch = open_sessions, kill_switch
         self._gauges.broken_sessions, self._gauges.verified_at = broken_sessions, verified_at
 
@@ -204,7 +204,7 @@ class Metrics:
             self._decided[decision, verdict, reason](1)
         except KeyError:
             known = reason if len(self._decided) < _MAX_SERIES else OTHER
-            add = self._decided[decision, verdict, known] = self._decisions.labels(decision, verdict, known).quick()
+            add = self._decided[decision, verdict, known] = self._decisions.labels(decision, verdict, known).series()
             add(1)
 
     def observe_stages(self, stages: Mapping[str, float]) -> None:
@@ -220,16 +220,16 @@ class Metrics:
             self._answered[route, status](1)
         except KeyError:
             known = route if len(self._answered) < _MAX_SERIES else OTHER
-            add = self._answered[known, status] = self._requests.labels(known, str(status)).quick()
+            add = self._answered[known, status] = self._requests.labels(known, str(status)).series()
             add(1)
 
     def refused(self, reason: str) -> None:
-        """Count a connection or request that was not let in; `reason` is an error code."""
+        """Count a connection or request that was refused before it had a handler; `reason` is an error code."""
         try:
             self._refused[reason](1)
         except KeyError:
             known = reason if len(self._refused) < _MAX_SERIES else OTHER
-            add = self._refused[known] = self._refusals.labels(known).quick()
+            add = self._refused[known] = self._refusals.labels(known).series()
             add(1)
 
     def chain_failed(self) -> None:
@@ -243,7 +243,7 @@ class Metrics:
 
 @final
 class LineLimiter:
-    """Allows so many log lines in a second, and counts those beyond."""
+    """Limits log lines to `most` in a second, and counts those beyond."""
 
     __slots__ = ("_begun", "_clock", "_most", "count")
 
@@ -292,8 +292,8 @@ class Telemetry:
     ) -> None:
         """Record a request whose response is about to be sent: its status, the seconds of its stages, its decision.
 
-        What is wrong with a request is told to its client in full. The log line has the code alone: names of members
-        are the client's own text.
+        The client gets the full message of an error. The log line has its code only, because a message can quote
+        member names, which are text of the client.
         """
         metrics, request_id = self._metrics, request.request_id
         metrics.answered(route, status)
@@ -320,7 +320,7 @@ class Telemetry:
             self._log_failed(error, route=route, status=status, request_id=request_id)
 
     def cut_off(self, route: str, request_id: str, error: BaseException) -> None:
-        """Record that the rest of a response could not be sent; its client knows no more than that."""
+        """Record that the rest of a streamed response could not be sent."""
         self._log.error("cut_off", route=route, request_id=request_id, exc_info=error)
 
     def refused(self, error: AccessError, request_id: str) -> None:
@@ -331,7 +331,7 @@ class Telemetry:
             self._log.info("turned_away", status=status_of(error).status, request_id=request_id, code=error.code)
 
     def log_event(self, event: str, error: BaseException | None) -> None:
-        """Log what happened to the service itself."""
+        """Log an event of the service itself, such as a reload."""
         if error is None:
             self._log.info(event)
         elif isinstance(error, RemitError):
@@ -344,7 +344,7 @@ class Telemetry:
         self._log.error(event, **members)
 
     def close(self) -> None:
-        """Send what is left, for two seconds at most."""
+        """Send the spans that are left, for two seconds at most."""
         if self.exporter is not None:
             self.exporter.close()
 
@@ -363,12 +363,12 @@ class Telemetry:
 
 
 def mark_dead(directory: str, pid: int) -> None:
-    """Take a worker that is gone out of the gauges; what it has counted stays counted."""
+    """Remove a worker that has ended from the gauges. Its counts stay in the totals."""
     mark_process_dead(pid, directory)  # type: ignore[no-untyped-call]
 
 
 def start_exporter(endpoint: str | None, service_name: str, version: str) -> "OtlpExporter | None":
-    """Return what sends to the collector at `endpoint`, as in `http://localhost:4318`; None without one."""
+    """Return an exporter to the collector at `endpoint`, as in `http://localhost:4318`; None without an endpoint."""
     if not endpoint:
         return None
     _check_endpoint(endpoint)
@@ -380,7 +380,7 @@ def start_exporter(endpoint: str | None, service_name: str, version: str) -> "Ot
 
 
 def _check_endpoint(endpoint: str) -> None:
-    """Raise unless `endpoint` is a plain http or https URL; credentials do not belong into one."""
+    """Raise unless `endpoint` is an http or https URL without credentials and query."""
     try:
         url = urlsplit(endpoint)
         plain = endpoint.isascii() and endpoint.isprintable() and not {" ", "@", "?", "#"} & set(endpoint)

@@ -1,7 +1,7 @@
-"""Several processes behind one socket: started together, watched, told together, stopped together.
+"""The supervisor of worker processes that share one listening socket.
 
-Keeps these invariants: a worker that dies is replaced, one that cannot live ends the service, and no worker outlives
-the one who watches over it. What a worker does is not known here.
+Invariants: a worker that dies is replaced; if workers keep dying soon after their start, the service ends; and no
+worker outlives the supervisor.
 """
 
 import multiprocessing
@@ -23,140 +23,143 @@ __all__ = ["Workers"]
 
 _START_S: Final = 60.0
 _STOP_S: Final = 6.0
-# A worker that dies younger than this, or before it is ready, has not really lived; so many of these in a row, and
-# nothing is gained by more.
+# A worker that dies within this time, or before it is ready, has failed to start; after so many of these in a row, the
+# service ends.
 _YOUNG_S: Final = 5.0
-_LIVES: Final = 5
-_LOOK_S: Final = 0.5
+_MAX_FAILED_STARTS: Final = 5
+_POLL_S: Final = 0.5
 
 
 @dataclass
 class _Worker:
-    """One process; it says once that it is ready, and nothing else."""
+    """One process. It sends one message: that it is ready."""
 
-    running: SpawnProcess
-    said: Connection
+    process: SpawnProcess
+    messages: Connection
     begun: float
-    # How many hang-up signals there were before it began: it reads everything after them.
+    # How many SIGHUP there were before it was started; it has read the settings after these.
     hang_ups: int
     is_ready: bool = False
 
     @property
     def is_starting(self) -> bool:
-        return not self.said.closed
+        return not self.messages.closed
 
-    def listen(self) -> None:
-        """Hear that it is ready, or that it will never be."""
+    def receive(self) -> None:
+        """Receive the message that it is ready, or the end of the pipe if it has failed."""
         try:
-            self.is_ready = bool(self.said.recv())
+            self.is_ready = bool(self.messages.recv())
         except EOFError:
             self.is_ready = False
-        self.said.close()
+        self.messages.close()
 
-    def died_young(self) -> bool:
-        """Tell whether it had not really lived; how long a start takes is up to the machine."""
+    def failed_to_start(self) -> bool:
+        """Tell whether it died before it was ready, or soon after its start."""
         return not self.is_ready or time.monotonic() - self.begun < _YOUNG_S
 
 
 class Workers:
-    """The processes of a service."""
+    """Starts, supervises and stops worker processes."""
 
     def __init__(
-        self, count: int, target: Callable[..., None], arguments: tuple[Any, ...], *, lost: Callable[[int], None]
+        self, count: int, target: Callable[..., None], arguments: tuple[Any, ...], *, on_lost: Callable[[int], None]
     ) -> None:
-        """Run `target` so many times; it gets the arguments, and a connection to say on that it is ready."""
+        """Run `target` in `count` processes, with `arguments` and a connection on which it reports that it is ready.
+
+        `on_lost` is called with the process id of each worker that has died.
+        """
         self._context = multiprocessing.get_context("spawn")
         self._count = count
         self._target = target
         self._arguments = arguments
-        self._lost = lost
+        self._on_lost = on_lost
         self._workers: list[_Worker] = []
         self._stopping = False
         self._hang_ups = 0
 
     def run(self, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None) -> None:
-        """Start, watch, and stop upon a signal; `stopping` lets go of what nobody needs from then on."""
+        """Run until SIGINT or SIGTERM. `ready` is called when all workers are ready, `stopping` before they stop."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGHUP, self._pass_on)
+        signal.signal(signal.SIGHUP, self._forward)
         try:
             for _ in range(self._count):
-                self._workers.append(self._begin())
+                self._workers.append(self._start())
             self._await_ready()
             if not self._stopping:
                 ready()
-            self._watch()
+            self._supervise()
         finally:
             stopping()
-            self._end()
+            self._stop_all()
             flush()
 
-    def _begin(self) -> _Worker:
+    def _start(self) -> _Worker:
         hang_ups = self._hang_ups
-        here, there = self._context.Pipe(duplex=False)
-        running = self._context.Process(target=self._target, args=(*self._arguments, there))
-        running.start()
-        there.close()
-        return _Worker(running, here, time.monotonic(), hang_ups)
+        receiver, sender = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=self._target, args=(*self._arguments, sender))
+        process.start()
+        sender.close()
+        return _Worker(process, receiver, time.monotonic(), hang_ups)
 
     def _await_ready(self) -> None:
-        """Wait until all are ready; one that ends instead has said why itself."""
+        """Wait until all are ready. Raise if one ends, which has logged why, or if it takes too long."""
         deadline = time.monotonic() + _START_S
         while not self._stopping and not all(worker.is_ready for worker in self._workers):
-            self._look()
+            self._poll()
             gone = [worker for worker in self._workers if not worker.is_ready and not worker.is_starting]
             if gone or time.monotonic() > deadline:
-                raise ServiceUnavailable("a worker did not start: the log says why")
+                raise ServiceUnavailable("a worker did not start; the log has the reason")
 
-    def _look(self) -> None:
-        """Wait a moment for anything that workers say, or for the end of one."""
+    def _poll(self) -> None:
+        """Wait for messages of workers that are starting, or for the end of a worker, for `_POLL_S` at most."""
         starting = [worker for worker in self._workers if worker.is_starting]
-        heard = wait(
-            [*(worker.said for worker in starting), *(worker.running.sentinel for worker in self._workers)],
-            timeout=_LOOK_S,
+        readable = wait(
+            [*(worker.messages for worker in starting), *(worker.process.sentinel for worker in self._workers)],
+            timeout=_POLL_S,
         )
         for worker in starting:
-            if worker.said in heard:
-                worker.listen()
+            if worker.messages in readable:
+                worker.receive()
                 if worker.is_ready and worker.hang_ups < self._hang_ups:
-                    _tell(worker.running, signal.SIGHUP)
+                    _send_signal(worker.process, signal.SIGHUP)
 
-    def _watch(self) -> None:
-        young = 0
+    def _supervise(self) -> None:
+        failed_starts = 0
         while not self._stopping:
-            self._look()
+            self._poll()
             for index, worker in enumerate(self._workers):
-                if worker.running.is_alive() or self._stopping:
+                if worker.process.is_alive() or self._stopping:
                     continue
-                self._lost(worker.running.pid or 0)
-                young = young + 1 if worker.died_young() else 1
-                if young > _LIVES:
-                    raise ServiceUnavailable("the workers do not stay alive: the log says why")
-                self._workers[index] = self._begin()
+                self._on_lost(worker.process.pid or 0)
+                failed_starts = failed_starts + 1 if worker.failed_to_start() else 1
+                if failed_starts > _MAX_FAILED_STARTS:
+                    raise ServiceUnavailable("the workers keep dying; the log has the reason")
+                self._workers[index] = self._start()
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals have it
+    def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
         self._stopping = True
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _forward(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._hang_ups += 1
         for worker in self._workers:
-            if worker.is_ready:  # one that is starting would die of it, and is told when it is ready
-                _tell(worker.running, number)
+            if worker.is_ready:  # SIGHUP would kill one that is starting: it gets the signal when it is ready
+                _send_signal(worker.process, number)
 
-    def _end(self) -> None:
-        """Ask all to stop, wait, and end those that do not."""
+    def _stop_all(self) -> None:
+        """Terminate all workers, wait for them, and kill those that do not end."""
         self._stopping = True
         for worker in self._workers:
-            _tell(worker.running, signal.SIGTERM)
+            _send_signal(worker.process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_S
         for worker in self._workers:
-            worker.running.join(max(0.0, deadline - time.monotonic()))
-            if worker.running.is_alive():
-                worker.running.kill()
-                worker.running.join()
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
 
 
-def _tell(running: SpawnProcess, number: int) -> None:
-    if running.pid is not None and running.is_alive():  # it is not waited for yet, so the number is still its own
+def _send_signal(process: SpawnProcess, number: int) -> None:
+    if process.pid is not None and process.is_alive():  # not reaped yet, so the process id is still its own
         with suppress(ProcessLookupError):
-            os.kill(running.pid, number)
+            os.kill(process.pid, number)

@@ -1,7 +1,7 @@
-"""Putting the parts together: the only place that names concrete ledgers, engines and clocks.
+"""Composition: the only package that constructs concrete ledgers, policy engines and clocks.
 
-A service is warmed up before it is handed out: the tables of tools and programs are read, so that the first call costs
-what the others do.
+A service is warmed up before it is returned: the tables of tools and programs are loaded, so that the first call is as
+fast as later ones.
 """
 
 import os
@@ -40,33 +40,33 @@ from remit.wiring.ledger_process import LedgerHolder, hold_ledger, ledger_comman
 
 __all__ = ["Service", "build_rehearsal", "build_service", "default_processes"]
 
-# How long to wait for another process that has the ledger's lock and does not serve yet, or not any more.
-_PATIENCE_S: Final = 20.0
-_LOOK_S: Final = 0.02
-_NUMBER: Final = struct.Struct("i")
+# How long to wait for another process that has the ledger's lock and does not serve its socket.
+_LOCK_WAIT_S: Final = 20.0
+_POLL_S: Final = 0.02
+_PID: Final = struct.Struct("i")
 
 
 def default_processes() -> int:
-    """Return how many processes a service has if nobody says: a front and the ledger process, where there are cores."""
+    """Return the default number of processes of a service: a front and a ledger process if there are several cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 2 if cores > 1 else 1
 
 
 class Service(NamedTuple):
-    """A governor over the ledger of a home, and the protections that the home keeps."""
+    """The open ledger of a home with its governor, and the protections of the home."""
 
     governor: UseCaseRunner
     reader: SqliteReader
     keys: Keys
     protections: Protections
     home: Home
-    # What is called at the end, in this order.
-    ending: tuple[Callable[[], None], ...]
+    # Called by `close`, in this order.
+    closers: tuple[Callable[[], None], ...]
 
     def finish_closing(self) -> None:
-        """Close in the background what was left open when a service stopped while it closed a lineage.
+        """Continue, in a thread, to close the sessions of lineages that a stopped service had begun to close.
 
-        Calls in such a lineage are refused already; if this fails, the next look at the session goes on with it.
+        Calls in such a lineage are refused already. If this fails, the next use of such a session continues it.
         """
 
         def finish() -> None:
@@ -76,9 +76,9 @@ class Service(NamedTuple):
         threading.Thread(target=finish, name="closing", daemon=True).start()
 
     def close(self) -> None:
-        """Finish what was asked for, and let go of the ledger."""
-        for end in self.ending:
-            end()
+        """Finish pending work, and close the ledger."""
+        for closer in self.closers:
+            closer()
         self.home.close()
 
 
@@ -91,69 +91,69 @@ def build_service(
     service: str = "",
     processes: int = 1,
 ) -> Service:
-    """Return the service of a home, made first where there is none.
+    """Return the service of a home. The home is created if it does not exist.
 
     `user_home` is what `~` stands for in calls, `policies` a file or folder of Cedar policies. If a process serves the
-    ledger of the home, the service is its client. If not, it holds the ledger itself, or starts a process for that
-    where `processes` are more than one. `service` is the name of one that keeps such a process running.
+    ledger of the home, the service is its client. If not, this process holds the ledger itself, or starts a ledger
+    process if `processes` is more than one. A service with a name (`service`) restarts the ledger process if it ends.
     """
     judging = judging_of(user_home, policies) if service or user_home or policies else Judging()
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         with open_home(home) as opened, suppress(LedgerNotServed):
             connect(opened, Introduction("", judging)).close()
-            return _client(home, judging, observer or Observer(), service)
+            return _connect_service(home, judging, observer or Observer(), service)
         if time.monotonic() > deadline:
-            raise LedgerInUse("another process has the lock of the ledger (run/ledger.lock) and does not answer")
+            raise LedgerInUse("another process holds the lock of the ledger (run/ledger.lock) and does not answer")
         if processes > 1:
             start_ledger_process(home, create=True)
         elif holder := hold_ledger(home, judging, observer=observer):
-            return _holding(home, holder)
+            return _holder_service(home, holder)
         else:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
-def _holding(home: Path, holder: LedgerHolder) -> Service:
+def _holder_service(home: Path, holder: LedgerHolder) -> Service:
     """Return the service of a process that holds the ledger itself."""
     embedded, opened = holder.embedded, open_home(home)
     return Service(holder.governor, embedded.reader, embedded.keys, Protections(opened), opened, (holder.close,))
 
 
-def _client(home: Path, judging: Judging, observer: Observer, service: str) -> Service:
+def _connect_service(home: Path, judging: Judging, observer: Observer, service: str) -> Service:
     """Return the service of a process that is a client of the one that holds the ledger."""
     opened, reading = open_home(home), open_reading(home)
     keys = PublicKeys(reading.reader)
     writer = Own(frozenset(), " ".join(ledger_command(opened.path)))
 
-    def connected(name: str) -> socket.socket:
+    def connect_as(name: str) -> socket.socket:
         nonlocal writer
         connection = connect(opened, Introduction(name, judging))
-        writer = writer._replace(numbers=_peer_of(connection))
+        writer = writer._replace(numbers=_peer_pid(connection))
         return connection
 
     means = means_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
-    governor = RemoteGovernor(means, partial(connected, ""))
-    ending: tuple[Callable[[], None], ...] = (governor.close, reading.close)
+    governor = RemoteGovernor(means, partial(connect_as, ""))
+    closers: tuple[Callable[[], None], ...] = (governor.close, reading.close)
     if service:
-        keeper = Keeper(partial(connected, service), partial(start_ledger_process, home), observer, told=_told)
-        ending = (*ending, keeper.close)
-    return Service(governor, reading.reader, keys, Protections(opened), opened, ending)
+        keeper = Keeper(partial(connect_as, service), partial(start_ledger_process, home), observer, told=_log_warning)
+        closers = (*closers, keeper.close)
+    return Service(governor, reading.reader, keys, Protections(opened), opened, closers)
 
 
-def _peer_of(connection: socket.socket) -> frozenset[int]:
-    """Return the number of the process at the other end, which no call may stop."""
+def _peer_pid(connection: socket.socket) -> frozenset[int]:
+    """Return the process id of the other end of a Unix socket, which no call may kill."""
     if not hasattr(socket, "SO_PEERCRED"):
         return frozenset()
-    return frozenset(_NUMBER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _NUMBER.size)))
+    return frozenset(_PID.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PID.size)))
 
 
-def _told(event: str, why: str) -> None:
+def _log_warning(event: str, why: str) -> None:
     logger().warning(event, why=why)
 
 
 @contextmanager
 def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, SigningKey]]:
-    """Give a governor that keeps everything in memory, and the key it signs with: nothing of it is left behind."""
+    """Yield a governor with a ledger in memory, and the key that it signs with. Nothing is written to disk."""
     key = SigningKey.derive(secrets.token_bytes(SEED_BYTES))
     record = KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, 0)
     shelf = Shelf("ledger:rehearsal", Switches(key.kid), keys=[record])
@@ -169,12 +169,12 @@ def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
 
 
 class _OneKey(NamedTuple):
-    """The keys of a rehearsal."""
+    """A `Keys` with a single key."""
 
     key: SigningKey
     ring: Keyring
 
-    def signing(self, kid: str) -> SigningKey:  # noqa: ARG002 - there is but one
+    def signing(self, kid: str) -> SigningKey:  # noqa: ARG002 - there is only one
         """Return the only key."""
         return self.key
 
@@ -183,5 +183,5 @@ class _OneKey(NamedTuple):
         return self.ring
 
     def refresh(self) -> Keyring:
-        """Return the same: there is nobody to change it."""
+        """Return the keyring, which never changes."""
         return self.ring

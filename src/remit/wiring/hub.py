@@ -1,4 +1,4 @@
-"""A Hub put together: from its options to a server that runs."""
+"""Builds the Hub from its options, and runs it."""
 
 import socket
 import sys
@@ -16,14 +16,14 @@ from remit.assistants.routes import hook_routes
 from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import Verification, VerificationState
-from remit.hub.dashboard.desk import Pages
-from remit.hub.desk import Desk
-from remit.hub.doors import HUB_BROWSER_POLICY, HubDoors, shared_hook_token
+from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, shared_hook_token
+from remit.hub.commit_failures import CommitFailureTracker
+from remit.hub.dashboard.handlers import DashboardHandlers
+from remit.hub.handlers import HubHandlers
 from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
-from remit.hub.recording import Recording
-from remit.hub.routes import Page, describe_hub, hub_routes
-from remit.hub.standing import Place
+from remit.hub.routes import PageHandler, describe_hub, hub_routes
+from remit.hub.status import HubInfo
 from remit.ledger.home import Home, open_home
 from remit.schemas.hub import MAX_BODY_BYTES
 from remit.server.application import Application
@@ -36,65 +36,65 @@ from remit.server.server import Server, bind, run_server, url_of
 from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
-from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
+from remit.wiring.serving import DRAIN_S, announce, build_routes, close_all, set_ledger_gauges
 
 __all__ = ["run_hub"]
 
 
 def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
-    """Run a Hub until it is stopped; `ready` is told where it listens.
+    """Run a Hub until it is stopped.
 
-    What can be wrong with the options, the home or the port is found before.
+    Errors in the options, the home or the port are raised before `ready` is called with the URL of the Hub.
     """
     if not is_loopback(options.host):
-        raise FieldInvalid("the Hub is for this machine alone: name a loopback address", place="--host")
+        raise FieldInvalid("the Hub serves this machine only: give a loopback address", place="--host")
     configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
     with bind(options.host, options.port) as listening:
         url = url_of(listening, tls=False)
-        with noted_in(options.home, "hub", url, options.asked(), ready) as tell:
-            _serve(options, listening, url, tell)
+        with announce(options.home, "hub", url, options.asked(), ready) as announce_ready:
+            _serve(options, listening, url, announce_ready)
 
 
 def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Callable[[], None]) -> None:
-    """Run one server with its own governor until it is stopped."""
+    """Run the server until it is stopped."""
     exporter = start_exporter(options.otlp_endpoint, "remit-hub", __version__)
     metrics = Metrics(None)
-    recording = Recording(metrics.ledger)
+    failures = CommitFailureTracker(metrics.ledger)
     service = build_service(
         Path(options.home),
         user_home=options.user_home,
         policies=options.policies,
-        observer=recording,
+        observer=failures,
         service="hub",
         processes=options.processes or default_processes(),
     )
-    doors = HubDoors(
+    hub_authenticator = HubAuthenticator(
         _token(options),
         clock=time.monotonic,
         wall=time.time,
-        takes_shared=partial(_is_of_first_release, service.protections),
+        accepts_shared=partial(_is_of_first_release, service.protections),
     )
     telemetry = Telemetry(metrics, exporter)
     verification = Verification(service.governor, options.home, telemetry)
     verification.start()
-    pages = Pages(service.governor, verification.state, recording)
-    vigil = _vigil(service, options)
+    pages = DashboardHandlers(service.governor, verification.state, failures)
+    monitor = _settings_monitor(service, options)
     service.finish_closing()
     try:
         authenticator = ReloadingAuthenticator(
-            partial(_renewed, doors, service.home),
+            partial(_reload_token, hub_authenticator, service.home),
             partial(service.home.version_of, CONFIG_FILE),
             clock=time.monotonic,
             failed=partial(telemetry.log_event, "settings_kept"),
         )
-        place = Place(options.home, url, partial(_check, options), verification.state)
-        desk = Desk(service.governor, place)
+        info = HubInfo(options.home, url, partial(_check_settings, options), verification.state)
+        handlers = HubHandlers(service.governor, info)
         hooks = HookHandlers(
             service.governor,
             service.protections,
             options.user_home,
-            doors.prove,
-            is_tampered=vigil.is_tampered,
+            hub_authenticator.prove,
+            is_tampered=monitor.is_tampered,
             zsh_users=zsh_users(user_shell()),
         )
         application = Application(
@@ -102,8 +102,8 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
                 service,
                 metrics,
                 verification.state,
-                lambda *pages_of_all: [
-                    *hub_routes(desk, pages, doors.set_cookie, *pages_of_all),
+                lambda *shared: [
+                    *hub_routes(handlers, pages, hub_authenticator.set_cookie, *shared),
                     *hook_routes(hooks),
                 ],
             ),
@@ -113,28 +113,28 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
             telemetry=telemetry,
             browser_policy=HUB_BROWSER_POLICY,
         )
-        # All peers are this machine: one that floods it must not use up what is meant for one peer.
+        # All clients have the address of this machine, so a limit per peer would be one for all of them together.
         most = Limits().connections
-        limits = Limits(body_bytes=MAX_BODY_BYTES, stop_s=FINISHING_S, connections=most, connections_per_peer=most)
+        limits = Limits(body_bytes=MAX_BODY_BYTES, stop_s=DRAIN_S, connections=most, connections_per_peer=most)
         run_server(
             lambda: Server(
                 application,
                 listening,
                 limits=limits,
-                refused=telemetry.refused,
-                told=telemetry.log_event,
-                renew=authenticator.reload,
+                on_refused=telemetry.refused,
+                on_event=telemetry.log_event,
+                on_reload=authenticator.reload,
             ),
             ready,
         )
     finally:
         with suppress(RemitError), open_home(Path(options.home), create=False) as home:
             clear_opening(home)
-        close_all(vigil, pages, verification, service, telemetry)
+        close_all(monitor, pages, verification, service, telemetry)
 
 
-def _vigil(service: Service, options: HubOptions) -> SettingsMonitor:
-    """Return what keeps protections in force; it reads them for itself, because it is a thread of its own."""
+def _settings_monitor(service: Service, options: HubOptions) -> SettingsMonitor:
+    """Return the monitor of protections. It gets a `Protections` of its own, because it runs in another thread."""
     obstacle = partial(obstacle_of, user_home=options.user_home, config=assistant_config)
     reads = partial(read_for, user_home=options.user_home, config=assistant_config)
     return SettingsMonitor(Protections(service.home), obstacle, reads, service.governor)
@@ -144,14 +144,14 @@ def _routes(
     service: Service,
     metrics: Metrics,
     verification: VerificationState,
-    routes_for: Callable[[Page, Page], list[Route]],
+    make_routes: Callable[[PageHandler, PageHandler], list[Route]],
 ) -> list[Route]:
-    watch_ledger(metrics, service.reader, verification)
-    return with_pages(routes_for, metrics, describe_hub)
+    set_ledger_gauges(metrics, service.reader, verification)
+    return build_routes(make_routes, metrics, describe_hub)
 
 
 def _token(options: HubOptions) -> str:
-    """Return the token of the Hub, which no log may show."""
+    """Return the token of the Hub, and hide it in logs."""
     with open_home(Path(options.home)) as home:
         token = ensure_token(home, "hub")
     _hide(token)
@@ -163,22 +163,22 @@ def _hide(token: str) -> None:
     hide(shared_hook_token(token))
 
 
-def _renewed(doors: HubDoors, home: Home) -> HubDoors:
-    """Return the doors with the token that the settings have now; one that was taken out of them stays."""
+def _reload_token(authenticator: HubAuthenticator, home: Home) -> HubAuthenticator:
+    """Set the token that is in the settings now, and return the authenticator. Without one, the old token stays."""
     token = load_settings(home).hub_token
     if token is not None:
         _hide(token)
-        doors.renew(token)
-    return doors
+        authenticator.renew(token)
+    return authenticator
 
 
 def _is_of_first_release(protections: Protections, name: str) -> bool:
-    """Tell whether a protection was written by the first release, whose hooks show a token that all of them share."""
+    """Tell whether a protection was written by the first release, whose hooks share one token."""
     protection = protections.get(name)
     return protection is not None and protection.generation == 0
 
 
-def _check(options: HubOptions) -> None:
+def _check_settings(options: HubOptions) -> None:
     """Raise if the settings of the home cannot be read."""
     with open_home(Path(options.home)) as home:
         load_settings(home)

@@ -1,4 +1,4 @@
-"""What judges calls, put together: for the ledger process, for a front, and for a rehearsal in memory."""
+"""Builds the policy engines that judge calls and events, and the `Means` of use cases with them."""
 
 import os
 import secrets
@@ -27,16 +27,16 @@ __all__ = ["judging_of", "means_for", "means_with", "own_process"]
 
 
 def own_process() -> Own:
-    """Return this process, which no call may stop."""
+    """Return the process ids and the command line of this process, which no call may kill."""
     return Own(frozenset((os.getpid(), os.getppid(), os.getpgrp())) - {0, 1}, " ".join(sys.orig_argv))
 
 
 def judging_of(user_home: str | None, policies: str | None) -> Judging:
-    """Return how this process judges: `policies` is a file or folder of Cedar policies."""
+    """Return the settings for judging; `policies` is a file or folder of Cedar policies."""
     numbers, line = own_process()
     text = None if policies is None else load_policies(policies)
     if text is not None:
-        _cedar_engine(text)  # what is wrong with them is said before anything is opened
+        _cedar_engine(text)  # so that errors in the policies are raised before anything is opened
     return Judging(user_home, text, numbers, line)
 
 
@@ -49,7 +49,7 @@ def _cedar_engine(policies: str) -> Engine:
 def means_for(
     judging: Judging, home: Home, keys: Keys, reader: Reader, *, beside: Callable[[], Sequence[Own]] = tuple
 ) -> Means:
-    """Return the means that judge in this way; `beside` returns further processes that no call may stop."""
+    """Return the means for these settings; `beside` returns further processes that no call may kill."""
     further = [] if judging.policies is None else [Watched(_cedar_engine(judging.policies), DEADLINE_S)]
     protections = Protections(home)
     own = Own(judging.numbers, judging.line)
@@ -63,9 +63,9 @@ def means_for(
 def means_with(
     reader: Reader, keys: Keys, files: Files, clock: Clock, *, judging: Sequence[Engine], observing: Sequence[Engine]
 ) -> Means:
-    """Return the means with the engines that judge calls, and those that judge what was seen, beside the passport.
+    """Return the means with engines besides that of the passport: `judging` for calls, `observing` for events.
 
-    What people do themselves is seen as well: what governs agents is guarded against calls, not against them.
+    The guard of Remit's own files is not among `observing`: events also report what users do themselves.
     """
     native = NativeEngine()
     engines = (native, *judging)
@@ -86,7 +86,7 @@ _FIRST_CALLS: Final = (ToolCall("Read", {"file_path": "/a"}), ToolCall("Bash", {
 
 
 def _warm_up(engines: Sequence[Engine], files: Files) -> None:
-    """Judge calls that nobody made: the tables of tools and programs are read, so that the first call costs no more."""
+    """Judge two made-up calls, which loads the tables of tools and programs."""
     mission = Mission(agent_id="remit", mission="warm up", allowed_tools=("*",), resource_scope=(EVERYTHING,), cwd="/")
     standing = Standing("remit", Budget(1, 1))
     for call in _FIRST_CALLS:

@@ -1,8 +1,8 @@
-"""Who writes the ledger of a home: the process that holds its lock and serves its socket.
+"""The process that writes the ledger of a home.
 
-Keeps this invariant: whoever writes holds the lock, and serves the socket while it does, so that all others are its
-clients. That is a process of its own where a service runs on more than one core, and the service or the command itself
-where not. Such a process ends when no service is left.
+Invariant: a process writes the ledger only while it holds the lock of the ledger, and serves its socket meanwhile, so
+that all other processes are its clients. If a service runs on more than one core, this is a separate ledger process,
+which ends when no service is connected any more. If not, it is the process of the service or of the command.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ __all__ = ["FOLDER", "LedgerHolder", "end_now", "hold_ledger", "ledger_command",
 
 FOLDER: Final = "run"
 _LOCK: Final = "ledger.lock"
-# Held by whoever starts the ledger process, until that serves.
+# The lock of the process that starts the ledger process, until that serves its socket.
 _STARTING: Final = "ledger.starting"
 _MODULE: Final = "remit.wiring.run_ledger_process"
 _LOG: Final = "ledger.log"
@@ -53,10 +53,10 @@ _TAKEN: Final = b"taken\n"
 
 
 class LedgerHolder:
-    """The ledger of a home, written by this process, and the server by which others write it too."""
+    """The ledger of a home that this process writes, and the server for other processes."""
 
     def __init__(self, embedded: Embedded, home: Home, folder: Home, judging: Judging) -> None:
-        """Take what `hold_ledger` has opened; the governor of this process judges as it says."""
+        """Use what `hold_ledger` has opened; `judging` is for the governor of this process."""
         self.embedded = embedded
         self.over = threading.Event()
         self._home = home
@@ -75,11 +75,11 @@ class LedgerHolder:
         return means_for(judging, self._home, self.embedded.keys, self.embedded.reader, beside=lambda: (own,))
 
     def _governor_for(self, judging: Judging) -> Governor:
-        """Return a governor that judges as a front does."""
+        """Return a governor with the settings of a client."""
         return self.governor.judging_as(self._means(judging))
 
     def serve(self, forwarding: Forwarding, lifetime: Lifetime | None) -> None:
-        """Serve the socket, on a thread of its own."""
+        """Serve the socket in a thread; return when it is served."""
         listening = _listen(self._folder)
         secret = make_secret(self._folder)
         self._thread = threading.Thread(
@@ -94,33 +94,33 @@ class LedgerHolder:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._server = server = LedgerServer(
-                listening, secret, self._governor_for, forwarding=forwarding, lifetime=lifetime, told=_told
+                listening, secret, self._governor_for, forwarding=forwarding, lifetime=lifetime, told=_log_warning
             )
             self._ready.set()
             await server.serve()
             self.over.set()
-            # The last service waits for the end of its connection, which tells that the ledger is closed.
+            # The last client waits for the end of its connection, which means that the ledger is closed.
             await asyncio.to_thread(self._closed.wait, _CLOSING_S)
             server.hang_up()
             await asyncio.sleep(0)
 
         try:
             uvloop.run(serve())
-        finally:  # whatever happens: who does not serve must not keep the lock
+        finally:  # a process that does not serve the socket must release the lock
             self.over.set()
 
     def keep(self, held: ExitStack) -> None:
-        """Hold the home and the lock until the end."""
+        """Take over the home and the lock, and close them in `close`."""
         self._held = held
 
     def stop_when_alone(self) -> None:
-        """Stop serving as soon as no service is connected."""
+        """Stop serving when no service is connected any more."""
         loop, server = self._loop, self._server
         if loop is not None and server is not None:
             loop.call_soon_threadsafe(server.stop_when_alone)
 
     def close(self) -> None:
-        """Finish what was asked for, close the ledger, and let the lock go."""
+        """Finish pending work, close the ledger, and release the lock."""
         loop, server, thread = self._loop, self._server, self._thread
         if loop is not None and server is not None and not self.over.is_set():
             with suppress(RuntimeError):  # the loop has ended meanwhile
@@ -144,10 +144,10 @@ def hold_ledger(
     lifetime: Lifetime | None = None,
     create: bool = True,
 ) -> LedgerHolder | None:
-    """Return the ledger of the home at `path`, made first where there is none, once this process holds its lock.
+    """Take the lock of the ledger of the home at `path`, open it and serve it; None if another process has the lock.
 
-    None if another process holds it. With a `lifetime` it serves until no service is left. With `create` off, a ledger
-    that is not there is `StateMissing`: it was there a moment ago.
+    With a `lifetime`, it is served until no service is connected. Without `create`, a missing ledger raises
+    `StateMissing`.
     """
     with ExitStack() as held:
         home = held.enter_context(open_home(path, create=create))
@@ -160,7 +160,7 @@ def hold_ledger(
             return None
         forwarding = Forwarding(observer)
         with ExitStack() as opened:
-            # Small bundles from fronts, so that these and this process work at the same time.
+            # A ledger process commits in small bundles, so that it and its clients work at the same time.
             embedded = open_embedded(path, observer=forwarding, bundle=BUNDLE if lifetime is None else QUICK_BUNDLE)
             opened.callback(embedded.close)
             holder = LedgerHolder(embedded, home, folder, judging)
@@ -171,36 +171,36 @@ def hold_ledger(
 
 
 def _listen(folder: Home) -> socket.socket:
-    """Return the socket of the ledger, which only its owner can open."""
+    """Return the listening socket of the ledger, with access for its owner only."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        folder.remove(SOCKET)  # of a process that was killed: whoever holds the lock is alone
+        folder.remove(SOCKET)  # left by a process that was killed: this one has the lock
         address = folder.socket_address(SOCKET)
         listening.bind(address)
         os.chmod(address, _MODE)  # noqa: PTH101 - before anyone can connect: it does not listen yet
         listening.listen(_BACKLOG)
-        listening.setblocking(False)  # noqa: FBT003 - as sockets have it
+        listening.setblocking(False)  # noqa: FBT003 - the signature of the library
     except OSError as error:
         listening.close()
-        raise LedgerUnavailable(f"the socket of the ledger cannot be made ({error.strerror})") from None
+        raise LedgerUnavailable(f"the socket of the ledger cannot be created ({error.strerror})") from None
     return listening
 
 
-def _told(event: str, why: str) -> None:
+def _log_warning(event: str, why: str) -> None:
     logger().warning(event, why=why)
 
 
 def ledger_command(home: str, *, create: bool = False) -> list[str]:
-    """Return the command line of the ledger process of a home; with `create`, it makes the ledger if there is none."""
-    # -P: what lies in the current folder, which an agent may write to, is none of our modules.
+    """Return the command line of the ledger process of a home; with `create`, it creates a missing ledger."""
+    # -P: no modules are imported from the current folder, which an agent may be able to write to.
     return [sys.executable, "-P", "-m", _MODULE, home, *([_CREATE] if create else [])]
 
 
 def start_ledger_process(path: Path, *, create: bool = False) -> None:
-    """Start the ledger process of a home, which goes on when this one ends, and return when it serves.
+    """Start the ledger process of a home, and return when it serves the socket. It outlives this process.
 
-    If another process has the lock by then, this is no error: there is one. What is wrong with the home is raised. Of
-    several services that start it at the same moment one does, and the others wait for it.
+    It is no error if another process has the lock already. Errors of the ledger process are raised here. If several
+    services call this at the same moment, one starts the process and the others wait for it.
     """
     with open_home(path, create=create) as home, home.folder(FOLDER) as folder, folder.locked(_STARTING):
         try:
@@ -208,22 +208,22 @@ def start_ledger_process(path: Path, *, create: bool = False) -> None:
                 pass
         except LedgerInUse:
             return
-        child = _started(home, create=create)
+        child = _spawn(home, create=create)
         output = child.stdout
         assert output is not None  # noqa: S101 - a pipe, by the call that made it
         with output:
-            waiting = select.poll()  # `select` takes no descriptor above 1023, and a service may have more
-            waiting.register(output, select.POLLIN)
-            said = output.read(_MAX_LINE) if waiting.poll(_START_S * 1000) else b""
-    if said in (_READY, _TAKEN):
+            poll = select.poll()  # `select` takes no descriptor above 1023, and a service may have more
+            poll.register(output, select.POLLIN)
+            reply = output.read(_MAX_LINE) if poll.poll(_START_S * 1000) else b""
+    if reply in (_READY, _TAKEN):
         return
-    for body in Frames().feed(said):
+    for body in Frames().feed(reply):
         for _, _, content in decode_messages(body):
             raise decode_failure(content)
-    raise LedgerUnavailable("the ledger process did not start: log/ledger.log in the home says why")
+    raise LedgerUnavailable("the ledger process did not start; the reason is in log/ledger.log in the home")
 
 
-def _started(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
+def _spawn(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
     with home.folder("log") as folder:
         if not folder.check_file(_LOG):
             folder.create(_LOG, b"")
@@ -238,49 +238,49 @@ def _started(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
             cwd="/",
             env={name: value for name, value in service_environment().items() if name != METRICS_VARIABLE},
         )
-    # Its end is seen, so that nothing is left of it in the table of processes.
+    # Reap it when it ends: it would stay a zombie otherwise.
     threading.Thread(target=child.wait, name="ledger-process", daemon=True).start()
     return child
 
 
 def end_now() -> None:
-    """End the process: threads that wait for a disk or a file system that hangs would keep it from its end."""
+    """Exit without waiting for threads, which may hang on a disk or a file system."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def main(path: str, *options: str) -> None:
-    """Live as the ledger process of a home, until no service is left."""
+    """Run the ledger process of a home until no service is connected any more."""
     configure("info", as_json=True, stream=sys.stderr)
     try:
         holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime(), create=_CREATE in options)
     except RemitError as error:
         logger().error("ledger_process_failed", code=error.code, why=str(error))
-        return _say(frame_of([encode_failure(0, error)]))
+        return _reply(frame_of([encode_failure(0, error)]))
     if holder is None:
-        return _say(_TAKEN)
+        return _reply(_TAKEN)
 
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals have it
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
         holder.stop_when_alone()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logger().info("ledger_process_started", pid=os.getpid())
-    _say(_READY)
+    _reply(_READY)
     while not holder.over.wait(1.0):
-        pass  # a wait without an end would not be interrupted by a signal
+        pass  # a wait without a timeout would not run signal handlers
     holder.close()
     logger().info("ledger_process_ended", pid=os.getpid())
     flush()
     return end_now()
 
 
-def _say(what: bytes) -> None:
-    """Tell who has started this, and close the pipe: nothing more is said there."""
+def _reply(message: bytes) -> None:
+    """Send a message to the process that has started this one, and close the pipe (stdout)."""
     with suppress(OSError):
-        os.write(1, what)
+        os.write(1, message)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

@@ -1,4 +1,4 @@
-"""A governance proxy put together: from its options to a server that runs, in this process or in several."""
+"""Builds the governance proxy from its options, and runs it in one process or in several."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ from remit.governor.verification import Verification
 from remit.ledger.commit import Observer
 from remit.ledger.home import Home, open_home
 from remit.proxy.authority import server_identity
-from remit.proxy.handlers import Handlers
+from remit.proxy.handlers import ProxyHandlers
 from remit.proxy.options import ProxyOptions
 from remit.proxy.routes import describe_proxy, proxy_routes
 from remit.proxy.tls import CertificateFiles
@@ -35,98 +35,100 @@ from remit.server.workers import Workers
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
 from remit.wiring.ledger_process import end_now
-from remit.wiring.serving import FINISHING_S, close_all, noted_in, watch_ledger, with_pages
+from remit.wiring.serving import DRAIN_S, announce, build_routes, close_all, set_ledger_gauges
 
 __all__ = ["proxy_worker", "run_proxy"]
 
-# A front, and the ledger process.
+# One front process, and the ledger process.
 _ONE_FRONT: Final = 2
 _LOCAL_NAMES: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
-    """Run a proxy until it is stopped; `ready` is told where it listens.
+    """Run a proxy until it is stopped.
 
-    What can be wrong with the options, the home, the certificates or the port is found before.
+    Errors in the options, the home, the certificates or the port are raised before `ready` is called with its URL.
     """
-    _check(options)
+    _check_options(options)
     configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
     with bind(options.host, options.port) as listening:
-        tls = _credentials(options)
+        tls = _tls_context(options)
         if tls is not None:
-            tls()
+            tls()  # so that errors in the certificates are raised here
         url = url_of(listening, tls=tls is not None)
-        with noted_in(options.home, "proxy", url, options.asked(), ready) as tell:
+        with announce(options.home, "proxy", url, options.asked(), ready) as announce_ready:
             processes = options.processes or default_processes()
             if processes <= _ONE_FRONT:
-                _serve(options, listening, tell, processes, metrics_folder=None)
+                _serve(options, listening, announce_ready, processes, metrics_folder=None)
             else:
-                _serve_by_many(options, listening, tell, processes)
+                _serve_with_workers(options, listening, announce_ready, processes)
 
 
-def _check(options: ProxyOptions) -> None:
+def _check_options(options: ProxyOptions) -> None:
     if options.insecure_http and not is_loopback(options.host):
         raise FieldInvalid("plain HTTP is only served on a loopback address", place="--insecure-http")
     if options.insecure_http and (options.tls_cert or options.tls_key or options.client_ca):
-        raise FieldInvalid("goes with no certificate", place="--insecure-http")
+        raise FieldInvalid("cannot be combined with certificates", place="--insecure-http")
     if (options.tls_cert is None) != (options.tls_key is None):
-        raise FieldInvalid("a certificate and its key come together", place="--tls-cert")
+        raise FieldInvalid("a certificate and its key must be given together", place="--tls-cert")
 
 
-def _credentials(options: ProxyOptions) -> Callable[[], ssl.SSLContext] | None:
-    """Return what reads the certificates, ours or those that were brought; None without TLS."""
+def _tls_context(options: ProxyOptions) -> Callable[[], ssl.SSLContext] | None:
+    """Return a function that loads the certificates, given or issued by Remit, into a TLS context; None without TLS."""
     if options.insecure_http:
         return None
     if options.tls_cert is not None and options.tls_key is not None:
         return CertificateFiles(options.tls_cert, options.tls_key, options.client_ca).context
 
-    def ours() -> ssl.SSLContext:
-        names = dict.fromkeys((*_LOCAL_NAMES, *_named(options)))
+    def load_own() -> ssl.SSLContext:
+        names = dict.fromkeys((*_LOCAL_NAMES, *_certificate_names(options)))
         with open_home(Path(options.home)) as home:
             identity = server_identity(home, tuple(names), datetime.now(UTC))
         return CertificateFiles(identity.cert, identity.key, options.client_ca).context()
 
-    return ours
+    return load_own
 
 
-def _named(options: ProxyOptions) -> list[str]:
-    """Return what a certificate of ours must name beside this machine."""
+def _certificate_names(options: ProxyOptions) -> list[str]:
+    """Return the names that a certificate of Remit must have besides those of this machine."""
     bound = [] if is_wildcard(options.host) else [options.host]
     return [*bound, *(host_name(value) for value in options.allowed_hosts)]
 
 
-def _serve_by_many(options: ProxyOptions, listening: socket.socket, ready: Callable[[], None], processes: int) -> None:
-    """Run several fronts on one ledger process, which keep their counts where each can add up all."""
-    # What is wrong with the home or the policies is said once, and in full; and the ledger process stays while fronts
-    # are replaced.
+def _serve_with_workers(
+    options: ProxyOptions, listening: socket.socket, ready: Callable[[], None], processes: int
+) -> None:
+    """Run several front processes that share one ledger process, and a folder for their metrics."""
+    # This service stays open for two reasons: errors in the home or the policies are raised once, in this process; and
+    # the ledger process keeps running while workers are replaced.
     with (
         closing(_service(options, processes, name="proxy-supervisor")),
         tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder,
     ):
         share_metrics(folder)
         distrust_current_folder()
-        lost = partial(_note_lost, folder)
+        on_lost = partial(_log_lost, folder)
         arguments = (options, listening, folder, processes)
-        workers = Workers(processes - 1, proxy_worker, arguments, lost=lost)
+        workers = Workers(processes - 1, proxy_worker, arguments, on_lost=on_lost)
         workers.run(ready, listening.close)
 
 
-def _note_lost(folder: str, pid: int) -> None:
+def _log_lost(folder: str, pid: int) -> None:
     logger().error("worker_lost", worker=pid)
     mark_dead(folder, pid)
 
 
 def proxy_worker(
-    options: ProxyOptions, listening: socket.socket, folder: str, processes: int, said: Connection
+    options: ProxyOptions, listening: socket.socket, folder: str, processes: int, to_supervisor: Connection
 ) -> None:
-    """Live as one front of several. Others say what is wrong by the same words, so it is said once, by the log."""
+    """Run one front process of several. An error is logged without a traceback."""
     configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
     parent = parent_process()
     try:
         _serve(
             options,
             listening,
-            lambda: said.send("ready"),
+            lambda: to_supervisor.send("ready"),
             processes,
             metrics_folder=folder,
             leash=parent.sentinel if parent else None,
@@ -146,7 +148,7 @@ def _serve(
     metrics_folder: str | None,
     leash: int | None = None,
 ) -> None:
-    """Run one server with its own governor until it is stopped."""
+    """Run one server with its own governor until it is stopped, or until the descriptor `leash` becomes readable."""
     exporter = start_exporter(options.otlp_endpoint, "remit-proxy", __version__)
     metrics = Metrics(metrics_folder)
     service = _service(options, processes, metrics.ledger)
@@ -155,8 +157,8 @@ def _serve(
     verification = Verification(service.governor, options.home, telemetry)
     verification.start()
     try:
-        watch_ledger(metrics, service.reader, verification.state)
-        limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=FINISHING_S)
+        set_ledger_gauges(metrics, service.reader, verification.state)
+        limits = Limits(connections_per_peer=options.connections_per_peer, stop_s=DRAIN_S)
         authenticator = ReloadingAuthenticator(
             partial(_load_tokens, options, service.home),
             partial(service.home.version_of, CONFIG_FILE),
@@ -164,7 +166,7 @@ def _serve(
             failed=partial(telemetry.log_event, "settings_kept"),
         )
         application = Application(
-            with_pages(partial(proxy_routes, Handlers(service.governor)), metrics, describe_proxy),
+            build_routes(partial(proxy_routes, ProxyHandlers(service.governor)), metrics, describe_proxy),
             hosts=allowed_hosts(options.host, listening.getsockname()[1], options.allowed_hosts),
             authenticator=authenticator,
             body_bytes=limits.body_bytes,
@@ -175,10 +177,10 @@ def _serve(
                 application,
                 listening,
                 limits=limits,
-                tls=_credentials(options),
-                refused=telemetry.refused,
-                told=telemetry.log_event,
-                renew=authenticator.reload,
+                tls=_tls_context(options),
+                on_refused=telemetry.refused,
+                on_event=telemetry.log_event,
+                on_reload=authenticator.reload,
             ),
             ready,
             leash=leash,
@@ -201,7 +203,7 @@ def _service(
 
 
 def _load_tokens(options: ProxyOptions, home: Home) -> TokenAuthenticator:
-    """Return what the tokens in the settings give access to. The administrator's token gives both."""
+    """Return an authenticator with the tokens in the settings. The administrator's token is accepted everywhere."""
     settings = load_settings(home)
     admin = settings.admin_token or ensure_token(home, "admin")
     hide(admin)

@@ -1,4 +1,4 @@
-"""The program of the ledger process: `python -m remit.wiring.run_ledger_process HOME`. Services start it."""
+"""The entry point of the ledger process: `python -m remit.wiring.run_ledger_process HOME`. Services start it."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What every service of ours is put together with: pages that all get alike, a note that it runs, and its end."""
+"""Parts that the proxy and the Hub share: the metrics and OpenAPI routes, the run file, ledger gauges, and closing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,28 +11,28 @@ from remit.claims.shapes import encode
 from remit.governor.verification import VerificationState
 from remit.ledger.home import open_home
 from remit.ledger.port import Reader
-from remit.server.record import ServiceName, noted
+from remit.server.record import ServiceName, run_file
 from remit.server.routes import Plain, Request, Route
 from remit.server.telemetry import Metrics
 
-__all__ = ["FINISHING_S", "Closing", "close_all", "noted_in", "watch_ledger", "with_pages"]
+__all__ = ["DRAIN_S", "Closeable", "announce", "build_routes", "close_all", "set_ledger_gauges"]
 
-# Those who stop a service wait for five seconds: so long for what was asked, and so long for closing.
-FINISHING_S: Final = 3.0
+# The commands that stop a service wait for five seconds: this long for requests in flight, and this long for closing.
+DRAIN_S: Final = 3.0
 _CLOSING_S: Final = 1.5
 
-_Page: TypeAlias = Callable[[Request], Awaitable[Plain]]
+_Handler: TypeAlias = Callable[[Request], Awaitable[Plain]]
 
 
-class Closing(Protocol):
-    """A part that is let go of in the end."""
+class Closeable(Protocol):
+    """A part of a service that is closed when the service stops."""
 
     def close(self) -> None:
-        """Finish, and let go."""
+        """Finish pending work, and release resources."""
 
 
-def close_all(*parts: Closing) -> None:
-    """Let go of the parts; one that hangs, on a disk or a collector, is left to itself: the process ends next."""
+def close_all(*parts: Closeable) -> None:
+    """Close the parts in this order. If one hangs, on a disk or a collector, stop waiting: the process ends next."""
 
     def close() -> None:
         for part in parts:
@@ -44,27 +44,27 @@ def close_all(*parts: Closing) -> None:
 
 
 @contextmanager
-def noted_in(
-    home: str, service: ServiceName, url: str, asked: dict[str, Any], ready: Callable[[str], None]
+def announce(
+    home: str, service: ServiceName, url: str, options: dict[str, Any], ready: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
-    """Give what is called when a service is ready; commands find it by the home from then on, while it runs."""
-    with open_home(Path(home)) as opened, noted(opened, service, url, asked) as note:
+    """Yield a function to call when the service is ready: it writes the run file, which is removed at the end."""
+    with open_home(Path(home)) as opened, run_file(opened, service, url, options) as write:
 
-        def tell() -> None:
-            note()
+        def announce_ready() -> None:
+            write()
             ready(url)
 
-        yield tell
+        yield announce_ready
 
 
-def watch_ledger(metrics: Metrics, reader: Reader, verification: VerificationState) -> None:
-    """Have the metrics say how the ledger is, whenever they are read."""
+def set_ledger_gauges(metrics: Metrics, reader: Reader, verification: VerificationState) -> None:
+    """Read the gauges of the ledger from `reader` and `verification`."""
 
     def verified_at() -> float:
         summary = verification.summary
         return float(summary.verified_at or 0) if summary else 0.0
 
-    metrics.watch(
+    metrics.set_gauges(
         open_sessions=reader.open_sessions,
         kill_switch=lambda: reader.switches().kill_switch,
         broken_sessions=reader.broken_count,
@@ -72,19 +72,19 @@ def watch_ledger(metrics: Metrics, reader: Reader, verification: VerificationSta
     )
 
 
-def with_pages(
-    routes_for: Callable[[_Page, _Page], list[Route]],
+def build_routes(
+    make_routes: Callable[[_Handler, _Handler], list[Route]],
     metrics: Metrics,
     describe: Callable[[list[Route]], dict[str, Any]],
 ) -> list[Route]:
-    """Return the routes that `routes_for` makes with the two pages that everyone gets alike."""
+    """Return the routes that `make_routes` makes with the handlers of the metrics and of the OpenAPI document."""
 
-    async def show_metrics(request: Request) -> Plain:  # noqa: ARG001
+    async def get_metrics(request: Request) -> Plain:  # noqa: ARG001
         return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
 
-    async def show_description(request: Request) -> Plain:  # noqa: ARG001
+    async def get_description(request: Request) -> Plain:  # noqa: ARG001
         return description
 
-    routes = routes_for(show_metrics, show_description)
+    routes = make_routes(get_metrics, get_description)
     description = Plain(encode(describe(routes)), "application/json")
     return routes

@@ -11,7 +11,7 @@ from typing import Any, Final
 import jwt
 
 from remit.assistants.records import Protection, Protections
-from remit.hub.doors import hook_token
+from remit.hub.auth import hook_token
 from remit.ledger.home import open_home
 from tests.hub.service import Hub, running
 from tests.proxy.service import Answer

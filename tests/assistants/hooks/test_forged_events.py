@@ -34,7 +34,7 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import Look, Start
 from remit.governor.statements import Declare
-from remit.hub.doors import HUB_BROWSER_POLICY, HubDoors, hook_token
+from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, hook_token
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.server.application import Application
@@ -113,7 +113,7 @@ class World:
     def start(self) -> None:
         """Start the Hub."""
         self.service: Service = build_service(self.home, user_home=str(self.place))
-        doors = HubDoors(HUB_TOKEN, clock=time.monotonic, wall=time.time)
+        doors = HubAuthenticator(HUB_TOKEN, clock=time.monotonic, wall=time.time)
         desk = HookHandlers(self.service.governor, self.service.protections, str(self.place), doors.prove)
         self.application = Application(
             hook_routes(desk), hosts=frozenset((HOST,)), authenticator=doors, body_bytes=1 << 20, telemetry=Witness(),

@@ -14,6 +14,7 @@ from remit.errors import BrokenChain, ReceiptNotFound, RemitError, RouteNotFound
 from remit.governor.clock import Moment
 from remit.governor.means import Means
 from remit.governor.verification import VerificationState
+from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.chart import RANGES, build_chart, first_minute
 from remit.hub.dashboard.entries import Checked, Entry, check, entry_of
 from remit.hub.dashboard.figures import Times
@@ -43,7 +44,6 @@ from remit.hub.dashboard.views import (
     SessionsPage,
 )
 from remit.hub.dashboard.words import meaning_of
-from remit.hub.recording import Recording
 from remit.ledger.records import CodeCount, Kept, MinuteCount, Numbered, Session
 from remit.policy.engines import DENIALS
 
@@ -59,12 +59,17 @@ class Reading:
     """What one page reads, as of one moment."""
 
     def __init__(
-        self, means: Means, verification: VerificationState, recording: Recording, now: Moment, zone: tzinfo | None
+        self,
+        means: Means,
+        verification: VerificationState,
+        failures: CommitFailureTracker,
+        now: Moment,
+        zone: tzinfo | None,
     ) -> None:
         self._means = means
         self._reader = means.reader
         self._verification = verification
-        self._recording = recording
+        self._failures = failures
         self._now = now
         self._times = Times(now.wall_s, zone)
         self._switches = means.reader.switches()
@@ -113,8 +118,8 @@ class Reading:
 
     def _failing(self) -> str:
         """Return since when and why nothing can be recorded; nothing while all is well."""
-        failing = self._recording.failing
-        return f"{self._times.when(failing.since).clock} ({failing.why})" if failing else ""
+        failing = self._failures.failure
+        return f"{self._times.when(failing.since).clock} ({failing.reason})" if failing else ""
 
     def _busiest(self, newest: Iterable[Numbered], started: Iterable[Session]) -> tuple[Card, ...]:
         """Return the sessions in which something happened last; after them, those that were started last."""

@@ -1,4 +1,4 @@
-"""What opens which door, and how wrong tokens are slowed down. Time is set, not waited for."""
+"""Token authenticators: which token gives which access, and the rate limit of wrong ones. Clocks are set by tests."""
 
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""What opens which door of the Hub: its token, on two pages by their address, and on further ones by a cookie."""
+"""The authenticator of the Hub: its token in a header, in the query of two pages, and the cookie of the dashboard."""
 
 import hmac
 from base64 import urlsafe_b64encode
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import HubTokenRequired, TooManyTries
-from remit.hub.doors import (
+from remit.hub.auth import (
     COOKIE,
     COOKIE_S,
     HUB_BROWSER_POLICY,
     HUB_SECURITY,
-    HubDoors,
+    HubAuthenticator,
     hook_token,
     proof_key,
     shared_hook_token,
@@ -43,25 +43,25 @@ class Clock:
 
 @dataclass
 class Hub:
-    """The doors, with clocks that are set."""
+    """The authenticator, with clocks that are set."""
 
     clock: Clock = field(default_factory=Clock)
     wall: Clock = field(default_factory=lambda: Clock(NOW + 0.5))
-    doors: HubDoors = field(init=False)
+    authenticator: HubAuthenticator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.doors = HubDoors(TOKEN, clock=self.clock, wall=self.wall)
+        self.authenticator = HubAuthenticator(TOKEN, clock=self.clock, wall=self.wall)
 
     def refusal(self, access: Access, shown: Credentials, peer: str = "a") -> str:
         try:
-            self.doors.check(access, shown, peer)
+            self.authenticator.check(access, shown, peer)
         except (HubTokenRequired, TooManyTries) as error:
             return error.code
         return ""
 
     def cookie(self) -> str:
         """Return the value of a cookie that is set now."""
-        return self.doors.set_cookie()[1].decode().partition("=")[2].partition(";")[0]
+        return self.authenticator.set_cookie()[1].decode().partition("=")[2].partition(";")[0]
 
 
 def sealed(expiry: object, token: str = TOKEN) -> str:
@@ -91,7 +91,7 @@ def test_each_door_looks_at_its_own(shown: Credentials, opens: set[Access]) -> N
 
 
 def test_the_cookie_is_as_it_was_agreed_on() -> None:
-    name, value = Hub().doors.set_cookie()
+    name, value = Hub().authenticator.set_cookie()
     assert name == b"set-cookie"
     assert value.decode() == (
         f"{COOKIE}={sealed(NOW + COOKIE_S)}; Path=/dashboard/; HttpOnly; SameSite=Strict; Max-Age=43200"
@@ -111,7 +111,7 @@ def test_a_cookie_ends_with_its_time() -> None:
 def test_a_cookie_and_a_token_end_with_a_new_token() -> None:
     hub = Hub()
     before = Credentials(cookie=hub.cookie())
-    hub.doors.renew(OTHER)
+    hub.authenticator.renew(OTHER)
     assert [hub.refusal("view", shown) for shown in (before, Credentials(TOKEN))] == ["hub_auth_required"] * 2
     assert [hub.refusal("view", shown) for shown in (Credentials(cookie=hub.cookie()), Credentials(OTHER))] == ["", ""]
 
@@ -168,21 +168,21 @@ def test_the_words_do_not_tell_which_door_it_was_and_what_was_shown() -> None:
     said = set()
     for access in OURS:
         with pytest.raises(HubTokenRequired) as refused:
-            Hub().doors.check(access, Credentials("wrong", "wrong", "wrong"), "a")
+            Hub().authenticator.check(access, Credentials("wrong", "wrong", "wrong"), "a")
         said.add(str(refused.value))
     assert len(said) == 1
     assert "wrong" not in said.pop()
 
 
 def test_the_token_is_not_kept() -> None:
-    doors = Hub().doors
-    assert TOKEN not in repr((doors._keyed, doors._keyed.tokens._digests))
+    authenticator = Hub().authenticator
+    assert TOKEN not in repr((authenticator._state, authenticator._state.tokens._digests))
 
 
 def asked(method: str, path: str, access: Access = "page", **headers: Any) -> World:
-    """Request a service that has the doors and customs of the Hub."""
+    """Send a request to a service that has the authenticator and the browser policy of the Hub."""
     hub = Hub()
-    world = World(customs=HUB_BROWSER_POLICY, doors=hub.doors, access=access)
+    world = World(browser_policy=HUB_BROWSER_POLICY, authenticator=hub.authenticator, access=access)
     world.ask(method, path, headers={name.replace("_", "-").encode(): value for name, value in headers.items()})
     return world
 
@@ -261,25 +261,25 @@ def test_a_token_of_hooks_ends_with_the_token_that_it_was_made_by() -> None:
     hub = Hub()
     old, new = (Credentials(hook_token(token, "p"), subject="p") for token in (TOKEN, OTHER))
     assert hub.refusal("hook", old) == ""
-    hub.doors.renew(OTHER)
+    hub.authenticator.renew(OTHER)
     assert hub.refusal("hook", old) == "hub_auth_required"
     assert hub.refusal("hook", new) == ""
 
 
 def test_the_token_that_the_first_release_gave_to_all_hooks_opens_only_what_it_wrote() -> None:
-    doors = HubDoors(TOKEN, clock=Clock(), wall=Clock(), takes_shared=lambda name: name == "old")
-    doors.check("hook", Credentials(shared_hook_token(TOKEN), subject="old"), "a")
-    doors.check("hook", Credentials(hook_token(TOKEN, "old"), subject="old"), "a")
+    authenticator = HubAuthenticator(TOKEN, clock=Clock(), wall=Clock(), accepts_shared=lambda name: name == "old")
+    authenticator.check("hook", Credentials(shared_hook_token(TOKEN), subject="old"), "a")
+    authenticator.check("hook", Credentials(hook_token(TOKEN, "old"), subject="old"), "a")
     for shown in (
         Credentials(shared_hook_token(TOKEN), subject="new"),
         Credentials(shared_hook_token(OTHER), subject="old"),
     ):
         with pytest.raises(HubTokenRequired):
-            doors.check("hook", shown, "a")
+            authenticator.check("hook", shown, "a")
 
 
 def test_the_proof_of_the_hub_is_for_one_protection_one_request_and_one_answer() -> None:
-    prove = Hub().doors.prove
+    prove = Hub().authenticator.prove
     asked = sha256(b"asked").hexdigest().encode()
     right = hmac.digest(proof_key(TOKEN, "p").encode(), b"nonce\n%b\n{}" % asked, "sha256").hex()
     assert prove("p", b"nonce", b"asked", b"{}") == right

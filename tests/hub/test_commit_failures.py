@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit.errors import LedgerUnavailable
-from remit.hub.recording import Failing, Recording
+from remit.hub.commit_failures import CommitFailure, CommitFailureTracker
 from remit.ledger.commit import GroupCommit, Observer
 from remit.ledger.memory import MemoryStore
 from remit.ledger.transaction import Store
@@ -50,15 +50,15 @@ def told() -> Told:
 
 
 @pytest.fixture
-def recording(told: Told) -> Recording:
+def tracker(told: Told) -> CommitFailureTracker:
     moments = iter((100.5, 200.5, 300.5))
-    return Recording(told, wall=lambda: next(moments))
+    return CommitFailureTracker(told, wall=lambda: next(moments))
 
 
 @pytest.fixture
-def ledger(weather: Weather, recording: Recording) -> Iterator[GroupCommit]:
+def ledger(weather: Weather, tracker: CommitFailureTracker) -> Iterator[GroupCommit]:
     place = MemoryPlace()
-    built = GroupCommit(lambda: place.open_store(weather), place.reader(), deadline_s=DEADLINE_S, observer=recording)
+    built = GroupCommit(lambda: place.open_store(weather), place.reader(), deadline_s=DEADLINE_S, observer=tracker)
     yield built
     built.close()
 
@@ -70,44 +70,46 @@ def failed(ledger: GroupCommit, weather: Weather) -> None:
     assert caught.value.code == "ledger_unavailable"
 
 
-def settled(ledger: GroupCommit, ask: Callable[[], Failing | None]) -> Failing | None:
+def settled(ledger: GroupCommit, ask: Callable[[], CommitFailure | None]) -> CommitFailure | None:
     """Return what is known once the writer has told of everything before."""
     ledger.close()
     return ask()
 
 
-def test_what_fails_is_known_since_the_first_time(ledger: GroupCommit, weather: Weather, recording: Recording) -> None:
-    assert recording.failing is None
+def test_what_fails_is_known_since_the_first_time(
+    ledger: GroupCommit, weather: Weather, tracker: CommitFailureTracker
+) -> None:
+    assert tracker.failure is None
     for _ in range(2):
         failed(ledger, weather)
-    assert settled(ledger, lambda: recording.failing) == Failing(100, "the disk is full")
+    assert settled(ledger, lambda: tracker.failure) == CommitFailure(100, "the disk is full")
 
 
 def test_work_that_only_reads_does_not_show_that_all_is_well(
-    ledger: GroupCommit, weather: Weather, recording: Recording
+    ledger: GroupCommit, weather: Weather, tracker: CommitFailureTracker
 ) -> None:
     failed(ledger, weather)
     assert ledger.run(lambda transaction: transaction.session(FIRST.id)) is None
-    assert settled(ledger, lambda: recording.failing) is not None
+    assert settled(ledger, lambda: tracker.failure) is not None
 
 
-def test_what_is_written_again_ends_it(ledger: GroupCommit, weather: Weather, recording: Recording) -> None:
+def test_what_is_written_again_ends_it(ledger: GroupCommit, weather: Weather, tracker: CommitFailureTracker) -> None:
     failed(ledger, weather)
     ledger.run(put(SECOND))
-    assert settled(ledger, lambda: recording.failing) is None
+    assert settled(ledger, lambda: tracker.failure) is None
 
 
-def test_an_error_that_is_not_ours_is_told_by_its_kind(recording: Recording) -> None:
-    recording.failed(OSError("/some/where"))
-    assert recording.failing == Failing(100, "OSError")
+def test_an_error_that_is_not_ours_is_told_by_its_kind(tracker: CommitFailureTracker) -> None:
+    tracker.failed(OSError("/some/where"))
+    assert tracker.failure == CommitFailure(100, "OSError")
 
 
 def test_whoever_else_observes_is_told_everything(
-    ledger: GroupCommit, weather: Weather, recording: Recording, told: Told
+    ledger: GroupCommit, weather: Weather, tracker: CommitFailureTracker, told: Told
 ) -> None:
     failed(ledger, weather)
     ledger.run(put(new_session("third")))
-    recording.turned()
+    tracker.turned()
     ledger.close()
     assert told.told[0] == "failed the disk is full"
     assert {"committed 1 in time", "turned", "stopping"} <= set(told.told)

@@ -1,4 +1,4 @@
-"""Which origins are of this machine: as browsers write them, whole, or not at all."""
+"""Local origins: browser extensions and loopback hosts, compared as a whole."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a service takes that browsers visit: tokens in headers of its own, other origins, bodies of any type."""
+"""The browser policy: token headers, origins, CORS, and bodies of any type."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ GRANTS = (b"access-control-allow-origin", b"access-control-allow-methods", b"acc
 
 
 def visited(*, takes_any_type: bool = True) -> World:
-    return World(is_closed=True, customs=VISITED._replace(accepts_any_type=takes_any_type))
+    return World(is_closed=True, browser_policy=VISITED._replace(accepts_any_type=takes_any_type))
 
 
 def asked(world: World, method: str = "POST", path: str = "/say", **headers: Any) -> World:
