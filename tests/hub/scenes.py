@@ -17,7 +17,7 @@ from remit.governor.sources import Reporter
 from remit.governor.verification import VerificationState
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.handlers import DashboardHandlers
-from remit.hub.dashboard.text import visible
+from remit.hub.dashboard.text import make_visible
 from remit.ledger.commit import Observer
 from remit.policy.call import ToolCall
 from remit.server.routes import Plain, Request
@@ -98,7 +98,7 @@ def attacked(service: Service) -> None:
             source="cli" if number % 2 else "browser",
         )
         service.call(name, ToolCall(attack, {"path": attack}))
-        if visible(attack) == attack:
+        if make_visible(attack) == attack:
             wanted: dict[str, Any] = {
                 "agent_id": attack,
                 "mission": attack,

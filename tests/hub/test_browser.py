@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from remit.hub.dashboard.text import visible
+from remit.hub.dashboard.text import make_visible
 from tests.governor.places import SqlitePlace
 from tests.governor.world import Service, SetClock
 from tests.hub.scenes import ATTACKS, DAY_S, attacked, furnish
@@ -248,7 +248,7 @@ def test_whatever_agents_write_is_shown_as_text(browser: Browser, attacked_hub: 
             assert visit.page.evaluate("document.scripts.length + document.images.length") == 0
             assert (path, visit.page.evaluate(OVERFLOW)) == (path, 0)
         for attack in ATTACKS:
-            assert visible(attack) in shown
+            assert make_visible(attack) in shown
         assert visit.troubles == []
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from remit.errors import FieldInvalid, LedgerUnavailable, ReceiptNotFound, RouteNotFound, SessionNotFound
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch
-from remit.hub.dashboard.text import visible
+from remit.hub.dashboard.text import make_visible
 from remit.ledger.port import Reader
 from remit.policy.call import ToolCall
 from tests.governor.places import SqlitePlace
@@ -509,7 +509,7 @@ def test_whatever_agents_write_is_shown_as_text(service: Service, dashboard: Das
         assert not re.search("[\u0000-\u0008\u000b-\u001f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", page)
     everything = "".join(pages.values())
     for attack in ATTACKS:
-        assert escape(visible(attack)).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in everything
+        assert escape(make_visible(attack)).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in everything
 
 
 def test_long_text_is_clipped_in_lists_and_whole_in_its_receipt(service: Service, dashboard: Dashboard) -> None:

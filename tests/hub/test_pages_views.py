@@ -14,25 +14,34 @@ from remit.claims.receipt import PublicDenialReason
 from remit.claims.shapes import SideEffectClass
 from remit.errors import FieldInvalid
 from remit.hub.dashboard.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, tone_of
-from remit.hub.dashboard.figures import Times, number, plural, span
-from remit.hub.dashboard.paging import PAGE, Links, choice, is_live, place, seq_pager
-from remit.hub.dashboard.sessions import deeds_of, limits_of
-from remit.hub.dashboard.summary import DONE, Broken, Counts, Verified, counts_of, reasons_of, summarize, tiles_of
-from remit.hub.dashboard.text import visible
-from remit.hub.dashboard.words import (
+from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number, pluralize
+from remit.hub.dashboard.labels import (
     FAULT_WORDS,
     MEANINGS,
     PUBLIC_REASONS,
     STATES,
     VERDICTS,
-    fault_in_words,
+    describe_fault,
     meaning_of,
 )
+from remit.hub.dashboard.paging import PAGE_SIZE, Links, chain_pager, is_live, parse_choice, parse_position
+from remit.hub.dashboard.sessions import passport_limits, review_actions
+from remit.hub.dashboard.summary import (
+    NOT_PREVENTED,
+    BrokenChains,
+    Counts,
+    VerificationProgress,
+    build_tiles,
+    count_verdicts,
+    denial_reasons,
+    summarize,
+)
+from remit.hub.dashboard.text import make_visible
 from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
 from remit.policy.engines import DENIALS
 from tests.world import NOW
 
-TIMES = Times(NOW, UTC)
+TIMES = TimeFormatter(NOW, UTC)
 MINUTE = NOW // 60
 
 
@@ -57,7 +66,7 @@ def test_verdicts_differ_in_word_and_sign_as_well_as_in_colour() -> None:
 
 def test_a_code_without_words_is_shown_as_it_is() -> None:
     assert meaning_of("moon_phase").title == "moon_phase"
-    assert "moon_phase" in fault_in_words("moon_phase")
+    assert "moon_phase" in describe_fault("moon_phase")
     assert tone_of("moon_phase") == "deny"
 
 
@@ -76,16 +85,16 @@ def test_a_code_without_words_is_shown_as_it_is() -> None:
     ],
 )
 def test_what_hides_or_reorders_text_is_made_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 def test_marks_that_climb_out_of_their_line_are_counted_out() -> None:
-    assert visible("o" + "\u0301" * 30).count("\u0301") == 4
+    assert make_visible("o" + "\u0301" * 30).count("\u0301") == 4
 
 
 @given(st.text())
 def test_whatever_is_shown_can_be_seen_and_encoded(text: str) -> None:
-    shown = visible(text)
+    shown = make_visible(text)
     shown.encode("utf-8")
     assert not {category(one) for one in shown if one not in "\n\t"} & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
@@ -95,12 +104,12 @@ def test_whatever_is_shown_can_be_seen_and_encoded(text: str) -> None:
     [(0, "0 s"), (59, "59 s"), (61, "1 min"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (-5, "0 s")],
 )
 def test_spans_are_told_in_their_largest_units(seconds: int, told: str) -> None:
-    assert span(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_numbers_have_narrow_spaces() -> None:
-    assert number(1234567) == "1\u202f234\u202f567"
-    assert (plural(1, "call"), plural(2, "call")) == ("1 call", "2 calls")
+    assert format_number(1234567) == "1\u202f234\u202f567"
+    assert (pluralize(1, "call"), pluralize(2, "call")) == ("1 call", "2 calls")
 
 
 def test_moments_are_told_for_people_and_programs() -> None:
@@ -108,7 +117,7 @@ def test_moments_are_told_for_people_and_programs() -> None:
     assert (when.iso, when.clock, when.ago) == ("2026-09-21T14:11:15Z", "14:11:15", "2 min ago")
     assert TIMES.when(NOW - 86_400 * 3).clock == "18 Sep 14:13"
     assert TIMES.when(NOW - 86_400 * 400).clock == "17 Aug 2025 14:13"
-    assert Times(NOW, timezone(timedelta(hours=2))).when(NOW).clock == "16:13:20"
+    assert TimeFormatter(NOW, timezone(timedelta(hours=2))).when(NOW).clock == "16:13:20"
     assert (TIMES.when(NOW).ago, TIMES.when(NOW + 90).ago) == ("just now", "in 1 min")
 
 
@@ -141,63 +150,73 @@ def test_one_refusal_among_many_calls_is_still_drawn() -> None:
     )
     deny = next(block for block in chart.bars[-1].blocks if block.tone == "deny")
     assert deny.height >= 2
-    assert "1 refused" in chart.bars[-1].told
+    assert "1 refused" in chart.bars[-1].text
 
 
 def test_an_empty_timeline_says_so() -> None:
     chart = build_chart([], RANGES["day"], TIMES)
     assert not any(bar.blocks for bar in chart.bars)
-    assert (chart.told, chart.top) == ("No receipts in this time.", 5)
+    assert (chart.text, chart.top) == ("No receipts in this time.", 5)
 
 
 CALM: dict[str, Any] = {
-    "failing": "",
+    "failure": "",
     "kill_switch": False,
-    "broken": Broken(0, ()),
+    "broken": BrokenChains(0, ()),
     "done": {},
     "active": 1,
     "last": "",
-    "verified": Verified("14:13:20", 12, 12, 4, ""),
+    "verified": VerificationProgress("14:13:20", 12, 12, 4, ""),
 }
 
 
 def test_all_is_well_unless_something_is_not() -> None:
-    calm = summarize(**CALM, lately=Counts(5, 0, 0))
-    busy = summarize(**CALM, lately=Counts(5, 2, 1))
-    assert (calm.tone, calm.headline, calm.notices) == ("permit", "All is well up to 14:13:20.", ())
-    assert (busy.tone, [notice.to for notice in busy.notices]) == ("permit", [("denials",)])
-    assert busy.notices[0].told == "3 refusals in the last hour, 1 of them for want of evidence."
+    calm = summarize(**CALM, last_hour=Counts(5, 0, 0))
+    busy = summarize(**CALM, last_hour=Counts(5, 2, 1))
+    assert (calm.tone, calm.headline, calm.alerts) == ("permit", "All is well up to 14:13:20.", ())
+    assert (busy.tone, [notice.to for notice in busy.alerts]) == ("permit", [("denials",)])
+    assert busy.alerts[0].text == "3 refusals in the last hour, 1 of them for want of evidence."
 
 
 @pytest.mark.parametrize(
     ("verified", "headline", "told"),
     [
-        (Verified(None, 3, 12, 0, ""), "The evidence is being verified.", "Verified so far: 3 of 12 sessions."),
-        (Verified(None, 0, 12, 0, "it died"), "The evidence is not being verified.", "Not verified: it died."),
         (
-            Verified("14:13:20", 12, 12, 301, ""),
+            VerificationProgress(None, 3, 12, 0, ""),
+            "The evidence is being verified.",
+            "Verified so far: 3 of 12 sessions.",
+        ),
+        (
+            VerificationProgress(None, 0, 12, 0, "it died"),
+            "The evidence is not being verified.",
+            "Not verified: it died.",
+        ),
+        (
+            VerificationProgress("14:13:20", 12, 12, 301, ""),
             "Nothing was verified after 14:13:20.",
             "Verified up to 14:13:20, 12 of 12 sessions.",
         ),
     ],
 )
-def test_all_is_not_called_well_beyond_what_was_verified(verified: Verified, headline: str, told: str) -> None:
-    summary = summarize(**CALM | {"verified": verified}, lately=Counts(5, 0, 0))
+def test_all_is_not_called_well_beyond_what_was_verified(
+    verified: VerificationProgress, headline: str, told: str
+) -> None:
+    summary = summarize(**CALM | {"verified": verified}, last_hour=Counts(5, 0, 0))
     assert (summary.tone, summary.headline) == ("unknown", headline)
-    assert summary.told.startswith(told)
+    assert summary.text.startswith(told)
 
 
 def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:
-    one = Broken(1, (("pass:one", "One"),))
+    one = BrokenChains(1, (("pass:one", "One"),))
     troubles = {
-        "failing": "14:13:20 (the disk is full)",
+        "failure": "14:13:20 (the disk is full)",
         "kill_switch": True,
         "broken": one,
-        "done": dict.fromkeys(DONE, 2),
+        "done": dict.fromkeys(NOT_PREVENTED, 2),
     }
-    wrong = summarize(**CALM | troubles, lately=Counts(0, 0, 0))
+    wrong = summarize(**CALM | troubles, last_hour=Counts(0, 0, 0))
     assert (wrong.tone, wrong.headline) == ("broken", "9 things need your attention.")
-    assert [notice.to for notice in wrong.notices] == [
+    assert [notice.to for notice in wrong.alerts] == [
         (),
         ("denials", "kill_switch"),
         ("sessions", "pass:one"),
@@ -212,12 +231,12 @@ def test_each_thing_that_is_wrong_is_said_with_where_to_look() -> None:
 
 def test_tiles_and_reasons_count_by_verdict() -> None:
     codes = [CodeCount("", 90), CodeCount("out_of_scope", 8), CodeCount("target_unknown", 2)]
-    assert counts_of(codes) == Counts(90, 8, 2)
-    assert [(reason.code, reason.refusals, reason.share) for reason in reasons_of(codes)] == [
+    assert count_verdicts(codes) == Counts(90, 8, 2)
+    assert [(reason.code, reason.refusals, reason.share) for reason in denial_reasons(codes)] == [
         ("out_of_scope", 8, 100.0),
         ("target_unknown", 2, 25.0),
     ]
-    tiles = tiles_of(active=1, sessions=2, receipts=100, counts=counts_of(codes))
+    tiles = build_tiles(active=1, sessions=2, receipts=100, counts=count_verdicts(codes))
     assert [(tile.value, tile.more) for tile in tiles][2:] == [
         ("90", "90 % of receipts"),
         ("8", "8 % of receipts"),
@@ -236,13 +255,13 @@ def test_links_quote_ids_and_stay_below_the_dashboard() -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "1e3", "x", "", " 7", "٣", "1" * 16])
 def test_a_place_that_is_no_number_is_refused_by_name(value: str) -> None:
     with pytest.raises(FieldInvalid) as caught:
-        place({"before": value})
+        parse_position({"before": value})
     assert (caught.value.code, caught.value.place) == ("field_invalid", "before")
 
 
 def test_a_choice_that_there_is_not_is_refused_by_name() -> None:
     with pytest.raises(FieldInvalid) as caught:
-        choice({"range": "year"}, "range", tuple(RANGES))
+        parse_choice({"range": "year"}, "range", tuple(RANGES))
     assert (caught.value.code, caught.value.place) == ("field_invalid", "range")
     with pytest.raises(FieldInvalid) as caught:
         is_live({"live": "maybe"})
@@ -251,14 +270,14 @@ def test_a_choice_that_there_is_not_is_refused_by_name() -> None:
 
 @given(st.integers(0, 100_000), st.one_of(st.none(), st.integers(1, 200_000)))
 def test_pages_of_a_chain_follow_each_other_without_gap_or_overlap(length: int, before: int | None) -> None:
-    after, limit, pager = seq_pager(length, before)
+    after, limit, pager = chain_pager(length, before)
     assert 0 <= after <= after + limit <= length
-    assert limit <= PAGE
+    assert limit <= PAGE_SIZE
     if pager.older is not None:
-        older, count, _ = seq_pager(length, pager.older)
+        older, count, _ = chain_pager(length, pager.older)
         assert older + count == after
     if pager.newer is not None:
-        newer, count, _ = seq_pager(length, pager.newer)
+        newer, count, _ = chain_pager(length, pager.newer)
         assert newer <= after + limit < newer + count
     assert (pager.newer is None) == pager.newest == (after + limit == length)
 
@@ -267,21 +286,21 @@ def test_long_lists_of_a_passport_are_cut_and_say_so() -> None:
     mission = Mission(
         agent_id="a", mission="m", allowed_tools=tuple(f"tool_{n}" for n in range(250)), resource_scope=("**",)
     )
-    limits = limits_of(mission)
+    limits = passport_limits(mission)
     assert (len(limits.allowed), limits.allowed[-1], limits.scope) == (101, "and 150 more", ("everything",))
     assert limits.effects == SideEffectClass.__args__  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "7", "null", '"text"', "[7, null]", "[[]]"])
 def test_a_note_that_is_none_is_left_out(text: str) -> None:
-    assert deeds_of([Note(1, text)]) == ()
+    assert review_actions([Note(1, text)]) == ()
 
 
 def test_deeds_are_newest_first_and_hold_only_text() -> None:
-    deeds = deeds_of(
+    actions = review_actions(
         [Note(1, '[{"summary": "one"}, {"summary": "two", "kind": 7}]'), Note(2, '[{"summary": "three"}]')]
     )
-    assert [(deed.told, deed.kind) for deed in deeds] == [("three", ""), ("two", ""), ("one", "")]
+    assert [(action.text, action.kind) for action in actions] == [("three", ""), ("two", ""), ("one", "")]
 
 
 class Unread(Note):
@@ -294,5 +313,5 @@ class Unread(Note):
 
 def test_notes_are_read_only_as_far_as_they_are_shown() -> None:
     busy = Note(2, "[" + ", ".join(f'{{"summary": "{number}"}}' for number in range(60)) + "]")
-    deeds = deeds_of([Unread(1, ""), busy])
-    assert [deed.told for deed in deeds] == [str(number) for number in range(59, 9, -1)]
+    actions = review_actions([Unread(1, ""), busy])
+    assert [action.text for action in actions] == [str(number) for number in range(59, 9, -1)]

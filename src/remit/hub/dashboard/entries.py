@@ -1,7 +1,7 @@
-"""A receipt as one line of a list: what was decided, about what, why, and what would have helped.
+"""Receipts as entries of a list: the decision, the call, the reason, and the remedy.
 
-Keeps this invariant: what is told of a call comes from claims whose signature was checked a moment ago, in the place
-where they belong. Of a receipt that does not verify, only its id and place are told.
+Invariant: everything shown of a call comes from claims that were just verified, of a receipt at its right position in
+the chain. Of a receipt that does not verify, only its id and position are shown.
 """
 
 from typing import Final, NamedTuple
@@ -13,12 +13,12 @@ from remit.claims.receipt import Receipt, SignedReceipt
 from remit.errors import TokenError
 from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, clip
-from remit.hub.dashboard.figures import Times, When
-from remit.hub.dashboard.words import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS, Mark, fault_in_words
+from remit.hub.dashboard.formatting import FormattedTime, TimeFormatter
+from remit.hub.dashboard.labels import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS, Badge, describe_fault
 from remit.ledger.records import Kept
 from remit.policy.evidence import EFFECTS, REMEDY
 
-__all__ = ["Checked", "Entry", "check", "entry_of", "mark_of", "measured"]
+__all__ = ["CheckedReceipt", "ReceiptEntry", "badge_of", "build_entry", "check_receipt", "measurement_text"]
 
 _TARGET: Final = 160
 _REASON: Final = 320
@@ -26,23 +26,23 @@ _TOOL: Final = 64
 _MISPLACED: Final = "row_mismatch"
 
 
-class Checked(NamedTuple):
-    """A receipt that was kept, with its verified form, or the code of what is wrong with it."""
+class CheckedReceipt(NamedTuple):
+    """A stored receipt with its verified form, or with the code of its fault."""
 
     kept: Kept
     receipt: SignedReceipt | None
     fault: str = ""
 
 
-class Entry(NamedTuple):
-    """One line of a list. Without `when` the receipt is not genuine, and `reason` says what is wrong with it."""
+class ReceiptEntry(NamedTuple):
+    """An entry of a list. If the receipt does not verify, `when` is None and `reason` describes the fault."""
 
     number: int
     receipt_id: str
     session_id: str
-    mark: Mark
+    badge: Badge
     reason: str
-    when: When | None = None
+    when: FormattedTime | None = None
     tool: str = ""
     target: str = ""
     code: str = ""
@@ -55,50 +55,50 @@ class Entry(NamedTuple):
         return self.when is not None
 
 
-def check(means: Means, kept: Kept) -> Checked:
-    """Verify a receipt that was kept, and that it is the one which belongs in its place."""
+def check_receipt(means: Means, kept: Kept) -> CheckedReceipt:
+    """Verify a stored receipt, and that its claims match its row."""
     try:
         receipt = means.receipt(kept.token)
     except TokenError as error:
-        return Checked(kept, None, error.code)
+        return CheckedReceipt(kept, None, error.code)
     claims = receipt.claims
     if (claims.receipt_id, claims.grant_id, claims.step_id) != (kept.receipt_id, kept.session_id, step_id(kept.seq)):
-        return Checked(kept, None, _MISPLACED)
-    return Checked(kept, receipt)
+        return CheckedReceipt(kept, None, _MISPLACED)
+    return CheckedReceipt(kept, receipt)
 
 
-def entry_of(checked: Checked, times: Times) -> Entry:
-    """Return the line of a receipt."""
+def build_entry(checked: CheckedReceipt, times: TimeFormatter) -> ReceiptEntry:
+    """Return the entry of a receipt."""
     kept = checked.kept
     if checked.receipt is None:
-        reason = f"This receipt {fault_in_words(checked.fault)}."
-        return Entry(kept.seq, kept.receipt_id, kept.session_id, NOT_GENUINE, reason)
+        reason = f"This receipt {describe_fault(checked.fault)}."
+        return ReceiptEntry(kept.seq, kept.receipt_id, kept.session_id, NOT_GENUINE, reason)
     claims = checked.receipt.claims
-    return Entry(
+    return ReceiptEntry(
         kept.seq,
         kept.receipt_id,
         kept.session_id,
-        mark_of(claims),
+        badge_of(claims),
         clip(claims.reason, _REASON),
         times.when(claims.iat),
         clip(claims.tool, _TOOL),
         clip(claims.target, _TARGET),
         claims.internal_denial_code or "",
-        clip(measured(claims, REMEDY), _REASON),
-        clip(measured(claims, EFFECTS), _REASON),
+        clip(measurement_text(claims, REMEDY), _REASON),
+        clip(measurement_text(claims, EFFECTS), _REASON),
     )
 
 
-def mark_of(claims: Receipt) -> Mark:
-    """Return the verdict of a receipt; what is permitted by nobody but us was no call, and a finding denies nothing."""
+def badge_of(claims: Receipt) -> Badge:
+    """Return the badge of a receipt: its verdict, `RECORDED` if it decides on no call, or that of a finding."""
     finding = FINDINGS.get(claims.internal_denial_code or "")
     if finding is not None:
         return finding
-    own = any(said.backend == GOVERNOR for said in claims.policy_decisions)
-    return RECORDED if own and claims.verdict == "compliant" else VERDICTS[claims.verdict]
+    by_governor = any(decision.backend == GOVERNOR for decision in claims.policy_decisions)
+    return RECORDED if by_governor and claims.verdict == "compliant" else VERDICTS[claims.verdict]
 
 
-def measured(claims: Receipt, name: str) -> str:
-    """Return what a receipt says about one thing that was measured; nothing where it says nothing."""
+def measurement_text(claims: Receipt, name: str) -> str:
+    """Return the description of a measurement in a receipt; empty if there is none."""
     measurement = None if claims.measurements is UNSET else claims.measurements.get(name)
     return measurement.description or "" if measurement else ""

@@ -10,9 +10,9 @@ from remit.governor.means import UseCaseRunner
 from remit.governor.verification import VerificationState
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.chart import RANGES
-from remit.hub.dashboard.figures import Times
-from remit.hub.dashboard.paging import Links, choice, is_live, place
-from remit.hub.dashboard.reading import Reading
+from remit.hub.dashboard.formatting import TimeFormatter
+from remit.hub.dashboard.page_reader import PageReader
+from remit.hub.dashboard.paging import Links, is_live, parse_choice, parse_position
 from remit.hub.dashboard.render import HEADERS, MEDIA_TYPE, REFRESH_S, render
 from remit.server.routes import Plain, Request
 
@@ -58,11 +58,11 @@ class DashboardHandlers:
     async def overview(self, request: Request) -> Plain:
         """Show alerts, active sessions, and recent denials."""
 
-        def show(reading: Reading) -> _Page:
+        def show(reader: PageReader) -> _Page:
             others = [name for name in RANGES if name != _DEFAULT_RANGE]
-            chosen = choice(request.query, "range", (_DEFAULT_RANGE, *others))
-            parameter = None if chosen == _DEFAULT_RANGE else chosen
-            values = {"page": reading.overview(chosen), "chosen": chosen, "nav": "overview"}
+            selected = parse_choice(request.query, "range", (_DEFAULT_RANGE, *others))
+            parameter = None if selected == _DEFAULT_RANGE else selected
+            values = {"page": reader.overview(selected), "chosen": selected, "nav": "overview"}
             return _Page("overview.html", values, ("overview",), {"range": parameter})
 
         return await self._respond(request, show)
@@ -70,9 +70,9 @@ class DashboardHandlers:
     async def sessions(self, request: Request) -> Plain:
         """Show the sessions, newest first."""
 
-        def show(reading: Reading) -> _Page:
-            before = place(request.query)
-            values = {"page": reading.sessions(before), "nav": "sessions"}
+        def show(reader: PageReader) -> _Page:
+            before = parse_position(request.query)
+            values = {"page": reader.sessions(before), "nav": "sessions"}
             return _Page("sessions.html", values, ("sessions",), {"before": before})
 
         return await self._respond(request, show)
@@ -80,10 +80,10 @@ class DashboardHandlers:
     async def session(self, request: Request) -> Plain:
         """Show one session and its chain."""
 
-        def show(reading: Reading) -> _Page:
-            before, session_id = place(request.query), request.parameters["session_id"]
-            only = choice(request.query, "show", ("all", "denials"))
-            page = reading.session(session_id, before, denials=only == "denials")
+        def show(reader: PageReader) -> _Page:
+            before, session_id = parse_position(request.query), request.parameters["session_id"]
+            only = parse_choice(request.query, "show", ("all", "denials"))
+            page = reader.session(session_id, before, denials=only == "denials")
             values = {"page": page, "only": only, "nav": "sessions"}
             query = {"show": None if only == "all" else only, "before": before}
             return _Page("session.html", values, ("sessions", session_id), query)
@@ -93,9 +93,9 @@ class DashboardHandlers:
     async def receipt(self, request: Request) -> Plain:
         """Show all claims of one receipt."""
 
-        def show(reading: Reading) -> _Page:
+        def show(reader: PageReader) -> _Page:
             receipt_id = request.parameters["receipt_id"]
-            values = {"page": reading.receipt(receipt_id), "nav": ""}
+            values = {"page": reader.receipt(receipt_id), "nav": ""}
             return _Page("receipt.html", values, ("receipts", receipt_id), {}, changes=False)
 
         return await self._respond(request, show)
@@ -103,42 +103,42 @@ class DashboardHandlers:
     async def denials(self, request: Request) -> Plain:
         """Show the denial codes, each with its number of denials."""
 
-        def show(reading: Reading) -> _Page:
-            return _Page("denials.html", {"page": reading.denials(), "nav": "denials"}, ("denials",), {})
+        def show(reader: PageReader) -> _Page:
+            return _Page("denials.html", {"page": reader.denials(), "nav": "denials"}, ("denials",), {})
 
         return await self._respond(request, show)
 
     async def denials_of(self, request: Request) -> Plain:
         """Show the denials with one code."""
 
-        def show(reading: Reading) -> _Page:
-            before, code = place(request.query), request.parameters["code"]
-            values = {"page": reading.denials_of(code, before), "nav": "denials"}
+        def show(reader: PageReader) -> _Page:
+            before, code = parse_position(request.query), request.parameters["code"]
+            values = {"page": reader.denials_of(code, before), "nav": "denials"}
             return _Page("denial.html", values, ("denials", code), {"before": before})
 
         return await self._respond(request, show)
 
-    async def _respond(self, request: Request, show: Callable[[Reading], _Page]) -> Plain:
+    async def _respond(self, request: Request, show: Callable[[PageReader], _Page]) -> Plain:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._render, request.query, show)
 
-    def _render(self, query: Mapping[str, str], show: Callable[[Reading], _Page]) -> Plain:
+    def _render(self, query: Mapping[str, str], show: Callable[[PageReader], _Page]) -> Plain:
         live = is_live(query)
         means = self._governor.means
         now = means.clock.now()
-        reading = Reading(means, self._verification, self._failures, now, self._zone)
-        page = show(reading)
+        reader = PageReader(means, self._verification, self._failures, now, self._zone)
+        page = show(reader)
         # Pages of older entries are not refreshed: their content would not change.
         renews = page.changes and not page.query.get("before")
         content = render(
             page.template,
             **page.values,
             # The overview has these among its own alerts.
-            alarms=() if page.template == "overview.html" else reading.alarms(),
+            alerts=() if page.template == "overview.html" else reader.alerts(),
             link=Links(live),
             live=live,
             renews=renews,
             here=(page.parts, page.query),
-            now=Times(now.wall_s, self._zone).when(now.wall_s),
+            now=TimeFormatter(now.wall_s, self._zone).when(now.wall_s),
         )
         refresh = ((b"refresh", str(REFRESH_S).encode()),) if live and renews else ()
         return Plain(content, MEDIA_TYPE, (*HEADERS, *refresh))

@@ -1,7 +1,7 @@
-"""What the address of a page says: its parameters, read strictly, and links to other pages.
+"""Query parameters of pages, links to other pages, and paging.
 
-Keeps this invariant: a link is made of parts of ours and of ids, each quoted; it leads below the dashboard, and carries
-nothing else that came in, least of all a token.
+Invariant: a link leads to a page of the dashboard. It contains only fixed parts, quoted ids and known parameters; never
+other input, such as a token.
 """
 
 import re
@@ -11,55 +11,56 @@ from urllib.parse import quote, urlencode
 
 from remit.errors import FieldInvalid
 
-__all__ = ["PAGE", "PREFIX", "Links", "Pager", "choice", "is_live", "place", "seq_pager"]
+__all__ = ["PAGE_SIZE", "PREFIX", "Links", "Pager", "chain_pager", "is_live", "parse_choice", "parse_position"]
 
 PREFIX: Final = "/dashboard/"
-PAGE: Final = 50
+PAGE_SIZE: Final = 50
 _WHOLE: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
 class Links(NamedTuple):
-    """Makes links; while the page stands still, so do those it leads to."""
+    """Builds links. From a page that does not refresh itself, links lead to pages that do not either."""
 
     live: bool
 
     def __call__(self, *parts: str, **query: str | int | None) -> str:
-        """Return the address of a page."""
-        asked = {name: value for name, value in query.items() if value is not None}
+        """Return the path and query of a page."""
+        parameters = {name: value for name, value in query.items() if value is not None}
         if not self.live:
-            asked.setdefault("live", "off")
+            parameters.setdefault("live", "off")
         path = PREFIX + "/".join(quote(part, safe="") for part in parts)
-        return path + (f"?{urlencode(asked)}" if asked else "")
+        return path + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 class Pager(NamedTuple):
-    """Where a list stands in the whole: from where its neighbours are read, if there are any, and what it shows.
+    """The position of a page in a list, newest first. `newest` tells whether it is the first page.
 
-    `newest` tells whether it begins with the newest, so that what comes in next will be seen.
+    `newer`, `older` and `oldest` are the `before` parameters of other pages, if there are any; `text` is the position
+    in words.
     """
 
     newest: bool
     newer: int | None = None
     older: int | None = None
     oldest: int | None = None
-    told: str = ""
+    text: str = ""
 
 
 def is_live(query: Mapping[str, str]) -> bool:
-    """Tell whether the page renews itself."""
-    return choice(query, "live", ("on", "off")) == "on"
+    """Tell whether the page refreshes itself."""
+    return parse_choice(query, "live", ("on", "off")) == "on"
 
 
-def choice(query: Mapping[str, str], name: str, options: Sequence[str]) -> str:
-    """Return which of the options is asked for; the first where nothing is said."""
+def parse_choice(query: Mapping[str, str], name: str, options: Sequence[str]) -> str:
+    """Return the value of a parameter, which must be one of the options; the first one if it is missing."""
     value = query.get(name, options[0])
     if value not in options:
         raise FieldInvalid(f"must be one of {', '.join(options)}", place=name)
     return value
 
 
-def place(query: Mapping[str, str], name: str = "before") -> int | None:
-    """Return a place in a list; None where nothing is said."""
+def parse_position(query: Mapping[str, str], name: str = "before") -> int | None:
+    """Return a position in a list, which must be a whole number above zero; None if it is missing."""
     value = query.get(name)
     if value is None:
         return None
@@ -68,13 +69,13 @@ def place(query: Mapping[str, str], name: str = "before") -> int | None:
     return int(value)
 
 
-def seq_pager(length: int, before: int | None) -> tuple[int, int, Pager]:
-    """Return after which number to read how much of a chain, and where that stands: by arithmetic alone."""
+def chain_pager(length: int, before: int | None) -> tuple[int, int, Pager]:
+    """Return the receipt number after which to read, how many to read, and the pager, for a page of a chain."""
     last = length if before is None else min(before - 1, length)
-    after = max(0, last - PAGE)
-    told = f"{after + 1} to {last} of {length}" if last > after else f"none of {length}"
+    after = max(0, last - PAGE_SIZE)
+    text = f"{after + 1} to {last} of {length}" if last > after else f"none of {length}"
     newest = last >= length
-    newer = None if newest else last + PAGE + 1
+    newer = None if newest else last + PAGE_SIZE + 1
     older = after + 1 if after else None
-    oldest = min(PAGE, length) + 1 if after else None
-    return after, last - after, Pager(newest, newer, older, oldest, told)
+    oldest = min(PAGE_SIZE, length) + 1 if after else None
+    return after, last - after, Pager(newest, newer, older, oldest, text)

@@ -1,4 +1,4 @@
-"""A session as pages show it: who it is, how it stands, what it has used, and how whole its chain is."""
+"""Sessions as pages show them: identity, state, used budget, and the state of the chain."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -11,21 +11,21 @@ from remit.governor.clock import Moment
 from remit.governor.lifecycle import standing_of, touched
 from remit.governor.receipts import clip
 from remit.governor.verification import Progress
-from remit.hub.dashboard.entries import Entry
-from remit.hub.dashboard.figures import Times, When, number, span
-from remit.hub.dashboard.words import STATES, Mark, fault_in_words
+from remit.hub.dashboard.entries import ReceiptEntry
+from remit.hub.dashboard.formatting import FormattedTime, TimeFormatter, format_duration, format_number
+from remit.hub.dashboard.labels import STATES, Badge, describe_fault
 from remit.ledger.records import NOTES_KEPT, Note, Session, Source, Switches
 
 __all__ = [
-    "Bar",
-    "Card",
-    "Chain",
-    "Deed",
-    "Limits",
-    "card_of",
-    "chain_of",
-    "deeds_of",
-    "limits_of",
+    "BudgetBar",
+    "ChainStatus",
+    "PassportLimits",
+    "ReviewAction",
+    "SessionCard",
+    "build_card",
+    "chain_status",
+    "passport_limits",
+    "review_actions",
     "title_of",
 ]
 
@@ -37,44 +37,44 @@ _FULL: Final = 100.0
 _PROXY: Final = "proxy"
 
 
-class Bar(NamedTuple):
-    """A budget as a bar: what is used and what is set aside, in hundredths of the whole, and in words."""
+class BudgetBar(NamedTuple):
+    """A budget as a bar: the used and the reserved part in percent, and both in words."""
 
     used: float
     held: float
-    told: str
+    text: str
 
 
-class Chain(NamedTuple):
-    """How whole a chain is: in a tone, in one sentence, and what to do about it."""
+class ChainStatus(NamedTuple):
+    """Whether a chain is whole: the tone, one sentence, and advice."""
 
     tone: str
-    told: str
+    text: str
     advice: str = ""
 
 
-class Card(NamedTuple):
-    """A session as it is listed."""
+class SessionCard(NamedTuple):
+    """A session in a list."""
 
     id: str
     number: int
     title: str
     agent: str
     source: str
-    state: Mark
-    started: When
+    state: Badge
+    started: FormattedTime
     length: int
     permit: int
     deny: int
     unknown: int
-    calls: Bar
-    time: Bar
-    chain: Chain
-    last: Entry | None = None
+    calls: BudgetBar
+    time: BudgetBar
+    chain: ChainStatus
+    last: ReceiptEntry | None = None
 
 
-class Limits(NamedTuple):
-    """What a passport grants, in words."""
+class PassportLimits(NamedTuple):
+    """The grants of a passport."""
 
     mission: str
     allowed: tuple[str, ...]
@@ -84,36 +84,36 @@ class Limits(NamedTuple):
     cwd: str
 
 
-class Deed(NamedTuple):
-    """One action of a review: what an adapter has told of an event."""
+class ReviewAction(NamedTuple):
+    """One action of a review, as an adapter has reported it."""
 
     when: str
     kind: str
     role: str
-    told: str
+    text: str
     verdict: str
     receipt_id: str
 
 
-def card_of(
+def build_card(
     session: Session,
     *,
     mission: Mission | None,
     source: Source | None,
     switches: Switches,
     now: Moment,
-    times: Times,
+    times: TimeFormatter,
     progress: Progress,
-    last: Entry | None = None,
-) -> Card:
-    """Return a session as it stands now. Without a mission its passport does not verify."""
+    last: ReceiptEntry | None = None,
+) -> SessionCard:
+    """Return the card of a session as of now. Without a mission, its passport does not verify."""
     session = touched(session, now)
-    return Card(
+    return SessionCard(
         id=session.id,
         number=session.number,
         title=title_of(session, mission, source),
         agent=clip(session.actor, _WORDS),
-        source=_source_in_words(_told(source)),
+        source=_describe_source(_source_details(source)),
         state=_state(session, switches),
         started=times.when(session.started_ms // 1000),
         length=session.length,
@@ -122,126 +122,132 @@ def card_of(
         unknown=session.insufficient_evidence,
         calls=_calls(session),
         time=_time(session),
-        chain=chain_of(session, progress, times),
+        chain=chain_status(session, progress, times),
         last=last,
     )
 
 
 def title_of(session: Session, mission: Mission | None, source: Source | None) -> str:
-    """Return what a session is called: what its adapter has told, or what it was asked to do."""
-    title = _told(source).get("title") or (mission.mission if mission else "A passport that does not verify")
+    """Return the title of a session: that of its source, or its mission."""
+    title = _source_details(source).get("title") or (mission.mission if mission else "A passport that does not verify")
     return clip(" ".join(title.split()) or session.id, _TITLE)
 
 
-def _told(source: Source | None) -> Mapping[str, str]:
-    """Return what a source has told of itself; texts only."""
+def _source_details(source: Source | None) -> Mapping[str, str]:
+    """Return the details that a source has sent about itself, if they are strings."""
     try:
-        told: Any = msgspec.json.decode(source.told) if source else {}
+        text: Any = msgspec.json.decode(source.told) if source else {}
     except msgspec.MsgspecError:
         return {}
-    return {name: text for name, text in told.items() if isinstance(text, str)} if isinstance(told, dict) else {}
+    return {name: text for name, text in text.items() if isinstance(text, str)} if isinstance(text, dict) else {}
 
 
-def _source_in_words(told: Mapping[str, str]) -> str:
-    parts = [clip(told[name], _WORDS) for name in ("type", "app", "origin", "process") if told.get(name)]
+def _describe_source(text: Mapping[str, str]) -> str:
+    parts = [clip(text[name], _WORDS) for name in ("type", "app", "origin", "process") if text.get(name)]
     return " · ".join(parts) or _PROXY
 
 
-def _state(session: Session, switches: Switches) -> Mark:
+def _state(session: Session, switches: Switches) -> Badge:
     refusal = session.cause or (standing_of(session, switches).refusal if session.state == "active" else "")
     if session.state == "active" or refusal in ("kill_switch", "protection_tampered"):
         return STATES.get(refusal or "active", STATES["revoked"])
     return STATES[session.state]
 
 
-def _calls(session: Session) -> Bar:
+def _calls(session: Session) -> BudgetBar:
     left = max(0, session.limit - session.used - session.reserved)
-    told = f"{number(session.used)} of {number(session.limit)} calls used"
+    text = f"{format_number(session.used)} of {format_number(session.limit)} calls used"
     if session.reserved:
-        told += f", {number(session.reserved)} set aside"
+        text += f", {format_number(session.reserved)} set aside"
     if session.state == "active":
-        told += f", {number(left)} left"
-    return Bar(_share(session.used, session.limit), _share(session.reserved, session.limit), told)
+        text += f", {format_number(left)} left"
+    return BudgetBar(_share(session.used, session.limit), _share(session.reserved, session.limit), text)
 
 
-def _time(session: Session) -> Bar:
+def _time(session: Session) -> BudgetBar:
     whole = -(-session.lifetime_ms // 1000)
     if session.state != "active":
         lasted = max(0, (session.ended_ms or session.started_ms) - session.started_ms) // 1000
-        return Bar(_share(lasted, whole), 0.0, f"Over after {span(lasted)}; it had {span(whole)}")
+        return BudgetBar(
+            _share(lasted, whole), 0.0, f"Over after {format_duration(lasted)}; it had {format_duration(whole)}"
+        )
     left = session.duration_left_s
-    told = f"{span(left)} of {span(whole)} left" if left else f"no time left of {span(whole)}"
-    return Bar(_share(whole - min(left, whole), whole), 0.0, told)
+    text = (
+        f"{format_duration(left)} of {format_duration(whole)} left"
+        if left
+        else f"no time left of {format_duration(whole)}"
+    )
+    return BudgetBar(_share(whole - min(left, whole), whole), 0.0, text)
 
 
 def _share(part: int, whole: int) -> float:
     return round(min(_FULL, _FULL * part / whole), 2) if whole > 0 else _FULL
 
 
-def chain_of(session: Session, progress: Progress, times: Times) -> Chain:
-    """Return how whole the chain of a session is, as far as it was verified."""
+def chain_status(session: Session, progress: Progress, times: TimeFormatter) -> ChainStatus:
+    """Return the state of the chain of a session, as far as it was verified."""
     fault = progress.fault
     if fault is not None:
-        place = f"receipt {number(fault.index + 1)} of {number(session.length)}"
-        told = f"Broken at {place}: it {fault_in_words(fault.fault)}."
-        return Chain("broken", told, _BROKEN)
+        place = f"receipt {format_number(fault.index + 1)} of {format_number(session.length)}"
+        text = f"Broken at {place}: it {describe_fault(fault.fault)}."
+        return ChainStatus("broken", text, _BROKEN)
     if session.broken:
-        return Chain("broken", "Quarantined: the chain was found broken.", _BROKEN)
+        return ChainStatus("broken", "Quarantined: the chain was found broken.", _BROKEN)
     if not session.length:
-        return Chain("plain", "No receipts yet.")
+        return ChainStatus("plain", "No receipts yet.")
     if progress.complete:
-        return Chain("permit", _verified(progress, times))
-    told = f"Verified to receipt {number(progress.verified)} of {number(session.length)} so far."
-    return Chain("plain", told, "The rest is verified in the background.")
+        return ChainStatus("permit", _verified(progress, times))
+    text = f"Verified to receipt {format_number(progress.verified)} of {format_number(session.length)} so far."
+    return ChainStatus("plain", text, "The rest is verified in the background.")
 
 
 _BROKEN: Final = "Trust nothing from there on. “remit ledger check” says more, and a backup may have what is missing."
 
 
-def _verified(progress: Progress, times: Times) -> str:
-    """Return that a chain is whole, and when that was found."""
-    told = f"Verified to receipt {number(progress.length)} of {number(progress.length)}"
-    return f"{told}." if progress.at is None else f"{told}, at {times.when(progress.at).clock}."
+def _verified(progress: Progress, times: TimeFormatter) -> str:
+    """Return the sentence for a chain that was verified in full."""
+    text = f"Verified to receipt {format_number(progress.length)} of {format_number(progress.length)}"
+    return f"{text}." if progress.at is None else f"{text}, at {times.when(progress.at).clock}."
 
 
-def limits_of(mission: Mission) -> Limits:
-    """Return what a mission grants; long lists are cut, and say so."""
+def passport_limits(mission: Mission) -> PassportLimits:
+    """Return the grants of a mission. Long lists are cut, with a note at the end."""
     scope = ("everything",) if mission.resource_scope == (EVERYTHING,) else mission.resource_scope
-    return Limits(
+    return PassportLimits(
         mission.mission,
-        _listed(mission.allowed_tools),
-        _listed(mission.forbidden_tools),
-        _listed(scope),
-        _listed(mission.allowed_side_effect_classes),
+        _clip_list(mission.allowed_tools),
+        _clip_list(mission.forbidden_tools),
+        _clip_list(scope),
+        _clip_list(mission.allowed_side_effect_classes),
         mission.cwd or "",
     )
 
 
-def _listed(entries: tuple[str, ...]) -> tuple[str, ...]:
+def _clip_list(entries: tuple[str, ...]) -> tuple[str, ...]:
     rest = len(entries) - _LISTED
     return entries if rest <= 0 else (*entries[:_LISTED], f"and {rest} more")
 
 
-def deeds_of(notes: list[Note]) -> tuple[Deed, ...]:
-    """Return the actions of a review, newest first. Notes are not signed, so nothing is taken for granted."""
+def review_actions(notes: list[Note]) -> tuple[ReviewAction, ...]:
+    """Return the actions of a review, newest first. Notes are not signed: values of a wrong type are skipped."""
     actions = (action for note in reversed(notes) for action in reversed(_actions(note)))
-    return tuple(_deed(action) for action in islice(actions, NOTES_KEPT))
+    return tuple(_review_action(action) for action in islice(actions, NOTES_KEPT))
 
 
 def _actions(note: Note) -> list[Mapping[str, object]]:
     try:
-        told: Any = msgspec.json.decode(note.text)
+        text: Any = msgspec.json.decode(note.text)
     except msgspec.MsgspecError:
         return []
-    return [action for action in (told if isinstance(told, list) else [told]) if isinstance(action, dict)]
+    return [action for action in (text if isinstance(text, list) else [text]) if isinstance(action, dict)]
 
 
-def _deed(action: Mapping[str, object]) -> Deed:
+def _review_action(action: Mapping[str, object]) -> ReviewAction:
     def text(name: str, length: int = _WORDS) -> str:
         value = action.get(name)
         return clip(value, length) if isinstance(value, str) else ""
 
-    return Deed(
+    return ReviewAction(
         text("observed_at"),
         text("kind"),
         text("role"),

@@ -1,51 +1,51 @@
-"""The first thing that a page says: whether anything is wrong, and how much there is of everything."""
+"""The summary of the overview: alerts, counts, and denial reasons."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from remit.hub.dashboard.chart import tone_of
-from remit.hub.dashboard.figures import number, plural
-from remit.hub.dashboard.words import PUBLIC_REASONS, Meaning, meaning_of
+from remit.hub.dashboard.formatting import format_number, pluralize
+from remit.hub.dashboard.labels import PUBLIC_REASONS, Meaning, meaning_of
 from remit.ledger.records import CodeCount
 from remit.policy.engines import DENIALS
 
 __all__ = [
-    "DONE",
-    "Broken",
+    "NOT_PREVENTED",
+    "Alert",
+    "BrokenChains",
     "Counts",
-    "Notice",
-    "Reason",
+    "DenialReason",
     "Summary",
     "Tile",
-    "Verified",
-    "alarms_of",
-    "counts_of",
-    "reasons_of",
+    "VerificationProgress",
+    "build_tiles",
+    "count_verdicts",
+    "denial_reasons",
+    "page_alerts",
     "summarize",
-    "tiles_of",
 ]
 
 
-class Notice(NamedTuple):
-    """One thing that needs attention, or is good to know; `to` are the parts of a page that says more, if one does."""
+class Alert(NamedTuple):
+    """One sentence about something that needs attention. `to` is the path of a page with details, if there is one."""
 
     tone: str
-    told: str
+    text: str
     to: tuple[str, ...] = ()
     link: str = ""
 
 
 class Summary(NamedTuple):
-    """Whether anything is wrong: in a tone and one sentence, with what there is to say about it."""
+    """The headline of the overview with its tone, further text, and the alerts."""
 
     tone: str
     headline: str
-    told: str
-    notices: tuple[Notice, ...]
+    text: str
+    alerts: tuple[Alert, ...]
 
 
 class Tile(NamedTuple):
-    """One number that says a lot."""
+    """One number at the top of the overview."""
 
     name: str
     value: str
@@ -55,24 +55,24 @@ class Tile(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many receipts of some time, or of the whole ledger, have which verdict."""
+    """Numbers of receipts by verdict."""
 
     permit: int
     deny: int
     unknown: int
 
 
-class Broken(NamedTuple):
-    """The sessions with a broken chain: how many there are, and some of them by id and title."""
+class BrokenChains(NamedTuple):
+    """Sessions with a broken chain: their number, and the id and title of some of them."""
 
     total: int
     listed: tuple[tuple[str, str], ...]
 
 
-class Verified(NamedTuple):
-    """Up to when everything was verified, as people read it; None while the first pass is not done, or unknown.
+class VerificationProgress(NamedTuple):
+    """The progress of the verifier. `up_to` is the time up to which everything was verified, None if that is not known.
 
-    `behind_s` is how long ago that is, `problem` why the verifier does not work.
+    `sessions` `of` all were verified. `behind_s` is how long ago `up_to` is, `problem` why the verifier does not work.
     """
 
     up_to: str | None
@@ -82,8 +82,8 @@ class Verified(NamedTuple):
     problem: str
 
 
-class Reason(NamedTuple):
-    """Why calls were refused: one denial code, with how often."""
+class DenialReason(NamedTuple):
+    """A denial code with its number of denials."""
 
     code: str
     meaning: Meaning
@@ -96,20 +96,20 @@ class Reason(NamedTuple):
 _BAD: Final = "broken"
 
 
-def counts_of(codes: Iterable[CodeCount]) -> Counts:
-    """Return how many receipts are compliant, how many are refusals, and how many are so for want of evidence."""
+def count_verdicts(codes: Iterable[CodeCount]) -> Counts:
+    """Return the numbers of compliant receipts, of denials, and of denials for missing evidence."""
     sums = {"permit": 0, "deny": 0, "unknown": 0}
     for code, count in codes:
         sums[tone_of(code)] += count
     return Counts(**sums)
 
 
-def reasons_of(codes: Iterable[CodeCount]) -> tuple[Reason, ...]:
-    """Return the denial codes, the most frequent first, each with its share of the most frequent one."""
+def denial_reasons(codes: Iterable[CodeCount]) -> tuple[DenialReason, ...]:
+    """Return the denial codes, most frequent first, each with its percentage of the most frequent one."""
     denials = sorted(((count, code) for code, count in codes if code and count), reverse=True)
     most = denials[0][0] if denials else 1
     return tuple(
-        Reason(code, meaning_of(code), _public(code), tone_of(code), count, round(100 * count / most, 2))
+        DenialReason(code, meaning_of(code), _public(code), tone_of(code), count, round(100 * count / most, 2))
         for count, code in denials
     )
 
@@ -120,68 +120,73 @@ def _public(code: str) -> str:
 
 def summarize(
     *,
-    failing: str,
+    failure: str,
     kill_switch: bool,
-    broken: Broken,
+    broken: BrokenChains,
     done: Mapping[str, int],
-    lately: Counts,
+    last_hour: Counts,
     active: int,
     last: str,
-    verified: Verified,
+    verified: VerificationProgress,
 ) -> Summary:
-    """Answer whether anything is wrong.
+    """Return the summary of the overview.
 
-    `failing` says since when and why nothing can be recorded, if that is so; `done` counts, for each code of `DONE`,
-    what was done in the last days although it may not be; `lately` counts the receipts of the last hour.
+    `failure` is since when and why commits fail, if they do. `done` has the counts of the last week for each code of
+    `NOT_PREVENTED`. `last_hour` has the counts of the last hour.
     """
-    notices = [*_unrecorded(failing), *_killed(on=kill_switch), *_broken(broken), *_done(done)]
-    serious = len(notices)
+    alerts = [
+        *_commit_alerts(failure),
+        *_kill_switch_alerts(on=kill_switch),
+        *_broken_alerts(broken),
+        *_not_prevented_alerts(done),
+    ]
+    serious = len(alerts)
     if broken.total > len(broken.listed):
-        # One notice stands for all that are not listed; each of them counts.
+        # One alert stands for all chains that are not listed; each of them counts.
         serious += broken.total - len(broken.listed) - 1
-    refused = lately.deny + lately.unknown
+    refused = last_hour.deny + last_hour.unknown
     if refused:
-        notices.append(Notice("deny", _refused(refused, lately.unknown), ("denials",), "Why"))
+        alerts.append(Alert("deny", _describe_refusals(refused, last_hour.unknown), ("denials",), "Why"))
     headline, tone = _headline(serious, refused, verified)
-    working = f"{plural(active, 'session')} active" if active else "No session is active"
-    return Summary(tone, headline, f"{_verified_in_words(verified)} {working}. {last}", tuple(notices))
+    working = f"{pluralize(active, 'session')} active" if active else "No session is active"
+    return Summary(tone, headline, f"{_describe_progress(verified)} {working}. {last}", tuple(alerts))
 
 
-def alarms_of(*, failing: str, broken: int) -> tuple[Notice, ...]:
-    """Return what every page says, whatever else it shows."""
-    told = f"{plural(broken, 'chain is', 'chains are')} broken: receipts were changed, removed, added or moved."
-    return (*_unrecorded(failing), *([Notice(_BAD, told, ("overview",), "Which")] if broken else ()))
+def page_alerts(*, failure: str, broken: int) -> tuple[Alert, ...]:
+    """Return the alerts that every page shows."""
+    text = f"{pluralize(broken, 'chain is', 'chains are')} broken: receipts were changed, removed, added or moved."
+    return (*_commit_alerts(failure), *([Alert(_BAD, text, ("overview",), "Which")] if broken else ()))
 
 
-def _unrecorded(failing: str) -> list[Notice]:
-    if not failing:
+def _commit_alerts(failure: str) -> list[Alert]:
+    if not failure:
         return []
-    told = (
-        f"Nothing can be recorded since {failing}, so events are refused. "
+    text = (
+        f"Nothing can be recorded since {failure}, so events are refused. "
         "“remit doctor” says what to do; this stays here until something is recorded again."
     )
-    return [Notice(_BAD, told)]
+    return [Alert(_BAD, text)]
 
 
-def _killed(*, on: bool) -> list[Notice]:
-    told = "The kill switch is on: every call is refused, and no session starts, until it is released."
-    return [Notice(_BAD, told, ("denials", "kill_switch"), "What it refused")] if on else []
+def _kill_switch_alerts(*, on: bool) -> list[Alert]:
+    text = "The kill switch is on: every call is refused, and no session starts, until it is released."
+    return [Alert(_BAD, text, ("denials", "kill_switch"), "What it refused")] if on else []
 
 
-def _broken(broken: Broken) -> list[Notice]:
-    notices = [
-        Notice(_BAD, f"The chain of “{title}” is broken.", ("sessions", session_id), "Where it breaks")
+def _broken_alerts(broken: BrokenChains) -> list[Alert]:
+    alerts = [
+        Alert(_BAD, f"The chain of “{title}” is broken.", ("sessions", session_id), "Where it breaks")
         for session_id, title in broken.listed
     ]
     more = broken.total - len(broken.listed)
     if more > 0:
-        told = f"{plural(more, 'more chain is', 'more chains are')} broken. “remit ledger check” names them all."
-        notices.append(Notice(_BAD, told, ("sessions",), "All sessions"))
-    return notices
+        text = f"{pluralize(more, 'more chain is', 'more chains are')} broken. “remit ledger check” names them all."
+        alerts.append(Alert(_BAD, text, ("sessions",), "All sessions"))
+    return alerts
 
 
-# Refusals that stopped nothing: of what was done all the same, or was reported when it had been done.
-DONE: Final[Mapping[str, tuple[str, str, str]]] = {
+# Denials of actions that were done all the same, or were reported after they had been done.
+NOT_PREVENTED: Final[Mapping[str, tuple[str, str, str]]] = {
     "denied_but_run": ("call", "calls", "refused and made all the same"),
     "run_unasked": ("call", "calls", "made without asking"),
     "coverage_gap": ("check", "checks", "unable to find a receipt for every call"),
@@ -191,31 +196,31 @@ DONE: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def _done(done: Mapping[str, int]) -> list[Notice]:
-    notices = []
-    for code, (one, many, what) in DONE.items():
+def _not_prevented_alerts(done: Mapping[str, int]) -> list[Alert]:
+    alerts = []
+    for code, (one, many, what) in NOT_PREVENTED.items():
         count = done.get(code, 0)
         if count:
-            told = f"{plural(count, one, many)} in the last 7 days {'was' if count == 1 else 'were'} {what}."
-            notices.append(Notice(_BAD, told, ("denials", code), "Which ones"))
-    return notices
+            text = f"{pluralize(count, one, many)} in the last 7 days {'was' if count == 1 else 'were'} {what}."
+            alerts.append(Alert(_BAD, text, ("denials", code), "Which ones"))
+    return alerts
 
 
-def _refused(refused: int, unknown: int) -> str:
-    told = f"{plural(refused, 'refusal')} in the last hour"
+def _describe_refusals(refused: int, unknown: int) -> str:
+    text = f"{pluralize(refused, 'refusal')} in the last hour"
     if not unknown:
-        return f"{told}."
-    return f"{told}, {'all' if unknown == refused else number(unknown)} of them for want of evidence."
+        return f"{text}."
+    return f"{text}, {'all' if unknown == refused else format_number(unknown)} of them for want of evidence."
 
 
-# Verification that is further behind than this is not taken for the present.
+# If the verifier is further behind than this, the headline says so.
 _BEHIND_S: Final = 300
 
 
-def _headline(serious: int, refused: int, verified: Verified) -> tuple[str, str]:
-    """Return the headline and its tone. It is good only as far as everything was verified."""
+def _headline(serious: int, refused: int, verified: VerificationProgress) -> tuple[str, str]:
+    """Return the headline and its tone. It reports no problems only up to the time that was verified."""
     if serious:
-        return f"{plural(serious, 'thing needs', 'things need')} your attention.", _BAD
+        return f"{pluralize(serious, 'thing needs', 'things need')} your attention.", _BAD
     if verified.problem:
         return "The evidence is not being verified.", "unknown"
     if verified.up_to is None:
@@ -226,8 +231,8 @@ def _headline(serious: int, refused: int, verified: Verified) -> tuple[str, str]
     return (f"{well} What was refused is below." if refused else well), "permit"
 
 
-def _verified_in_words(verified: Verified) -> str:
-    of = f"{number(verified.sessions)} of {plural(verified.of, 'session')}"
+def _describe_progress(verified: VerificationProgress) -> str:
+    of = f"{format_number(verified.sessions)} of {pluralize(verified.of, 'session')}"
     if verified.problem:
         return f"Not verified: {verified.problem}."
     if verified.up_to is None:
@@ -235,17 +240,23 @@ def _verified_in_words(verified: Verified) -> str:
     return f"Verified up to {verified.up_to}, {of}."
 
 
-def tiles_of(*, active: int, sessions: int, receipts: int, counts: Counts) -> tuple[Tile, ...]:
+def build_tiles(*, active: int, sessions: int, receipts: int, counts: Counts) -> tuple[Tile, ...]:
     """Return the numbers at the top of the overview."""
     decided = counts.permit + counts.deny + counts.unknown
     return (
-        Tile("Sessions active", number(active), f"{number(sessions)} in all", "plain", ("sessions",)),
-        Tile("Receipts", number(receipts), "signed and chained", "plain", ("sessions",)),
-        Tile("Compliant", number(counts.permit), _share(counts.permit, decided), "permit", ("sessions",)),
-        Tile("Refused", number(counts.deny), _share(counts.deny, decided), _tone(counts.deny, "deny"), ("denials",)),
+        Tile("Sessions active", format_number(active), f"{format_number(sessions)} in all", "plain", ("sessions",)),
+        Tile("Receipts", format_number(receipts), "signed and chained", "plain", ("sessions",)),
+        Tile("Compliant", format_number(counts.permit), _share(counts.permit, decided), "permit", ("sessions",)),
+        Tile(
+            "Refused",
+            format_number(counts.deny),
+            _share(counts.deny, decided),
+            _tone(counts.deny, "deny"),
+            ("denials",),
+        ),
         Tile(
             "Evidence missing",
-            number(counts.unknown),
+            format_number(counts.unknown),
             _share(counts.unknown, decided),
             _tone(counts.unknown, "unknown"),
             ("denials",),
@@ -254,7 +265,7 @@ def tiles_of(*, active: int, sessions: int, receipts: int, counts: Counts) -> tu
 
 
 def _tone(count: int, tone: str) -> str:
-    """Return the tone of a count: nothing is no alarm."""
+    """Return the tone of a count; `plain` for 0."""
     return tone if count else "plain"
 
 

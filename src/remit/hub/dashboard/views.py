@@ -1,41 +1,41 @@
-"""What each page shows, as values: filled in by `reading.py`, and drawn by the template of the same page."""
+"""The values of each page. `page_reader.py` reads them, and the template of the page renders them."""
 
 from typing import NamedTuple
 
 from remit.hub.dashboard.chart import Chart
-from remit.hub.dashboard.entries import Entry
+from remit.hub.dashboard.entries import ReceiptEntry
+from remit.hub.dashboard.labels import Meaning
 from remit.hub.dashboard.paging import Pager
-from remit.hub.dashboard.particulars import Group
-from remit.hub.dashboard.sessions import Card, Deed, Limits
-from remit.hub.dashboard.summary import Reason, Summary, Tile
-from remit.hub.dashboard.words import Meaning
+from remit.hub.dashboard.receipt_fields import FieldGroup
+from remit.hub.dashboard.sessions import PassportLimits, ReviewAction, SessionCard
+from remit.hub.dashboard.summary import DenialReason, Summary, Tile
 
 __all__ = ["Denial", "DenialPage", "DenialsPage", "Overview", "ReceiptPage", "SessionPage", "SessionsPage"]
 
 
 class Denial(NamedTuple):
-    """A refusal with the session it belongs to."""
+    """A denial with the title of its session."""
 
-    entry: Entry
+    entry: ReceiptEntry
     title: str
     meaning: Meaning
 
 
 class Overview(NamedTuple):
-    """The first page."""
+    """The overview."""
 
     summary: Summary
     tiles: tuple[Tile, ...]
     chart: Chart
-    cards: tuple[Card, ...]
+    cards: tuple[SessionCard, ...]
     denials: tuple[Denial, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[DenialReason, ...]
 
 
 class SessionsPage(NamedTuple):
     """A page of sessions, newest first."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[SessionCard, ...]
     pager: Pager
     sessions: int
 
@@ -43,25 +43,25 @@ class SessionsPage(NamedTuple):
 class SessionPage(NamedTuple):
     """One session with a page of its chain, newest first."""
 
-    card: Card
-    limits: Limits | None
+    card: SessionCard
+    limits: PassportLimits | None
     parent: str | None
     labels: tuple[str, ...]
     observed: int
-    deeds: tuple[Deed, ...]
-    # How far its last attestation with a whole chain goes.
+    actions: tuple[ReviewAction, ...]
+    # The last receipt that an attestation of a whole chain covers.
     attested: int
-    entries: tuple[Entry, ...]
+    entries: tuple[ReceiptEntry, ...]
     pager: Pager
 
 
 class ReceiptPage(NamedTuple):
-    """One receipt with its neighbours; without groups it does not verify."""
+    """One receipt with its neighbours. Without groups, it does not verify."""
 
-    entry: Entry
+    entry: ReceiptEntry
     title: str
     length: int
-    groups: tuple[Group, ...]
+    groups: tuple[FieldGroup, ...]
     token: str
     parent: str | None
     child: str | None
@@ -70,16 +70,16 @@ class ReceiptPage(NamedTuple):
 
 
 class DenialsPage(NamedTuple):
-    """Every reason for which calls were refused."""
+    """All denial codes."""
 
-    reasons: tuple[Reason, ...]
-    others: tuple[Reason, ...]
+    reasons: tuple[DenialReason, ...]
+    others: tuple[DenialReason, ...]
     total: int
 
 
 class DenialPage(NamedTuple):
-    """One reason, with a page of the calls that were refused for it, newest first."""
+    """One denial code, with a page of its denials, newest first."""
 
-    reason: Reason
+    reason: DenialReason
     denials: tuple[Denial, ...]
     pager: Pager

@@ -1,6 +1,6 @@
-"""Everything that a receipt says, in groups: its claims as names and values for a page.
+"""All claims of a receipt, in groups of names and values, for its page.
 
-Nothing is left out. What is told by a page of its own (the session, the receipts before and after) is told here by id.
+No claim is left out. Sessions and other receipts are given by their ids.
 """
 
 from collections.abc import Iterator
@@ -11,41 +11,41 @@ from msgspec import UNSET, to_builtins
 from remit.claims.receipt import Digest, LineageBudgetDelta, Measurement, Receipt, SignedReceipt
 from remit.claims.shapes import encode
 from remit.governor.receipts import clip
-from remit.hub.dashboard.entries import measured
-from remit.hub.dashboard.figures import Times, number, span
-from remit.hub.dashboard.words import PUBLIC_REASONS, meaning_of
+from remit.hub.dashboard.entries import measurement_text
+from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number
+from remit.hub.dashboard.labels import PUBLIC_REASONS, meaning_of
 from remit.policy.evidence import EFFECTS, REMEDY
 
-__all__ = ["Field", "Group", "groups_of"]
+__all__ = ["Field", "FieldGroup", "field_groups"]
 
 _LONG: Final = 4096
 
 
 class Field(NamedTuple):
-    """A name with a value; `form` says how it is set: as prose, as code, or as a code that has a page."""
+    """A name and a value. `form` is how it is displayed: `prose`, `code`, or `denial` for a code with a page."""
 
     name: str
     value: str
     form: str = "prose"
 
 
-class Group(NamedTuple):
+class FieldGroup(NamedTuple):
     """Fields that belong together."""
 
     title: str
     fields: tuple[Field, ...]
 
 
-def groups_of(receipt: SignedReceipt, times: Times) -> tuple[Group, ...]:
-    """Return what a verified receipt says."""
+def field_groups(receipt: SignedReceipt, times: TimeFormatter) -> tuple[FieldGroup, ...]:
+    """Return the fields of a verified receipt."""
     claims = receipt.claims
     return (
-        Group("Decision", tuple(_decision(claims))),
-        Group("Call", tuple(_call(claims))),
-        Group("Evidence", tuple(_evidence(claims))),
-        Group("Budget", tuple(_budget(claims))),
-        Group("Chain", tuple(_chain(claims))),
-        Group("Signature", tuple(_signature(receipt, times))),
+        FieldGroup("Decision", tuple(_decision(claims))),
+        FieldGroup("Call", tuple(_call(claims))),
+        FieldGroup("Evidence", tuple(_evidence(claims))),
+        FieldGroup("Budget", tuple(_budget(claims))),
+        FieldGroup("Chain", tuple(_chain(claims))),
+        FieldGroup("Signature", tuple(_signature(receipt, times))),
     )
 
 
@@ -56,19 +56,21 @@ def _decision(claims: Receipt) -> Iterator[Field]:
         yield Field("Denial code", claims.internal_denial_code, "denial")
         yield Field("What it means", meaning_of(claims.internal_denial_code).sentence)
     if claims.public_denial_reason:
-        told = PUBLIC_REASONS[claims.public_denial_reason]
-        yield Field("What others are told", f"{told} ({claims.public_denial_reason})")
-    if remedy := measured(claims, REMEDY):
+        public = PUBLIC_REASONS[claims.public_denial_reason]
+        yield Field("What others are told", f"{public} ({claims.public_denial_reason})")
+    if remedy := measurement_text(claims, REMEDY):
         yield Field("What would have helped", remedy)
-    for said in claims.policy_decisions:
-        took = f" in {said.eval_ms:g} ms" if said.eval_ms is not UNSET else ""
-        yield Field(f"Engine {clip(said.backend, 64)}", f"{said.decision}{took}: {said.reason or 'no reason given'}")
+    for decision in claims.policy_decisions:
+        took = f" in {decision.eval_ms:g} ms" if decision.eval_ms is not UNSET else ""
+        yield Field(
+            f"Engine {clip(decision.backend, 64)}", f"{decision.decision}{took}: {decision.reason or 'no reason given'}"
+        )
 
 
 def _call(claims: Receipt) -> Iterator[Field]:
     yield Field("Tool", claims.tool, "code")
     yield Field("Target", claims.target, "code")
-    if effects := measured(claims, EFFECTS):
+    if effects := measurement_text(claims, EFFECTS):
         yield Field("Effects", effects)
     yield Field("Action class", claims.action_class)
     yield Field("Resource family", claims.resource_family)
@@ -92,15 +94,17 @@ def _evidence(claims: Receipt) -> Iterator[Field]:
     if claims.result_hash is not UNSET:
         yield Field("Digest of the content", _digest(claims.result_hash), "code")
     for name, measurement in (claims.measurements or {}).items():
-        yield Field(name, _measured(measurement, told=name in (EFFECTS, REMEDY)))
+        yield Field(name, _describe_measurement(measurement, with_description=name not in (EFFECTS, REMEDY)))
 
 
 def _budget(claims: Receipt) -> Iterator[Field]:
     for name, left in claims.budget_remaining.items():
-        yield Field(f"{_BUDGETS.get(name, name)} left", span(left) if name == "duration_s" else number(left))
+        yield Field(
+            f"{_BUDGETS.get(name, name)} left", format_duration(left) if name == "duration_s" else format_number(left)
+        )
     delta = claims.budget_delta
     if isinstance(delta, LineageBudgetDelta):
-        yield Field("This step", f"{delta.operation} {number(delta.amount)} of {delta.resource}")
+        yield Field("This step", f"{delta.operation} {format_number(delta.amount)} of {delta.resource}")
     if delta is not UNSET:
         yield Field("As it is signed", _plain(delta), "code")
 
@@ -115,7 +119,7 @@ def _chain(claims: Receipt) -> Iterator[Field]:
     yield Field("Run", f"{claims.trace_id} · {claims.run_nonce}", "code")
 
 
-def _signature(receipt: SignedReceipt, times: Times) -> Iterator[Field]:
+def _signature(receipt: SignedReceipt, times: TimeFormatter) -> Iterator[Field]:
     claims = receipt.claims
     issued, ends = times.when(claims.iat), times.when(claims.exp)
     yield Field("Issuer", claims.iss, "code")
@@ -133,9 +137,9 @@ def _digest(digest: Digest) -> str:
     return f"{digest.alg}:{digest.value}"
 
 
-def _measured(measurement: Measurement, *, told: bool) -> str:
-    """Return what was measured; its description only where it is not told elsewhere."""
-    description = "" if told else measurement.description or ""
+def _describe_measurement(measurement: Measurement, *, with_description: bool) -> str:
+    """Return a measurement in one line; its description only if it is not shown elsewhere."""
+    description = measurement.description or "" if with_description else ""
     digest = "" if measurement.digest is UNSET else _digest(measurement.digest)
     collected = "" if measurement.collected_at is UNSET else f"collected {measurement.collected_at}"
     detached = "detached" if measurement.detached else ""

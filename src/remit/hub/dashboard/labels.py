@@ -1,7 +1,7 @@
-"""Codes in plain words: every verdict, denial code, state and fault that a page can show, as tables.
+"""Labels and explanations for verdicts, denial codes, states and faults, as tables.
 
-Signs and words say the same as colours do, so that nothing depends on seeing colours. A code that is not in a table is
-shown as it is.
+Every color is accompanied by a sign and a word, for readers who cannot see colors. Codes without a label are shown as
+they are.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ __all__ = [
     "RECORDED",
     "STATES",
     "VERDICTS",
-    "Mark",
+    "Badge",
     "Meaning",
-    "fault_in_words",
+    "describe_fault",
     "meaning_of",
 ]
 
 
-class Mark(NamedTuple):
-    """A word with a sign, and the tone in which it is drawn."""
+class Badge(NamedTuple):
+    """A word with a sign and a tone, which is its color."""
 
     word: str
     sign: str
@@ -34,43 +34,43 @@ class Mark(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What a denial code means: in two or three words, and in one sentence."""
+    """The meaning of a denial code: a short title, and one sentence."""
 
     title: str
     sentence: str
 
 
-VERDICTS: Final[Mapping[Verdict, Mark]] = {
-    "compliant": Mark("PERMIT", "✓", "permit"),
-    "violation": Mark("DENY", "✕", "deny"),
-    "insufficient_evidence": Mark("UNKNOWN EVIDENCE", "?", "unknown"),
+VERDICTS: Final[Mapping[Verdict, Badge]] = {
+    "compliant": Badge("PERMIT", "✓", "permit"),
+    "violation": Badge("DENY", "✕", "deny"),
+    "insufficient_evidence": Badge("UNKNOWN EVIDENCE", "?", "unknown"),
 }
-# Receipts of what went past a decision: nothing was denied there.
-FINDINGS: Final[Mapping[str, Mark]] = {
-    "denied_but_run": Mark("BYPASSED", "!", "broken"),
-    "run_unasked": Mark("BYPASSED", "!", "broken"),
-    "coverage_gap": Mark("GAP FOUND", "!", "broken"),
-    "enforcement_gap": Mark("GAP FOUND", "!", "broken"),
-    "coverage_unproven": Mark("NOT PROVEN", "?", "unknown"),
+# Receipts of findings: of actions that bypassed a decision. They deny nothing.
+FINDINGS: Final[Mapping[str, Badge]] = {
+    "denied_but_run": Badge("BYPASSED", "!", "broken"),
+    "run_unasked": Badge("BYPASSED", "!", "broken"),
+    "coverage_gap": Badge("GAP FOUND", "!", "broken"),
+    "enforcement_gap": Badge("GAP FOUND", "!", "broken"),
+    "coverage_unproven": Badge("NOT PROVEN", "?", "unknown"),
 }
-# Receipts of ours that decide on no call: an outcome, a delegation, a change of state.
-RECORDED: Final = Mark("RECORDED", "·", "plain")
-NOT_GENUINE: Final = Mark("NOT GENUINE", "!", "broken")
+# Receipts that decide on no call: an outcome, a delegation, a change of state.
+RECORDED: Final = Badge("RECORDED", "·", "plain")
+NOT_GENUINE: Final = Badge("NOT GENUINE", "!", "broken")
 
-# By the state of a session, or the code that refuses its calls while it is active.
-STATES: Final[Mapping[str, Mark]] = {
-    "active": Mark("Active", "●", "permit"),
-    "ended": Mark("Ended", "■", "plain"),
-    "expired": Mark("Expired", "○", "plain"),
-    "revoked": Mark("Revoked", "✕", "deny"),
-    "chain_broken": Mark("Quarantined", "!", "broken"),
-    "duration_exceeded": Mark("Expired", "○", "plain"),
-    "kill_switch": Mark("Stopped", "✕", "deny"),
-    "protection_tampered": Mark("Tampered with", "!", "broken"),
-    "passport_revoked": Mark("Revoked", "✕", "deny"),
-    "session_revoked": Mark("Revoked", "✕", "deny"),
-    "session_ended": Mark("Ended", "■", "plain"),
-    "restored": Mark("From a backup", "■", "plain"),
+# By the state of a session, or by the denial code of its calls while it is active.
+STATES: Final[Mapping[str, Badge]] = {
+    "active": Badge("Active", "●", "permit"),
+    "ended": Badge("Ended", "■", "plain"),
+    "expired": Badge("Expired", "○", "plain"),
+    "revoked": Badge("Revoked", "✕", "deny"),
+    "chain_broken": Badge("Quarantined", "!", "broken"),
+    "duration_exceeded": Badge("Expired", "○", "plain"),
+    "kill_switch": Badge("Stopped", "✕", "deny"),
+    "protection_tampered": Badge("Tampered with", "!", "broken"),
+    "passport_revoked": Badge("Revoked", "✕", "deny"),
+    "session_revoked": Badge("Revoked", "✕", "deny"),
+    "session_ended": Badge("Ended", "■", "plain"),
+    "restored": Badge("From a backup", "■", "plain"),
 }
 
 PUBLIC_REASONS: Final[Mapping[str, str]] = {
@@ -162,7 +162,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     ),
 }
 
-# What is wrong with a receipt in a chain; the codes of its own errors come on top of these.
+# By the fault of a receipt in a chain. Faults can also be codes of errors.
 FAULT_WORDS: Final[Mapping[str, str]] = {
     "issuer_changed": "is signed by a key that the one before did not hand over to",
     "lineage_changed": "belongs to another session",
@@ -181,10 +181,10 @@ FAULT_WORDS: Final[Mapping[str, str]] = {
 
 
 def meaning_of(code: str) -> Meaning:
-    """Return what a denial code means; one that is not known is its own title."""
-    return MEANINGS.get(code) or Meaning(code, "A reason that this version of Remit has no words for.")
+    """Return the meaning of a denial code; an unknown code is its own title."""
+    return MEANINGS.get(code) or Meaning(code, "This version of Remit has no description of this code.")
 
 
-def fault_in_words(fault: str) -> str:
-    """Return what is wrong with a receipt."""
+def describe_fault(fault: str) -> str:
+    """Return the description of a fault, as the predicate of a sentence about the receipt."""
     return FAULT_WORDS.get(fault) or f"cannot be read as a signed receipt ({fault})"
