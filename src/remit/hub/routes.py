@@ -67,13 +67,22 @@ def hub_routes(
         return page._replace(headers=(*page.headers, cookie()))
 
     return [
-        Route("GET", "/health", handlers.health, HealthAnswer, "Is the Hub there", access="open"),
-        Route("GET", "/healthz", handlers.health, HealthAnswer, "Is the Hub there", access="open"),
-        Route("GET", "/v1/status", handlers.status, StatusAnswer, "How the Hub stands"),
-        Route("GET", "/v1/export", handlers.export, _JSON, "Everything that the Hub holds"),
+        Route("GET", "/health", handlers.health, HealthAnswer, "Health check", access="open"),
+        Route("GET", "/healthz", handlers.health, HealthAnswer, "Health check", access="open"),
+        Route("GET", "/v1/status", handlers.status, StatusAnswer, "Status of the Hub"),
+        Route("GET", "/v1/export", handlers.export, _JSON, "Export all sessions and receipts"),
         Route("POST", "/v1/sessions/start", handlers.start, StartAnswer, "Start or find a session", StartRequest),
-        Route("POST", "/v1/events/observe", handlers.observe, ObserveAnswer, "Take an event in", ObserveRequest),
-        Route("POST", "/v1/policy/check", handlers.check, CheckAnswer, "What would be decided", ObserveRequest),
+        Route(
+            "POST", "/v1/events/observe", handlers.observe, ObserveAnswer, "Judge and record an event", ObserveRequest
+        ),
+        Route(
+            "POST",
+            "/v1/policy/check",
+            handlers.check,
+            CheckAnswer,
+            "Judge an event without recording it",
+            ObserveRequest,
+        ),
         Route(
             "POST",
             "/v1/sessions/{ardur_session_id}/attest",
@@ -98,10 +107,10 @@ def hub_routes(
         Route("GET", "/dashboard/sessions", pages.sessions, _HTML, "The sessions", access="view"),
         Route("GET", "/dashboard/sessions/{session_id}", pages.session, _HTML, "One session", access="view"),
         Route("GET", "/dashboard/receipts/{receipt_id}", pages.receipt, _HTML, "One receipt", access="view"),
-        Route("GET", "/dashboard/denials", pages.denials, _HTML, "The reasons of denials", access="view"),
-        Route("GET", "/dashboard/denials/{code}", pages.denials_of, _HTML, "Denials of one reason", access="view"),
+        Route("GET", "/dashboard/denials", pages.denials, _HTML, "Denial codes", access="view"),
+        Route("GET", "/dashboard/denials/{code}", pages.denials_of, _HTML, "Denials with one code", access="view"),
         Route("GET", "/v1/metrics", metrics, _METRICS, "Metrics for Prometheus"),
-        Route("GET", "/v1/openapi.json", openapi, _JSON, "This description"),
+        Route("GET", "/v1/openapi.json", openapi, _JSON, "This OpenAPI document"),
     ]
 
 
@@ -122,7 +131,7 @@ def describe_hub(routes: Sequence[Route]) -> dict[str, Any]:
     return describe(
         routes,
         title="Remit Personal Hub",
-        summary="What adapters of this machine report is judged, receipted and shown to its user.",
+        summary="Judges events that adapters on this machine report, signs receipts, and shows them to the user.",
         version=__version__,
         security=HUB_SECURITY,
     )

@@ -1,9 +1,9 @@
-"""Certificates: the two local authorities in `<home>/tls/`, what they issue, and what others' certificates say.
+"""The two local certificate authorities in `<home>/tls/`, and the certificates that they issue.
 
-`ca.pem` is whom clients trust for the proxy's certificate; `client-ca.pem` is whom the proxy trusts for clients.
-Keeps these invariants: an authority is its key, and a key that is gone or damaged is never silently replaced, because
-clients trust it; a certificate of the proxy has exactly the names asked for, and matches its key at any moment.
-How TLS is spoken with them is for `tls.py`.
+Clients trust `ca.pem` for the proxy's certificate; the proxy trusts `client-ca.pem` for client certificates.
+Invariants: the key of an authority is never silently replaced if it is missing or damaged, because clients trust it. A
+certificate of the proxy has exactly the given names, and matches its key at any moment. `tls.py` makes TLS contexts
+from the files.
 """
 
 import re
@@ -40,8 +40,8 @@ _MAX_BYTES: Final = 64 * 1024
 
 _AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 _LEAF_LIFETIME: Final = timedelta(days=90)
-_RENEWED_BEFORE: Final = timedelta(days=30)
-# For clients whose clock is behind ours.
+_RENEW_BEFORE: Final = timedelta(days=30)
+# For clients whose clock is behind.
 _BACKDATED: Final = timedelta(hours=1)
 
 _MAX_NAMES: Final = 100
@@ -68,7 +68,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """A client's certificate and its key, both in PEM, and the path of the authority that vouches for it."""
+    """A client's certificate and its key, both in PEM, and the path of the authority that issued it."""
 
     cert: bytes
     key: bytes = field(repr=False)
@@ -76,12 +76,12 @@ class ClientIdentity:
 
 
 class _Kind(NamedTuple):
-    """What tells the two authorities apart. They are two, so that the proxy's certificate is nobody's client."""
+    """The file names, subject and usage of one of the two authorities. Each issues certificates for its usage only."""
 
     cert: str
     key: str
     subject: str
-    vouches_for: x509.ObjectIdentifier
+    key_usage: x509.ObjectIdentifier
 
 
 class _Authority(NamedTuple):
@@ -95,27 +95,27 @@ _CLIENTS: Final = _Kind("client-ca.pem", "client-ca-key.pem", "Remit client auth
 
 
 def server_identity(home: Home, names: Sequence[str], now: datetime) -> Identity:
-    """Return a certificate for exactly these hosts and addresses, good for 30 days at least; made where it is not.
+    """Return a certificate for exactly these hosts and addresses, valid for at least 30 days; issue it if needed.
 
-    The key stays while it can be read: then a certificate that is replaced under a process that loads the two files
-    still matches. A new key would gain nothing, for the authority's lies beside it.
+    The key is reused while it can be read, so that another process which loads the two files meanwhile gets a pair that
+    matches. A new key would not be safer, because the authority's key is in the same folder.
     """
     wanted = _alternatives(names)
     with home.locked(_LOCK), home.folder(_FOLDER) as folder:
         authority = _open_authority(folder, _SERVERS, now)
         key = _open_leaf_key(folder)
-        if not _is_current(_glance(folder, _LEAF), authority, key, wanted, now):
+        if not _is_current(_read_or_empty(folder, _LEAF), authority, key, wanted, now):
             leaf = _issue(authority, key, "Remit proxy", names=wanted, now=now, lifetime=_LEAF_LIFETIME)
             folder.replace(_LEAF, _pem_of(leaf))
         return Identity(folder.path_of(_LEAF), folder.path_of(_LEAF_KEY), folder.path_of(_SERVERS.cert))
 
 
 def issue_client(home: Home, name: str, now: datetime, *, lifetime: timedelta = _LEAF_LIFETIME) -> ClientIdentity:
-    """Return a new certificate and key for a client called `name`; neither is kept here."""
+    """Return a new certificate and key for a client called `name`. They are not stored."""
     if not _CLIENT.fullmatch(name):
         raise FieldInvalid("name: letters, digits and ._@:- between them, 64 at most")
     if not timedelta() < lifetime <= _AUTHORITY_LIFETIME:
-        raise FieldInvalid(f"lifetime: more than nothing, and {_AUTHORITY_LIFETIME.days} days at most")
+        raise FieldInvalid(f"lifetime: more than 0, and at most {_AUTHORITY_LIFETIME.days} days")
     with home.locked(_LOCK), home.folder(_FOLDER) as folder:
         authority = _open_authority(folder, _CLIENTS, now)
         path = folder.path_of(_CLIENTS.cert)
@@ -125,7 +125,7 @@ def issue_client(home: Home, name: str, now: datetime, *, lifetime: timedelta = 
 
 
 def check_authorities(home: Home, now: datetime) -> None:
-    """Raise for an authority that is damaged, not valid now, or not of its key. Nothing is made, or changed."""
+    """Raise if an authority is damaged, not valid now, or does not match its key. Nothing is written."""
     with home.folder(_FOLDER, create=False) as folder:
         for kind in (_SERVERS, _CLIENTS):
             if folder.exists(kind.cert):
@@ -135,9 +135,9 @@ def check_authorities(home: Home, now: datetime) -> None:
 
 
 def is_for_clients(der: bytes, now: datetime) -> bool:
-    """Tell whether a certificate says that it is for clients, and has not expired.
+    """Tell whether a certificate has the extended key usage for clients, and has not expired.
 
-    One that says nothing about its use is not: it may have been made for anything.
+    A certificate without extended key usage is refused.
     """
     try:
         cert = x509.load_der_x509_certificate(der)
@@ -148,7 +148,7 @@ def is_for_clients(der: bytes, now: datetime) -> bool:
 
 
 def is_strict_authority(pem: bytes) -> bool:
-    """Tell whether all certificates in a file are what RFC 5280, 4.2.1, asks of an authority."""
+    """Tell whether all certificates in a file have the extensions that RFC 5280, 4.2.1, requires of an authority."""
     try:
         return all(map(_is_strict, x509.load_pem_x509_certificates(pem)))
     except _UNREADABLE:
@@ -170,21 +170,21 @@ def _alternatives(names: Sequence[str]) -> tuple[x509.GeneralName, ...]:
 
 def _alternative(name: str) -> x509.GeneralName:
     try:
-        # The zone of a link-local address is this machine's own affair, and a certificate has no place for it.
+        # Without the zone of a link-local address, which has no meaning on other machines or in a certificate.
         return x509.IPAddress(ip_address(name.partition("%")[0]))
     except ValueError:
         host = name.lower()
     labels = host.split(".")
-    # What looks like an address and is none must not become a host.
+    # A malformed address, such as 1.2.3.999, must not be accepted as a host name.
     if len(host) > _MAX_HOST or labels[-1].isdigit() or not all(map(_LABEL.fullmatch, labels)):
         raise FieldInvalid(f"names: {quote(name)} is neither an address nor a host in ASCII")
     return x509.DNSName(host)
 
 
 def _open_authority(folder: Home, kind: _Kind, now: datetime) -> _Authority:
-    """Return the authority, made first if there is nothing of it.
+    """Return the authority; create it if there are no files.
 
-    The key is written first. A crash leaves a key without certificate; it is made again, and says the same.
+    The key is written first. If a crash leaves a key without a certificate, an equivalent certificate is made from it.
     """
     pem = folder.read(kind.cert, max_bytes=_MAX_BYTES)
     key = _open_authority_key(folder, kind, is_trusted=pem is not None)
@@ -193,8 +193,8 @@ def _open_authority(folder: Home, kind: _Kind, now: datetime) -> _Authority:
         folder.replace(kind.cert, pem)
     cert = _parse(pem)
     if cert is None or cert.public_key() != key.public_key():
-        advice = f"put a copy back, or remove 'tls/{kind.cert}' and it is made again"
-        raise StateCorrupt(f"'tls/{kind.cert}' is damaged, or not of 'tls/{kind.key}': {advice}")
+        advice = f"restore it from a copy, or remove 'tls/{kind.cert}' to have it made again"
+        raise StateCorrupt(f"'tls/{kind.cert}' is damaged, or does not match 'tls/{kind.key}': {advice}")
     if not cert.not_valid_before_utc <= now <= cert.not_valid_after_utc:
         advice = f"check the clock; if it has expired, remove it and 'tls/{kind.key}' to get a new one to trust"
         raise CertificateUnusable(f"'tls/{kind.cert}' is not valid now: {advice}")
@@ -202,7 +202,7 @@ def _open_authority(folder: Home, kind: _Kind, now: datetime) -> _Authority:
 
 
 def _open_authority_key(folder: Home, kind: _Kind, *, is_trusted: bool) -> ec.EllipticCurvePrivateKey:
-    advice = f"put a copy back, or remove 'tls/{kind.cert}' too to get a new authority, which all must trust anew"
+    advice = f"restore it from a copy, or remove 'tls/{kind.cert}' too for a new authority, which all must trust again"
     pem = folder.read(kind.key, max_bytes=_MAX_BYTES)
     if pem is None and is_trusted:
         raise StateMissing(f"'tls/{kind.key}', the key of 'tls/{kind.cert}', is gone: {advice}")
@@ -217,16 +217,16 @@ def _open_authority_key(folder: Home, kind: _Kind, *, is_trusted: bool) -> ec.El
 
 
 def _open_leaf_key(folder: Home) -> ec.EllipticCurvePrivateKey:
-    """Return the key of the proxy's certificate; one that cannot be read is replaced, as nobody trusts it by itself."""
-    key = _parse_key(_glance(folder, _LEAF_KEY))
+    """Return the key of the proxy's certificate; replace it if it cannot be read: clients trust the authority only."""
+    key = _parse_key(_read_or_empty(folder, _LEAF_KEY))
     if key is None:
         key = _new_key()
         folder.replace(_LEAF_KEY, _pem_of_key(key))
     return key
 
 
-def _glance(folder: Home, name: str) -> bytes:
-    """Return what a file holds that is made anew if it is not right; nothing, if it is absurdly large."""
+def _read_or_empty(folder: Home, name: str) -> bytes:
+    """Return the content of a file that can be made again; empty if it is missing or too large."""
     try:
         return folder.read(name, max_bytes=_MAX_BYTES) or b""
     except StateCorrupt:
@@ -248,15 +248,15 @@ def _is_current(
         cert.verify_directly_issued_by(authority.cert)
     except (*_UNREADABLE, TypeError, InvalidSignature):
         return False
-    return set(names) == set(wanted) and cert.not_valid_before_utc <= now <= cert.not_valid_after_utc - _RENEWED_BEFORE
+    return set(names) == set(wanted) and cert.not_valid_before_utc <= now <= cert.not_valid_after_utc - _RENEW_BEFORE
 
 
 def _self_signed(kind: _Kind, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    # By the key, so that a certificate made again from it continues what clients trust.
-    name = _named(f"{kind.subject} {identifier.digest.hex()[:8]}")
+    # Derived from the key, so that a certificate that is made again from it has the same name.
+    name = _common_name(f"{kind.subject} {identifier.digest.hex()[:8]}")
     return (
-        _started(name, name, key, now)
+        _certificate_builder(name, name, key, now)
         .not_valid_after(now + _AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
@@ -276,11 +276,11 @@ def _issue(
 ) -> x509.Certificate:
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = (
-        _started(_named(subject), authority.cert.subject, key, now)
+        _certificate_builder(_common_name(subject), authority.cert.subject, key, now)
         .not_valid_after(min(now + lifetime, authority.cert.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([authority.kind.vouches_for]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([authority.kind.key_usage]), critical=False)
         .add_extension(issuer, critical=False)
     )
     if names:
@@ -288,14 +288,14 @@ def _issue(
     return builder.sign(authority.key, hashes.SHA256())
 
 
-def _started(
+def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
     return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BACKDATED)
 
 
-def _named(common: str) -> x509.Name:
+def _common_name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
@@ -327,7 +327,7 @@ def _parse(pem: bytes) -> x509.Certificate | None:
 def _parse_key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (*_UNREADABLE, TypeError):  # the type of a password that is needed and not there
+    except (*_UNREADABLE, TypeError):  # TypeError: the key is encrypted
         return None
     return key if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1) else None
 

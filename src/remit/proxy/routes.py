@@ -65,15 +65,15 @@ def proxy_routes(handlers: ProxyHandlers, metrics: PageHandler, openapi: PageHan
             "/kill-switch",
             handlers.kill_switch,
             KillSwitchAnswer,
-            "Stop everything, or let sessions start again",
+            "Revoke all sessions and refuse new ones, or allow new ones again",
             KillSwitchRequest,
             access="admin",
         ),
-        Route("GET", "/health", handlers.health, HealthAnswer, "Is the proxy there", access="open"),
-        Route("GET", "/healthz", handlers.health, HealthAnswer, "Is the proxy there", access="open"),
+        Route("GET", "/health", handlers.health, HealthAnswer, "Health check", access="open"),
+        Route("GET", "/healthz", handlers.health, HealthAnswer, "Health check", access="open"),
         Route("GET", "/.well-known/jwks.json", handlers.keys, KeysAnswer, "The public keys", access="open"),
         Route("GET", "/metrics", metrics, _METRICS, "Metrics for Prometheus"),
-        Route("GET", "/openapi.json", openapi, "application/json", "This description"),
+        Route("GET", "/openapi.json", openapi, "application/json", "This OpenAPI document"),
     ]
 
 

@@ -1,7 +1,7 @@
-"""OpenAPI 3.1 from the table of routes, and from the very types that check what comes in.
+"""Generates the OpenAPI 3.1 document of a service from its routes, and from the types that validate requests.
 
-Keeps this invariant: nothing is said here that does not hold; a test asks a real service for everything that is said.
-What JSON Schema cannot say of a type is checked all the same, and refused as a bad request.
+Invariant: the document is true; a test compares it with a running service. Constraints that JSON Schema cannot express
+are checked all the same, and violations are answered with 400.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,47 +19,47 @@ __all__ = ["BEARER_TOKENS", "Security", "describe"]
 
 
 class Security(NamedTuple):
-    """What opens the routes of a service."""
+    """The security schemes of a service."""
 
-    # By name, as OpenAPI writes them.
+    # The OpenAPI objects by name.
     schemes: Mapping[str, Mapping[str, str]]
-    # The schemes of which each opens by itself; an empty name stands for none at all.
+    # The schemes that give each kind of access, each by itself; an empty name means that none is required.
     schemes_by_access: Mapping[Access, tuple[str, ...]]
 
 
 BEARER_TOKENS: Final = Security(
     schemes={
-        "token": {"type": "http", "scheme": "bearer", "description": "Asked for with --require-token"},
-        "admin": {"type": "http", "scheme": "bearer", "description": "The admin token, always asked for"},
+        "token": {"type": "http", "scheme": "bearer", "description": "Required with --require-token"},
+        "admin": {"type": "http", "scheme": "bearer", "description": "The admin token, always required"},
     },
-    # Without --require-token, the common door is open.
+    # Without --require-token, routes for the token are open.
     schemes_by_access={"token": ("", "token", "admin"), "admin": ("admin",)},
 )
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-_STATUS_WORDS: Final = {
-    400: "The request is not what it must be",
-    401: "A token or passport is missing, wrong or over",
-    403: "Not for this client, or not any more",
-    404: "There is no such thing",
-    405: "Another method is needed",
+_STATUS_DESCRIPTIONS: Final = {
+    400: "The request is invalid",
+    401: "A token or passport is missing, wrong or expired",
+    403: "Forbidden for this client, or revoked",
+    404: "Not found",
+    405: "The method is not allowed",
     408: "The request did not arrive in time",
-    409: "It does not fit what was asked before",
+    409: "The request conflicts with an earlier one",
     413: "The body is too large",
     415: "The body is not plain JSON",
-    429: "Too many wrong tokens, or too many calls in a session that is over: not evaluated",
+    429: "Too many wrong tokens, or too many calls in a session that has ended; these are not evaluated",
     431: "The headers are too large",
-    500: "Something went wrong here",
-    503: "Nothing can be kept, so nothing is decided; or too much at once",
+    500: "Internal error",
+    503: "The ledger is not available, so nothing is decided; or the service is overloaded",
 }
-# Which errors a route can answer with: all can be malformed, for another host, too slow, too large, or meet trouble.
+# Error statuses by kind of route: all routes, those that need a token, those with a body, those with a path parameter.
 _ALWAYS: Final = (400, 403, 408, 431, 500, 503)
-_BEHIND_A_DOOR: Final = (401, 429)
+_WITH_A_TOKEN: Final = (401, 429)
 _WITH_A_BODY: Final = (401, 404, 409, 413, 415, 429)
 _WITH_A_PARAMETER: Final = (404,)
 
 _REQUEST_ID: Final = {
-    "description": "Tells this answer from all others, in the log too",
+    "description": "Identifies this answer, also in the log",
     "required": True,
     "schema": {"type": "string"},
 }
@@ -86,7 +86,7 @@ def describe(
         "paths": paths,
         "components": {
             "schemas": {name: _schema(by_name.get(name), schema) for name, schema in sorted(schemas.items())},
-            "responses": {str(status): _error(status, by_type[ErrorAnswer]["$ref"]) for status in _STATUS_WORDS},
+            "responses": {str(status): _error(status, by_type[ErrorAnswer]["$ref"]) for status in _STATUS_DESCRIPTIONS},
             "securitySchemes": {name: dict(scheme) for name, scheme in security.schemes.items()},
         },
     }
@@ -100,7 +100,7 @@ def _types(route: Route) -> list[Any]:
 def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
-        "operationId": "_".join(part for part in [route.method.lower(), *_words(route.path)] if part),
+        "operationId": "_".join(part for part in [route.method.lower(), *_id_parts(route.path)] if part),
         "responses": {"200": _answer(route, by_type)} | _errors(route),
     }
     if route.description:
@@ -109,8 +109,8 @@ def _operation(route: Route, by_type: Mapping[Any, Any], security: Security) -> 
     if parameters:
         operation["parameters"] = parameters
     if route.request is not None:
-        needed = route.without_body is None
-        operation["requestBody"] = {"required": needed, "content": {_JSON: {"schema": by_type[route.request]}}}
+        required = route.without_body is None
+        operation["requestBody"] = {"required": required, "content": {_JSON: {"schema": by_type[route.request]}}}
     if route.access != "open":
         operation["security"] = [{name: []} if name else {} for name in security.schemes_by_access[route.access]]
     return operation
@@ -129,26 +129,26 @@ def _query_parameters(route: Route) -> Iterator[dict[str, Any]]:
         yield {"name": choice.name, "in": "query", "description": choice.description, "schema": schema}
 
 
-def _words(path: str) -> list[str]:
+def _id_parts(path: str) -> list[str]:
     return ["".join(character if character.isalnum() else "_" for character in part) for part in path.split("/")]
 
 
 def _answer(route: Route, by_type: Mapping[Any, Any]) -> dict[str, Any]:
     if isinstance(route.answer, str):
-        words, media_type = route.summary, route.answer
+        description, media_type = route.summary, route.answer
         content: dict[str, Any] = {"schema": {"type": "object"}} if media_type == _JSON else {}
     else:
-        words = (route.answer.__doc__ or route.summary).partition("\n")[0]
+        description = (route.answer.__doc__ or route.summary).partition("\n")[0]
         forms = [by_type[kind] for kind in (route.answer, *route.also)]
         media_type, content = _JSON, {"schema": {"anyOf": forms} if route.also else forms[0]}
-    return {"description": words, "headers": {"X-Request-Id": _REQUEST_ID}, "content": {media_type: content}}
+    return {"description": description, "headers": {"X-Request-Id": _REQUEST_ID}, "content": {media_type: content}}
 
 
 def _errors(route: Route) -> dict[str, Any]:
-    """Return the errors that a route can answer with; where it tells them by itself, those that come before it."""
+    """Return the error statuses of a route; with `on_error`, only those from before its handler."""
     possible = {*_ALWAYS}
     if route.on_error is None and route.access != "open":
-        possible |= {*_BEHIND_A_DOOR}
+        possible |= {*_WITH_A_TOKEN}
     if route.on_error is None and route.request is not None:
         possible |= {*_WITH_A_BODY}
     if route.on_error is None and "{" in route.path:
@@ -157,37 +157,37 @@ def _errors(route: Route) -> dict[str, Any]:
 
 
 def _error(status: int, reference: str) -> dict[str, Any]:
-    """Return the answer with a status, and which codes come with it."""
+    """Return the response of an error status, with its error codes."""
     codes = sorted({known.error_code for known in STATUSES.values() if known.status == status})
     schema = {"$ref": reference, "properties": {"error_code": {"enum": codes}}}
-    described: dict[str, Any] = {"description": _STATUS_WORDS[status], "content": {_JSON: {"schema": schema}}}
+    described: dict[str, Any] = {"description": _STATUS_DESCRIPTIONS[status], "content": {_JSON: {"schema": schema}}}
     headers = _HEADERS.get(status, {})
     if headers:
         described["headers"] = {
-            name: {"description": words, "required": True, "schema": {"type": "string"}}
-            for name, words in headers.items()
+            name: {"description": text, "required": True, "schema": {"type": "string"}}
+            for name, text in headers.items()
         }
     return described
 
 
 def _schema(kind: type | None, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a type, with what its declaration cannot tell."""
+    """Return the schema of a type, with constraints that msgspec does not express."""
     described: dict[str, Any] = _plain(schema)
     if kind is not None and issubclass(kind, Request):
         return described | kind.rules
     if kind is not None and issubclass(kind, Answer):
-        # What has a default is written all the same: only what is not set is left out.
+        # Members with a default are always written; only members that are UNSET are left out.
         always = {name for name, member in described["properties"].items() if "default" in member}
         described["required"] = sorted({*described["required"], *always}, key=list(described["properties"]).index)
     return described
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a schema in words that other readers know."""
+    """Return a schema in a form that other tools support."""
     if isinstance(schema, Mapping):
         members = {name: _plain(value) for name, value in schema.items() if name != "pattern"}
         if "$ref" in members and members.keys() - {"$ref", "description"}:
-            # Many readers look at nothing beside a reference.
+            # Many tools ignore members beside a reference.
             members["allOf"] = [{"$ref": members.pop("$ref")}]
         pattern = schema.get("pattern")
         if isinstance(pattern, str):
@@ -197,6 +197,6 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _string_rule(pattern: str) -> dict[str, str]:
-    r"""Return a rule for strings: `\A` and `\Z` are Python's, and moments have a name that all know."""
+    r"""Return the constraint for a pattern: without `\A` and `\Z`, which are Python's, or as the format `date-time`."""
     inner = pattern.removeprefix(r"\A(?:").removesuffix(r")\Z")
     return {"format": "date-time"} if inner == DATE_TIME else {"pattern": f"^(?:{inner})$"}

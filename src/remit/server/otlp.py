@@ -1,9 +1,9 @@
 """Sends spans and receipts to a collector, by OTLP over HTTP.
 
-Keeps these invariants: queues are bounded, and the oldest is lost first; a collector that is down or hangs is
-complained about once a minute and disturbs nobody; everything that the SDK would look up in the environment is given
-here, but for the headers and certificates that a collector may ask for (`OTEL_EXPORTER_OTLP_HEADERS`,
-`OTEL_EXPORTER_OTLP_CERTIFICATE` and their like) and the switch `OTEL_SDK_DISABLED`.
+Invariants: queues are bounded, and the oldest entries are dropped first. A collector that is down or hangs is logged
+once a minute and delays nothing. All settings are given here, and not taken from the environment, except headers and
+certificates for the collector (`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_CERTIFICATE` and similar) and
+`OTEL_SDK_DISABLED`.
 """
 
 import logging
@@ -50,7 +50,7 @@ _SERVER_ERROR: Final = 500
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _OTHER_METHOD: Final = "_OTHER"
 
-# What is sent of a receipt, beside its hash, its session and the decision.
+# The claims of a receipt that are sent, besides its hash, its session and the decision.
 _MEMBERS: Final = (
     "receipt_id",
     "tool",
@@ -63,31 +63,31 @@ _MEMBERS: Final = (
 _W3C: Final = TraceContextTextMapPropagator()
 
 
-class _Complaints(logging.Handler):
-    """Takes what the SDK complains of: says that it does once a minute, and nothing of what was to be sent."""
+class _SdkWarnings(logging.Handler):
+    """Handles warnings of the SDK: logs once a minute that there are some, without their text."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._quiet_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Complain, unless that was done lately."""
+        """Log a warning, unless one was logged within the last minute."""
         now = time.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_S
             logger().warning("telemetry_not_sent", source=record.name)
 
 
-def _listen_to_complaints() -> None:
-    """Take all that the SDK says; it stays so, because threads of it may outlive whoever started them."""
+def _handle_sdk_warnings() -> None:
+    """Handle all log records of the SDK. This is never undone, because threads of the SDK can outlive the exporter."""
     sdk = logging.getLogger("opentelemetry")
-    sdk.handlers[:] = [_Complaints()]
+    sdk.handlers[:] = [_SdkWarnings()]
     sdk.propagate = False
 
 
 @final
 class Span:
-    """The span of a request, as a context manager. Attributes are those of the HTTP conventions, and three of ours."""
+    """The span of a request, as a context manager. Its attributes are those of the HTTP conventions, and three more."""
 
     __slots__ = ("_is_ended", "_method", "_span", "_token")
 
@@ -105,7 +105,7 @@ class Span:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """End the span, unless it was; an error that passes is marked, and not described."""
+        """End the span if it was not ended. With an error, set its status, but not the message of the error."""
         if self._token is not None:
             detach(self._token)
         if not self._is_ended:
@@ -114,13 +114,13 @@ class Span:
             self._end()
 
     def decided(self, session_id: str, verdict: str) -> None:
-        """Set which session the request was for, and the verdict."""
+        """Set the session and the verdict."""
         self._span.set_attributes({"session_id": session_id, "verdict": verdict})
 
     def answered(self, route: str, status: int, request_id: str) -> None:
-        """Set how the request was answered, and end the span: sending a response is not part of it.
+        """Set the route and the status, and end the span. Sending the response is not part of it.
 
-        `route` is the template that the request turned out to be for.
+        `route` is the path template of the route.
         """
         self._span.update_name(f"{self._method} {route}")
         self._span.set_attributes(
@@ -138,17 +138,17 @@ class Span:
 
 @final
 class OtlpExporter:
-    """Sends in the background, in batches, what requests leave in its queues."""
+    """Queues spans and receipts, and sends them in batches in the background."""
 
     __slots__ = ("_exporters", "_log", "_logs", "_tracer", "_traces")
 
     def __init__(self, endpoint: str, service_name: str, version: str) -> None:
-        """Send to the collector at `endpoint`; the names of the signals are added to it."""
-        _listen_to_complaints()
-        # As it is, and not by `create`, which would add what the environment says.
+        """Send to the collector at `endpoint`, to which the paths of the signals are appended."""
+        _handle_sdk_warnings()
+        # Not by `Resource.create`, which would add attributes from the environment.
         resource = Resource({"service.name": service_name, "service.version": version})
         self._traces = TracerProvider(
-            sampler=ALWAYS_ON,  # whoever calls must not be able to call unseen
+            sampler=ALWAYS_ON,  # a client must not be able to turn tracing off
             resource=resource,
             shutdown_on_exit=False,
             span_limits=_span_limits(),
@@ -182,7 +182,7 @@ class OtlpExporter:
         return Span(self._tracer.start_span(f"{known} {route}", parent, SpanKind.SERVER, attributes), known)
 
     def receipt(self, session_id: str, claims: Receipt, receipt_hash: str, decision: str) -> None:
-        """Send what may be known of a receipt: a closed list of members, without arguments, targets and reasons."""
+        """Send a fixed list of claims of a receipt, without arguments, targets and reasons."""
         with suppress(Exception):
             attributes = {"session_id": session_id, "receipt_hash": receipt_hash, "decision": decision}
             for name in _MEMBERS:
@@ -193,14 +193,14 @@ class OtlpExporter:
             self._log.emit(timestamp=time.time_ns(), severity_number=severity, attributes=attributes, event_name=EVENT)
 
     def close(self) -> None:
-        """Send what is left, for two seconds at most."""
+        """Send what is queued, for two seconds at most."""
         closing = [Thread(target=_quietly(end), daemon=True) for end in (self._traces.shutdown, self._logs.shutdown)]
         deadline = time.monotonic() + _CLOSING_S
         for thread in closing:
             thread.start()
         for thread in closing:
             thread.join(max(0.0, deadline - time.monotonic()))
-        # What could not be sent by now would be tried again and again, by a thread that nobody waits for.
+        # Stops the retries of the threads that are still sending.
         for exporter in self._exporters:
             _quietly(exporter.shutdown)()
 
@@ -214,7 +214,7 @@ def _quietly(end: Callable[[], object]) -> Callable[[], None]:
 
 
 def _session() -> requests.Session:
-    """Return a session that takes no proxy and no credentials from the environment or the home."""
+    """Return a session that uses no proxies and credentials from the environment or from `.netrc`."""
     session = requests.Session()
     session.trust_env = False
     return session

@@ -1,7 +1,7 @@
-"""From errors to answers: a table over the error tree. A class without an entry has that of the class above it.
+"""HTTP statuses and bodies for errors: a table over the error tree. A class without an entry has that of its base.
 
-Keeps this invariant: what a client is told comes from an error that Remit raised on purpose, or says nothing but that
-something went wrong. Messages of ours hold no paths and no secrets; those of others are not shown.
+Invariant: a client gets the message of an error only if it is a `RemitError`, whose messages contain no paths and no
+secrets. For other errors the message is fixed.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ __all__ = ["INTERNAL", "STATUSES", "Status", "error_body", "headers_for", "statu
 
 
 class Status(NamedTuple):
-    """An HTTP status, and the code that goes with it."""
+    """An HTTP status, and the error code in the body."""
 
     status: int
     error_code: str
@@ -69,7 +69,7 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     KeyMaterialError: INTERNAL,
     EvidenceError: INTERNAL,
     ServiceError: INTERNAL,
-    # A token that comes in is a passport.
+    # The only signed tokens that clients send are passports.
     TokenError: Status(401, "passport_invalid"),
     PassportError: Status(401, "passport_invalid"),
     PassportExpired: Status(401, "passport_expired"),
@@ -86,7 +86,7 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
     KillSwitchOn: Status(403, "kill_switch"),
     HolderMismatch: Status(403, "holder_mismatch"),
     RateLimited: Status(429, "rate_limited"),
-    # No decision is given where none can be kept.
+    # No decision is returned if its receipt cannot be stored.
     LedgerError: Status(503, "ledger_unavailable"),
     StateError: Status(503, "ledger_unavailable"),
     StateCorrupt: Status(500, "state_corrupt"),
@@ -108,25 +108,29 @@ STATUSES: Final[Mapping[type[RemitError], Status]] = {
 }
 
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
-_SOON: Final[_Headers] = [(b"retry-after", b"1")]
+_RETRY: Final[_Headers] = [(b"retry-after", b"1")]
 
 
 def status_of(error: BaseException) -> Status:
-    """Return what a client is told about an error; one that is not ours is our fault."""
-    return next((STATUSES[above] for above in type(error).__mro__ if above in STATUSES), INTERNAL)
+    """Return the status of an error; `INTERNAL` if it is not a `RemitError`."""
+    return next((STATUSES[base] for base in type(error).__mro__ if base in STATUSES), INTERNAL)
 
 
 def error_body(error: BaseException) -> bytes:
-    """Return the answer for an error."""
+    """Return the body of an error response."""
     code = status_of(error).error_code
-    said = "something went wrong here; the log of the service says more" if code == INTERNAL.error_code else str(error)
-    return json.encode(ErrorAnswer(error=said, error_code=code))
+    message = (
+        "internal error; the log of the service has details under this request id"
+        if code == INTERNAL.error_code
+        else str(error)
+    )
+    return json.encode(ErrorAnswer(error=message, error_code=code))
 
 
 def headers_for(error: BaseException) -> _Headers:
-    """Return the headers that some errors bring along."""
+    """Return the further headers of an error response."""
     if isinstance(error, MethodRefused):
         return [(b"allow", error.allowed.encode("ascii"))]
     if isinstance(error, HubTokenRequired | TokenRequired):
         return [(b"www-authenticate", b"Bearer")]
-    return _SOON if status_of(error).status in (429, 503) else []
+    return _RETRY if status_of(error).status in (429, 503) else []
