@@ -15,7 +15,7 @@ from remit.server.routes import Plain, Request, Route
 from remit.server.telemetry import Telemetry
 from tests.server.serving import Heard, Said
 
-__all__ = ["HOST", "JSON", "TOKEN", "Asked", "Desk", "Witness", "World"]
+__all__ = ["HOST", "JSON", "TOKEN", "Asked", "Handlers", "Witness", "World"]
 
 HOST = b"ours:1"
 JSON = {b"content-type": b"application/json"}
@@ -120,7 +120,7 @@ class Witness(Telemetry):
 
 
 @dataclass
-class Desk:
+class Handlers:
     """What the routes lead to; it fails with `failure`, if there is one."""
 
     failure: BaseException | None = None
@@ -151,7 +151,7 @@ def _told(ask: Request, error: Exception) -> Plain:
 class World:
     """An application, and one client that asks it."""
 
-    desk: Desk = field(default_factory=Desk)
+    desk: Handlers = field(default_factory=Handlers)
     witness: Witness = field(default_factory=Witness)
     is_closed: bool = False
     written: bytes = b""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remit.errors import FieldInvalid, RemitError, SessionNotFound, TokenRequired
 from remit.server.auth import Access, Credentials
-from tests.server.asking import HOST, JSON, Asked, Desk, World
+from tests.server.asking import HOST, JSON, Asked, Handlers, World
 from tests.server.serving import Said
 
 
@@ -198,7 +198,7 @@ def test_a_client_that_goes_away_gets_nothing_and_is_not_asked_for() -> None:
     ],
 )
 def test_whatever_goes_wrong_has_an_answer_and_is_told(failure: Exception, status: int, code: str) -> None:
-    world = World(Desk(failure))
+    world = World(Handlers(failure))
     world.ask()
     assert (world.status, world.body["error_code"], world.body["ok"]) == (status, code, False)
     assert "secret" not in world.body["error"]
@@ -263,7 +263,7 @@ def test_a_request_is_judged_by_its_own_target_and_headers_whatever_came_before(
 
 
 def test_a_request_that_is_called_off_is_called_off() -> None:
-    world = World(Desk(asyncio.CancelledError()))
+    world = World(Handlers(asyncio.CancelledError()))
     with pytest.raises(asyncio.CancelledError):
         world.ask()
     assert world.written == b""
@@ -303,7 +303,7 @@ def test_a_route_can_take_any_object() -> None:
 def test_a_route_for_clients_that_know_one_status_tells_failures_itself(
     changes: dict[str, Any], read: Any, error: str
 ) -> None:
-    world = World(desk=Desk(failure=ValueError("a secret")))
+    world = World(desk=Handlers(failure=ValueError("a secret")))
     world.ask(path="/always/x", **changes)
     assert (world.status, world.body) == (200, ["x", read, error])
     assert [type(told).__name__ for told in world.witness.errors] == [error]

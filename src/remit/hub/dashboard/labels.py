@@ -113,7 +113,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     ),
     "denied_but_run": Meaning(
         "Refused, and made all the same",
-        "The call had been refused, and its outcome was reported: whoever runs this agent does not obey decisions.",
+        "The call was refused, but its outcome was reported: the agent does not obey decisions.",
     ),
     "run_unasked": Meaning(
         "Made without asking",
