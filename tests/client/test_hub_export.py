@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from remit.client.hub import Hub
-from remit.client.stream import Parts
+from remit.client.stream import StreamedBody
 from remit.errors import HubUnavailable
 from tests.client.conftest import ConnectHub
 from tests.client.hub_service import EXPORT, HubDesk, packed
@@ -79,7 +79,7 @@ def test_an_export_that_is_cut_raises(
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 PAGE = b"<!doctype html><p>Log in"
-NOT_OURS: dict[str, Canned] = {
+NOT_AN_EXPORT: dict[str, Canned] = {
     "a page": Canned(body=PAGE, headers={"Content-Type": "text/html"}),
     "a page that is called JSON": Canned(body=PAGE),
     "an export that is called a page": Canned(body=EXPORT, headers={"Content-Type": "text/html"}),
@@ -91,9 +91,9 @@ NOT_OURS: dict[str, Canned] = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_OURS)
+@pytest.mark.parametrize("case", NOT_AN_EXPORT)
 def test_what_is_not_an_export_raises(case: str, connect_hub: ConnectHub, desk: HubDesk, port: int) -> None:
-    desk.script = [NOT_OURS[case]]
+    desk.script = [NOT_AN_EXPORT[case]]
     with pytest.raises(HubUnavailable) as caught:
         list(connect_hub(port).export())
     assert "not an export" in str(caught.value)
@@ -186,7 +186,7 @@ def test_whoever_is_interrupted_while_waiting_for_a_part_can_let_go() -> None:
             await asyncio.Event().wait()
 
         response = httpx.Response(200, content=coming())
-        parts = Parts(response, 20)
+        parts = StreamedBody(response, 20)
         assert await parts.next() == EXPORT[:100]
         waiting = asyncio.create_task(parts.next())
         await waits.wait()

@@ -20,7 +20,7 @@ import pytest
 
 from remit.client import AsyncProxy, Proxy, loop_thread
 from remit.client.loop_thread import LoopThread
-from remit.client.names import Loop
+from remit.client.resolver import ResolvingLoop
 from remit.errors import ServiceUnavailable
 from tests.client.conftest import Connect
 from tests.client.service import PASSPORT, SESSION, Desk
@@ -76,7 +76,7 @@ def test_closing_gives_up_what_is_under_way(port: int) -> None:
     assert threads() == 0
 
 
-class EndsLate(Loop):  # type: ignore[misc]  # it is final for everybody else
+class EndsLate(ResolvingLoop):  # type: ignore[misc]  # it is final for everybody else
     """A loop that is closed while its thread goes on, until `release` is set."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class EndsLate(Loop):  # type: ignore[misc]  # it is final for everybody else
 
 def test_a_stop_does_nothing_while_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = EndsLate()
-    monkeypatch.setattr(loop_thread, "Loop", lambda: loop)
+    monkeypatch.setattr(loop_thread, "ResolvingLoop", lambda: loop)
     running = LoopThread(nothing)
     running.stop()
     assert loop.closed.wait(60)

@@ -1,23 +1,23 @@
 """A client of the governance proxy: `Proxy` for threads, `AsyncProxy` for event loops.
 
-Keeps this invariant: whatever goes wrong raises, and nothing that raises reads as PERMIT. What can be asked is written
-once, in `calls.py`; the client of the Hub is in `hub.py`.
+Keeps this invariant: every failure raises, and no error can be taken for a PERMIT. The requests are defined once, in
+`calls.py`; the client of the Hub is in `hub.py`.
 """
 
 from typing import final
 
 from remit.claims.keys import Keyring
 from remit.client import call, calls
-from remit.client.settings import ClientCert, FilePath, read_settings
-from remit.client.waiting import Awaiting, Client, Waiting, awaiting, waiting
+from remit.client.base import AsyncClient, Client, SyncClient, async_method, sync_method
+from remit.client.settings import ClientCert, FilePath, make_settings
 
 __all__ = ["AsyncProxy", "Proxy"]
 
 
-class _OfProxy(Client):
-    """What both clients are told. `ca` and `client_cert` are PEM files.
+class _ProxyClient(Client):
+    """The settings of both clients. `ca` and `client_cert` are PEM files.
 
-    With a `keyring`, what is signed in an answer is verified, and that it is about what was asked.
+    With a `keyring`, signatures in responses are verified, and that they are about the request.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class _OfProxy(Client):
     ) -> None:
         """Check the settings. Nothing is connected yet."""
         super().__init__(
-            read_settings(
+            make_settings(
                 url,
                 ca=ca,
                 client_cert=client_cert,
@@ -48,32 +48,32 @@ class _OfProxy(Client):
 
 
 @final
-class AsyncProxy(_OfProxy, Awaiting):
-    """The governance proxy, for code that awaits. Use it in one event loop."""
+class AsyncProxy(_ProxyClient, AsyncClient):
+    """The governance proxy, for async code. Use it in one event loop."""
 
-    start = awaiting(calls.start)
-    evaluate = awaiting(calls.evaluate)
-    result = awaiting(calls.result)
-    end = awaiting(calls.end)
-    attest = awaiting(calls.attest)
-    delegate = awaiting(calls.delegate)
-    revoke = awaiting(calls.revoke)
-    kill_switch = awaiting(calls.kill_switch)
-    health = awaiting(call.health)
-    keys = awaiting(calls.keys)
+    start = async_method(calls.start)
+    evaluate = async_method(calls.evaluate)
+    result = async_method(calls.result)
+    end = async_method(calls.end)
+    attest = async_method(calls.attest)
+    delegate = async_method(calls.delegate)
+    revoke = async_method(calls.revoke)
+    kill_switch = async_method(calls.kill_switch)
+    health = async_method(call.health)
+    keys = async_method(calls.keys)
 
 
 @final
-class Proxy(_OfProxy, Waiting):
-    """The governance proxy, for code that waits. Any number of threads may share one."""
+class Proxy(_ProxyClient, SyncClient):
+    """The governance proxy, for blocking code. Any number of threads may share one."""
 
-    start = waiting(calls.start)
-    evaluate = waiting(calls.evaluate)
-    result = waiting(calls.result)
-    end = waiting(calls.end)
-    attest = waiting(calls.attest)
-    delegate = waiting(calls.delegate)
-    revoke = waiting(calls.revoke)
-    kill_switch = waiting(calls.kill_switch)
-    health = waiting(call.health)
-    keys = waiting(calls.keys)
+    start = sync_method(calls.start)
+    evaluate = sync_method(calls.evaluate)
+    result = sync_method(calls.result)
+    end = sync_method(calls.end)
+    attest = sync_method(calls.attest)
+    delegate = sync_method(calls.delegate)
+    revoke = sync_method(calls.revoke)
+    kill_switch = sync_method(calls.kill_switch)
+    health = sync_method(call.health)
+    keys = sync_method(calls.keys)

@@ -1,7 +1,7 @@
-"""From the bytes of an answer to a typed one, or to an error.
+"""Turns the bytes of a response into a typed answer or an error.
 
-Keeps this invariant: an answer is returned only if its status is 200, it is strict JSON of the right shape, and it
-belongs to what was asked. Everything else raises. An answer may have members that we do not know.
+Keeps this invariant: an answer is returned only if the status is 200, the body is strict JSON of the right shape, and
+it passes the checks of its call. Anything else raises. Unknown members are ignored.
 """
 
 import re
@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from remit.claims.strictjson import parse_json
-from remit.client.attempts import OK, Reply
-from remit.client.beliefs import Grounds
+from remit.client.attempts import OK, RawResponse
 from remit.client.call import Call
-from remit.client.settings import Settings
+from remit.client.response_checks import CheckContext
+from remit.client.settings import ClientSettings
 from remit.errors import InputError, RemitError, ServiceRefused, quote
 from remit.schemas.shared import Answer, ErrorAnswer
 
@@ -26,24 +26,24 @@ _ERROR_CODE: Final = re.compile(r"[a-z0-9_]{1,64}")
 _Answer = TypeVar("_Answer", bound=Answer)
 
 
-def read_answer(call: Call[_Answer], reply: Reply, settings: Settings, grounds: Grounds) -> _Answer:
-    """Return the answer to a call."""
-    place = settings.place
+def read_answer(call: Call[_Answer], reply: RawResponse, settings: ClientSettings, context: CheckContext) -> _Answer:
+    """Decode and check the response to a call."""
+    address = settings.address
     if reply.status != OK:
         raise refusal(call, reply, settings)
-    answer = _shaped(call.kind, reply.body)
+    answer = _decode(call.kind, reply.body)
     if answer is None:
-        raise settings.silence(f"{place} gave an answer that is not one of Remit's")
-    fault = _fault(call, answer, grounds)
+        raise settings.unavailable_error(f"{address} sent a response that is not Remit's")
+    fault = _check(call, answer, context)
     if fault:
-        raise settings.silence(f"{place} gave an answer that cannot be believed: {fault}")
+        raise settings.unavailable_error(f"{address} sent a response that fails a check: {fault}")
     return answer
 
 
-# The errors of readers hold what was read, so they end here: each of these returns, and the caller raises.
+# Decoding errors contain the bytes that were read. So these functions return a value and the caller raises.
 
 
-def _shaped(kind: type[_Answer], body: bytes) -> _Answer | None:
+def _decode(kind: type[_Answer], body: bytes) -> _Answer | None:
     try:
         parse_json(body, max_bytes=MAX_ANSWER, exact_integers=True)
         return msgspec.json.decode(body, type=kind)
@@ -51,21 +51,21 @@ def _shaped(kind: type[_Answer], body: bytes) -> _Answer | None:
         return None
 
 
-def _fault(call: Call[_Answer], answer: _Answer, grounds: Grounds) -> str:
+def _check(call: Call[_Answer], answer: _Answer, context: CheckContext) -> str:
     try:
-        call.check(answer, grounds)
+        call.check(answer, context)
     except RemitError as error:
         return str(error)
     return ""
 
 
-def refusal(call: Call[_Answer], reply: Reply, settings: Settings) -> RemitError:
-    """Return the error of an answer that is no success; one that is not of Remit's shape is not Remit's word."""
-    said, status = _shaped(ErrorAnswer, reply.body), reply.status
-    if said is None or status not in _ERRORS or not _ERROR_CODE.fullmatch(said.error_code):
-        return settings.silence(f"{settings.place} answered {status}, and not as Remit does")
-    text = said.error
+def refusal(call: Call[_Answer], reply: RawResponse, settings: ClientSettings) -> RemitError:
+    """Return the error for a response that is not a success. A body that is not Remit's is not quoted."""
+    decoded, status = _decode(ErrorAnswer, reply.body), reply.status
+    if decoded is None or status not in _ERRORS or not _ERROR_CODE.fullmatch(decoded.error_code):
+        return settings.unavailable_error(f"{settings.address} answered {status}, but not with an error of Remit")
+    text = decoded.error
     for secret in filter(None, (call.secret, settings.token, settings.admin_token)):
         text = text.replace(secret, "...")
-    message = f"{settings.place} refused with {status} {said.error_code}: {quote(text)}"
-    return ServiceRefused(message, status=status, error_code=said.error_code, error=text)
+    message = f"{settings.address} refused with {status} {decoded.error_code}: {quote(text)}"
+    return ServiceRefused(message, status=status, error_code=decoded.error_code, error=text)

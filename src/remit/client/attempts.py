@@ -1,6 +1,6 @@
-"""What one attempt came to, and whether another one is worth it.
+"""The outcome of one attempt, and whether to retry.
 
-Pure: the caller measures time, draws the jitter and waits.
+Pure: the caller measures time, draws the jitter and sleeps.
 """
 
 import re
@@ -11,42 +11,42 @@ import httpx
 
 from remit.errors import quote
 
-__all__ = ["OK", "Outcome", "Reply", "Silence", "pause_s", "read_retry_after", "silence_of"]
+__all__ = ["OK", "NoResponse", "Outcome", "RawResponse", "no_response_from", "pause_s", "read_retry_after"]
 
 OK: Final = 200
-# The service says that it has not got to it, or may get to it later.
-_REPEATED: Final = frozenset((429, 503))
+# Statuses after which the same request may succeed later.
+_RETRIED_STATUSES: Final = frozenset((429, 503))
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _SECONDS: Final = re.compile(r"[0-9]{1,9}")
 
 
-class Reply(NamedTuple):
-    """A whole answer, as it came; `retry_after_s` is when the service wants to be asked again."""
+class RawResponse(NamedTuple):
+    """A complete response, not decoded yet. `retry_after_s` is its `Retry-After` header."""
 
     status: int
     body: bytes
     retry_after_s: float | None = None
 
 
-class Silence(NamedTuple):
-    """No answer, or none that may be read on; `may_pass` if another attempt could get one."""
+class NoResponse(NamedTuple):
+    """No response, or one that must not be read further. `may_retry` if another attempt could succeed."""
 
-    why: str
-    may_pass: bool = True
+    reason: str
+    may_retry: bool = True
 
 
-Outcome: TypeAlias = Reply | Silence
+Outcome: TypeAlias = RawResponse | NoResponse
 
 
 def pause_s(outcome: Outcome, attempt: int, jitter: float) -> float | None:
-    """Return how long to wait before the next attempt; None if there is to be none.
+    """Return how long to wait before the next attempt; None if there must not be one.
 
     `attempt` counts from 0; `jitter` is between 0 and 1 and spreads clients that failed together.
     """
-    if isinstance(outcome, Silence):
-        return _backoff_s(attempt, jitter) if outcome.may_pass else None
-    if outcome.status not in _REPEATED:
+    if isinstance(outcome, NoResponse):
+        return _backoff_s(attempt, jitter) if outcome.may_retry else None
+    if outcome.status not in _RETRIED_STATUSES:
         return None
     return (outcome.retry_after_s or 0.0) + _backoff_s(attempt, jitter)
 
@@ -56,23 +56,23 @@ def _backoff_s(attempt: int, jitter: float) -> float:
 
 
 def read_retry_after(text: str | None) -> float | None:
-    """Return the seconds of a `Retry-After` header; a date, which hangs on two clocks, is passed over."""
+    """Return the seconds of a `Retry-After` header. A date is ignored: it depends on two clocks."""
     return float(text) if text is not None and _SECONDS.fullmatch(text) else None
 
 
-def silence_of(error: BaseException) -> Silence:
-    """Return what an error of the connection means, in words that hold nothing of the request."""
+def no_response_from(error: BaseException) -> NoResponse:
+    """Describe a connection error without quoting anything of the request."""
     cause: BaseException | None = error
-    # What OpenSSL has to say is not there if Python raised the error itself.
+    # `verify_message` and `reason` are missing if Python and not OpenSSL raised the error.
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return Silence(
-                f"its certificate is not trusted: {quote(getattr(cause, 'verify_message', ''))}", may_pass=False
+            return NoResponse(
+                f"its certificate is not trusted: {quote(getattr(cause, 'verify_message', ''))}", may_retry=False
             )
         if isinstance(cause, ssl.SSLError):
-            return Silence(f"TLS failed: {quote(str(getattr(cause, 'reason', None)))}")
+            return NoResponse(f"TLS failed: {quote(str(getattr(cause, 'reason', None)))}")
         cause = cause.__cause__ or cause.__context__
-    return Silence(next(why for kind, why in _REASONS.items() if isinstance(error, kind)))
+    return NoResponse(next(reason for kind, reason in _REASONS.items() if isinstance(error, kind)))
 
 
 _REASONS: Final[dict[type[BaseException], str]] = {

@@ -1,7 +1,7 @@
-"""One request to a service of ours, as a value: what is sent, and which answers belong to it.
+"""One request as a value: what is sent, and how its response is checked.
 
-Keeps this invariant: what is sent was read back by the rules that the service will hold it to. Which requests there are
-is for `calls.py` and `hub_calls.py`, how they travel for `wire.py`.
+Keeps this invariant: a request is validated by the rules of the service before it is sent. The requests are defined in
+`calls.py` and `hub_calls.py`; `transport.py` sends them.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 from remit.claims.shapes import encode, shape
 from remit.claims.strictjson import parse_object
-from remit.client.beliefs import Grounds
+from remit.client.response_checks import CheckContext
 from remit.schemas.shared import Answer, HealthAnswer, Request
 
-__all__ = ["Call", "health", "read_back", "take_any"]
+__all__ = ["Call", "accept_any", "health", "read_back"]
 
 _Answer = TypeVar("_Answer", bound=Answer)
 _Request = TypeVar("_Request", bound=Request)
@@ -21,15 +21,15 @@ _Request = TypeVar("_Request", bound=Request)
 
 @dataclass(frozen=True)
 class Call(Generic[_Answer]):
-    """One request. `check` raises for an answer of the right shape that does not belong to it.
+    """One request. `check` raises if a decoded answer does not belong to it.
 
-    `may_repeat` says that asking twice comes to the same as asking once. `secret` is what no message may show.
+    `may_repeat` says that the request is idempotent. `secret` is removed from error messages.
     """
 
     method: str
     path: str
     kind: type[_Answer]
-    check: Callable[[_Answer, Grounds], None] = field(repr=False)
+    check: Callable[[_Answer, CheckContext], None] = field(repr=False)
     body: bytes = field(default=b"", repr=False)
     may_repeat: bool = True
     is_admin: bool = False
@@ -37,15 +37,15 @@ class Call(Generic[_Answer]):
 
 
 def read_back(request: _Request) -> tuple[_Request, bytes]:
-    """Return a request as the service will read it, and its JSON."""
+    """Return a request as the service will decode it, and its JSON."""
     body = encode(request)
     return shape(type(request), parse_object(body, exact_integers=True)), body
 
 
-def take_any(_answer: Answer, _grounds: Grounds) -> None:
-    """Check nothing: the answer names nothing that was asked for."""
+def accept_any(_answer: Answer, _context: CheckContext) -> None:
+    """Check nothing, for answers that have nothing in common with the request."""
 
 
 def health() -> Call[HealthAnswer]:
-    """Ask whether the service is there, and which one it is."""
-    return Call("GET", "/health", HealthAnswer, take_any)
+    """Ask for the name and the version of the service."""
+    return Call("GET", "/health", HealthAnswer, accept_any)

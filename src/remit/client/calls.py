@@ -1,7 +1,7 @@
-"""What can be asked of the governance proxy: each request, and which answers are believed.
+"""The requests of the governance proxy.
 
-Pure, but for the random key of a call that comes without one. Keeps this invariant: nothing turns into something else
-on the way (`NaN` into `null`). What makes an answer believed is for `beliefs.py`, how it travels for `wire.py`.
+Pure, but for the random idempotency key of a call without one. Keeps this invariant: arguments are sent exactly or
+refused; `NaN` does not become `null`. `response_checks.py` checks the responses, `transport.py` sends the calls.
 """
 
 import re
@@ -18,17 +18,17 @@ from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest
 from remit.claims.shapes import ID_STRING
 from remit.claims.strictjson import parse_object
-from remit.client.beliefs import (
-    Grounds,
-    check_attested,
-    check_delegated,
-    check_evaluated,
-    check_over,
-    check_recorded,
-    check_started,
-    must,
+from remit.client.call import Call, accept_any, read_back
+from remit.client.response_checks import (
+    CheckContext,
+    check_attestation,
+    check_delegation,
+    check_evaluation,
+    check_result,
+    check_session_ended,
+    check_session_start,
+    require,
 )
-from remit.client.call import Call, read_back, take_any
 from remit.schemas.proxy import (
     AttestAnswer,
     AttestRequest,
@@ -66,10 +66,10 @@ _SESSION_ID: Final = re.compile(ID_STRING)
 
 
 def start(token: str) -> Call[StartAnswer]:
-    """Start the session of a passport. Started again, it is the same session."""
+    """Start the session of a passport. Starting it again returns the same session."""
 
-    def check(answer: StartAnswer, _grounds: Grounds) -> None:
-        check_started(answer, token)
+    def check(answer: StartAnswer, _context: CheckContext) -> None:
+        check_session_start(answer, token)
 
     _, body = read_back(StartRequest(token=token))
     return Call("POST", "/session/start", StartAnswer, check, body, secret=token)
@@ -88,50 +88,50 @@ def evaluate(
     The key makes it repeatable: the same call under the same key gets the same receipt. Without one, a random one is
     made for this call, and no receipt from before is believed. Nothing that is signed names `cwd`.
     """
-    form = canonicalize_arguments(dict(arguments))
+    canonical_arguments = canonicalize_arguments(dict(arguments))
     request, body = read_back(
         EvaluateRequest(
             session_id=session_id,
             tool_name=tool_name,
-            arguments=parse_object(form, exact_integers=True),
+            arguments=parse_object(canonical_arguments, exact_integers=True),
             cwd=UNSET if cwd is None else cwd,
             idempotency_key=secrets.token_hex(_KEY_BYTES) if idempotency_key is None else idempotency_key,
         )
     )
 
-    def check(answer: EvaluateAnswer, grounds: Grounds) -> None:
-        check_evaluated(answer, request, form, grounds, is_drawn=idempotency_key is None)
+    def check(answer: EvaluateAnswer, context: CheckContext) -> None:
+        check_evaluation(answer, request, canonical_arguments, context, has_random_key=idempotency_key is None)
 
     return Call("POST", "/evaluate", EvaluateAnswer, check, body)
 
 
 def result(session_id: str, receipt_id: str, result_hash: Digest) -> Call[ResultAnswer]:
-    """Record what became of a call. One decision has one outcome, so the same again is found and not added."""
+    """Record the outcome of a call. A decision has one outcome; recording it again adds nothing."""
     request, body = read_back(ResultRequest(session_id=session_id, receipt_id=receipt_id, result_hash=result_hash))
 
-    def check(answer: ResultAnswer, grounds: Grounds) -> None:
-        check_recorded(answer, request, grounds)
+    def check(answer: ResultAnswer, context: CheckContext) -> None:
+        check_result(answer, request, context)
 
     return Call("POST", "/result", ResultAnswer, check, body)
 
 
 def end(session_id: str) -> Call[SessionAnswer]:
-    """End a session. One that is over stays as it is."""
+    """End a session. A session that is over stays as it is."""
 
-    def check(answer: SessionAnswer, _grounds: Grounds) -> None:
-        check_over(answer, session_id, "$")
+    def check(answer: SessionAnswer, _context: CheckContext) -> None:
+        check_session_ended(answer, session_id, "$")
 
     _, body = read_back(EndRequest(session_id=session_id))
     return Call("POST", "/session/end", SessionAnswer, check, body)
 
 
 def attest(session_id: str, *, end: bool = False) -> Call[AttestAnswer]:
-    """Ask for a signed statement over a session. Asked twice there are two, and both are true: no receipt is added."""
+    """Ask for an attestation of a session. It adds no receipt, so it may be repeated; each request makes a new one."""
 
-    def check(answer: AttestAnswer, grounds: Grounds) -> None:
-        check_attested(answer, session_id, grounds, is_over=end)
+    def check(answer: AttestAnswer, context: CheckContext) -> None:
+        check_attestation(answer, session_id, context, is_over=end)
 
-    must(_SESSION_ID.fullmatch(session_id), "is not the id of a session", "$.session_id")
+    require(_SESSION_ID.fullmatch(session_id), "is not the id of a session", "$.session_id")
     path = f"/sessions/{quote(session_id, safe=':')}/attest"
     _, body = read_back(AttestRequest(end=end))
     return Call("POST", path, AttestAnswer, check, body)
@@ -147,8 +147,8 @@ def delegate(
         )
     )
 
-    def check(answer: DelegateAnswer, grounds: Grounds) -> None:
-        check_delegated(answer, request, grounds)
+    def check(answer: DelegateAnswer, context: CheckContext) -> None:
+        check_delegation(answer, request, context)
 
     return Call("POST", "/delegate", DelegateAnswer, check, body)
 
@@ -156,14 +156,14 @@ def delegate(
 def revoke(
     *, passport_id: str | None = None, session_id: str | None = None, lineage: bool = False, reason: str = ""
 ) -> Call[RevokeAnswer]:
-    """Revoke a passport, or a session with its lineage or without. What is revoked stays so, however often."""
+    """Revoke a passport, or a session with or without its lineage. Revoking it again changes nothing."""
     revoked = passport_id if session_id is None else session_id
 
-    def check(answer: RevokeAnswer, _grounds: Grounds) -> None:
-        must(answer.revoked == revoked, "is something else", "$.revoked")
-        must(answer.session is not None or session_id is None, "is missing", "$.session")
+    def check(answer: RevokeAnswer, _context: CheckContext) -> None:
+        require(answer.revoked == revoked, "is another id", "$.revoked")
+        require(answer.session is not None or session_id is None, "is missing", "$.session")
         if answer.session is not None:
-            check_over(answer.session, answer.revoked, "$.session")
+            check_session_ended(answer.session, answer.revoked, "$.session")
 
     _, body = read_back(
         RevokeRequest(
@@ -177,18 +177,18 @@ def revoke(
 
 
 def kill_switch(*, on: bool) -> Call[KillSwitchAnswer]:
-    """Stop everything, or let sessions start again.
+    """Revoke every session and refuse new ones, or allow new ones again.
 
-    Only the stop is repeated: a release that arrives a second time could undo a stop that somebody has made in between.
+    Only turning it on is retried: a repeated request to turn it off could undo one that turned it on in between.
     """
 
-    def check(answer: KillSwitchAnswer, _grounds: Grounds) -> None:
-        must(answer.on is on, "is not as it was asked for", "$.on")
+    def check(answer: KillSwitchAnswer, _context: CheckContext) -> None:
+        require(answer.on is on, "is not what was requested", "$.on")
 
     _, body = read_back(KillSwitchRequest(on=on))
     return Call("POST", "/kill-switch", KillSwitchAnswer, check, body, is_admin=True, may_repeat=on)
 
 
 def keys() -> Call[KeysAnswer]:
-    """Ask for the public keys that have signed here. They prove nothing of who holds them."""
-    return Call("GET", "/.well-known/jwks.json", KeysAnswer, take_any)
+    """Ask for the public keys of the service. They do not prove who holds them."""
+    return Call("GET", "/.well-known/jwks.json", KeysAnswer, accept_any)

@@ -1,7 +1,7 @@
 """A client of the Personal Hub: `Hub` for threads, `AsyncHub` for event loops.
 
-Keeps this invariant: whatever goes wrong raises, `HubUnavailable` where no answer came; an export that raises in the
-middle is not whole. What can be asked is written once, in `hub_calls.py`.
+Keeps this invariant: every failure raises, `HubUnavailable` if there was no response; an export that raises before its
+end is incomplete. The requests are defined once, in `hub_calls.py`.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -9,15 +9,15 @@ from typing import final
 
 from remit.claims.keys import Keyring
 from remit.client import call, hub_calls
-from remit.client.settings import read_settings
-from remit.client.waiting import Awaiting, Client, Waiting, awaiting, waiting
+from remit.client.base import AsyncClient, Client, SyncClient, async_method, sync_method
+from remit.client.settings import make_settings
 from remit.errors import HubUnavailable
 
 __all__ = ["AsyncHub", "Hub"]
 
 
-class _OfHub(Client):
-    """What both clients are told. With a `keyring`, what is signed in an answer is verified."""
+class _HubClient(Client):
+    """The settings of both clients. With a `keyring`, signatures in responses are verified."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class _OfHub(Client):
         retries: int = 3,
         keyring: Keyring | None = None,
     ) -> None:
-        """Check the settings. Nothing is connected yet. Without a token, only health is answered."""
+        """Check the settings. Nothing is connected yet. Without a token, only `health` works."""
         super().__init__(
-            read_settings(
+            make_settings(
                 url,
                 ca=None,
                 client_cert=None,
@@ -39,38 +39,38 @@ class _OfHub(Client):
                 timeout_s=timeout_s,
                 retries=retries,
                 keyring=keyring,
-                silence=HubUnavailable,
+                unavailable_error=HubUnavailable,
             )
         )
 
 
 @final
-class AsyncHub(_OfHub, Awaiting):
-    """The Personal Hub, for code that awaits. Use it in one event loop."""
+class AsyncHub(_HubClient, AsyncClient):
+    """The Personal Hub, for async code. Use it in one event loop."""
 
-    health = awaiting(call.health)
-    status = awaiting(hub_calls.status)
-    start = awaiting(hub_calls.start)
-    observe = awaiting(hub_calls.observe)
-    check = awaiting(hub_calls.check)
-    attest = awaiting(hub_calls.attest)
+    health = async_method(call.health)
+    status = async_method(hub_calls.status)
+    start = async_method(hub_calls.start)
+    observe = async_method(hub_calls.observe)
+    check = async_method(hub_calls.check)
+    attest = async_method(hub_calls.attest)
 
     def export(self) -> AsyncIterator[bytes]:
-        """Give all evidence, as one JSON document in parts: whole only if they come to their end without an error."""
+        """Yield all evidence as one JSON document in chunks. It is complete only if no error is raised."""
         return self.stream(hub_calls.export())
 
 
 @final
-class Hub(_OfHub, Waiting):
-    """The Personal Hub, for code that waits. Any number of threads may share one."""
+class Hub(_HubClient, SyncClient):
+    """The Personal Hub, for blocking code. Any number of threads may share one."""
 
-    health = waiting(call.health)
-    status = waiting(hub_calls.status)
-    start = waiting(hub_calls.start)
-    observe = waiting(hub_calls.observe)
-    check = waiting(hub_calls.check)
-    attest = waiting(hub_calls.attest)
+    health = sync_method(call.health)
+    status = sync_method(hub_calls.status)
+    start = sync_method(hub_calls.start)
+    observe = sync_method(hub_calls.observe)
+    check = sync_method(hub_calls.check)
+    attest = sync_method(hub_calls.attest)
 
     def export(self) -> Iterator[bytes]:
-        """Give all evidence, as one JSON document in parts: whole only if they come to their end without an error."""
+        """Yield all evidence as one JSON document in chunks. It is complete only if no error is raised."""
         return self.stream(hub_calls.export())

@@ -1,7 +1,7 @@
-"""What can be asked of the Personal Hub: each request, and which answers are believed.
+"""The requests of the Personal Hub.
 
-Pure, but for the random key of an event that comes without one. Keeps this invariant: an event that is sent again on
-the way gets the receipt that it has, and no second one.
+Pure, but for the random idempotency key of an event without one. Keeps this invariant: an event that is sent again by a
+retry gets the receipt that it already has.
 """
 
 import secrets
@@ -15,9 +15,9 @@ from remit.claims.jws import unsafe_peek
 from remit.claims.shapes import shape
 from remit.claims.strictjson import parse_object
 from remit.client import calls
-from remit.client.beliefs import Grounds, must
-from remit.client.call import Call, take_any
-from remit.client.hub_beliefs import check_observed
+from remit.client.call import Call, accept_any
+from remit.client.hub_response_checks import check_observation
+from remit.client.response_checks import CheckContext, require
 from remit.schemas.hub import (
     CheckAnswer,
     Event,
@@ -39,7 +39,7 @@ _KEY_BYTES: Final = 16
 
 
 def _body(request: Request) -> bytes:
-    """Return the JSON of a request, once the service's own rules take it. What has no exact JSON form is refused."""
+    """Return the JSON of a request that satisfies the rules of the service. Values without exact JSON are refused."""
     body = canonicalize_arguments(to_builtins(request))
     shape(type(request), parse_object(body, exact_integers=True))
     return body
@@ -48,12 +48,12 @@ def _body(request: Request) -> bytes:
 def start(
     source: SourceTold, *, session: SessionTold | None = None, mission: MissionAsked | None = None
 ) -> Call[StartAnswer]:
-    """Start a session, or find the one that this source and session have. Started again, it is the same session."""
+    """Start the session of a source and a session key. Starting it again returns the same session."""
 
-    def check(answer: StartAnswer, _grounds: Grounds) -> None:
-        must(answer.source.get("type") == source.type, "is another source", "$.source.type")
+    def check(answer: StartAnswer, _context: CheckContext) -> None:
+        require(answer.source.get("type") == source.type, "is another source", "$.source.type")
         jti = (unsafe_peek(answer.token).claims or {}).get("jti")
-        must(jti == answer.ardur_session_id, "is not that of the passport", "$.ardur_session_id")
+        require(jti == answer.ardur_session_id, "is not that of the passport", "$.ardur_session_id")
 
     request = StartRequest(source=source, session=session, mission=mission)
     return Call("POST", "/v1/sessions/start", StartAnswer, check, _body(request))
@@ -73,10 +73,10 @@ def observe(
     made for this event.
     """
     key = secrets.token_hex(_KEY_BYTES) if idempotency_key is None else idempotency_key
-    request = _observed(source, event, session, mission, key)
+    request = _observe_request(source, event, session, mission, key)
 
-    def check(answer: ObserveAnswer, grounds: Grounds) -> None:
-        check_observed(answer, request, grounds, is_drawn=idempotency_key is None)
+    def check(answer: ObserveAnswer, context: CheckContext) -> None:
+        check_observation(answer, request, context, has_random_key=idempotency_key is None)
 
     return Call("POST", "/v1/events/observe", ObserveAnswer, check, _body(request))
 
@@ -84,28 +84,28 @@ def observe(
 def check(
     source: SourceTold, event: Event, *, session: SessionTold | None = None, mission: MissionAsked | None = None
 ) -> Call[CheckAnswer]:
-    """Ask what would be decided on an event. Nothing is kept of it."""
-    request = _observed(source, event, session, mission, None)
-    return Call("POST", "/v1/policy/check", CheckAnswer, take_any, _body(request))
+    """Ask for the decision on an event without recording it."""
+    request = _observe_request(source, event, session, mission, None)
+    return Call("POST", "/v1/policy/check", CheckAnswer, accept_any, _body(request))
 
 
 def attest(session_id: str, *, end: bool = False) -> Call[AttestAnswer]:
-    """Ask for a signed statement over a session. Asked twice there are two, and both are true: no receipt is added."""
-    asked = calls.attest(session_id, end=end)
-    return replace(asked, path=f"/v1{asked.path}")
+    """Ask for an attestation of a session. It adds no receipt, so it may be repeated; each request makes a new one."""
+    call = calls.attest(session_id, end=end)
+    return replace(call, path=f"/v1{call.path}")
 
 
 def status() -> Call[StatusAnswer]:
-    """Ask how the Hub stands."""
-    return Call("GET", "/v1/status", StatusAnswer, take_any)
+    """Ask for the status of the Hub."""
+    return Call("GET", "/v1/status", StatusAnswer, accept_any)
 
 
 def export() -> Call[Answer]:
-    """Ask for all evidence. The answer is too long to be held: it is read in parts."""
-    return Call("GET", "/v1/export", Answer, take_any)
+    """Ask for all evidence. The response is too large to buffer: stream it."""
+    return Call("GET", "/v1/export", Answer, accept_any)
 
 
-def _observed(
+def _observe_request(
     source: SourceTold, event: Event, session: SessionTold | None, mission: MissionAsked | None, key: str | None
 ) -> ObserveRequest:
     return ObserveRequest(

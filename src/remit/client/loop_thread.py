@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for those who wait without one.
+"""An event loop in its own thread, for clients that block.
 
-So there is one way to the service, not two: waiting in a thread can be given up at a deadline only where each single
-step can, and looking up a name, for one, cannot.
+So there is only one implementation of sending. Blocking calls could not keep a deadline: not every step of them, such
+as a name lookup, can be interrupted.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar, final
 
-from remit.client.names import Loop
+from remit.client.resolver import ResolvingLoop
 
 __all__ = ["LoopThread", "Submitted"]
 
 _Result = TypeVar("_Result")
-_LONGEST_STOP_S: Final = 5.0
+_MAX_STOP_S: Final = 5.0
 
 
 @final
 class Submitted(Generic[_Result]):
-    """Work in a loop, to be waited for in another thread.
+    """A coroutine in a loop whose result another thread waits for.
 
     Not a future of `concurrent.futures`: those have a lock in Python code. An exception that a signal handler raises
     while it is being taken leaves it locked, and the loop would wait for it without end. A `SimpleQueue` has none.
@@ -31,13 +31,13 @@ class Submitted(Generic[_Result]):
     __slots__ = ("_ended", "_loop", "_task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Prepare to run work in the loop; `start` runs it."""
+        """Prepare to run a coroutine in the loop; `start` runs it."""
         self._loop = loop
         self._ended = SimpleQueue[asyncio.Task[_Result]]()
         self._task: asyncio.Task[_Result] | None = None
 
     def start(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> "asyncio.Task[_Result]":
-        """Start the work; only the loop's own thread may do that."""
+        """Start the coroutine. Only the thread of the loop may call this."""
         self._task = self._loop.create_task(work())
         self._task.add_done_callback(self._end)
         return self._task
@@ -49,11 +49,11 @@ class Submitted(Generic[_Result]):
         self._ended.put(task)
 
     def result(self, timeout_s: float | None = None) -> _Result:
-        """Wait for the result, once; raise what the work raised, or `asyncio.CancelledError`."""
+        """Wait for the result, once. Raises what the coroutine raised, or `asyncio.CancelledError`."""
         return self._ended.get(timeout=timeout_s).result()
 
     def cancel(self) -> None:
-        """Cancel the work if it has not ended."""
+        """Cancel the coroutine if it is still running."""
         with suppress(RuntimeError):  # the loop is closed, and its tasks have ended
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -64,14 +64,14 @@ class Submitted(Generic[_Result]):
 
 @final
 class LoopThread:
-    """A running loop. `finish` is awaited in it, last of all."""
+    """A running loop. Before it stops, it awaits `finish`."""
 
     __slots__ = ("_finish", "_loop", "_process", "_stopped", "_tasks", "_thread")
 
     def __init__(self, finish: Callable[[], Awaitable[None]]) -> None:
-        """Start the thread. It does not keep the process from ending."""
+        """Start the thread. It is a daemon: it does not keep the process alive."""
         self._finish = finish
-        self._loop = Loop()
+        self._loop = ResolvingLoop()
         self._process = os.getpid()
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -81,11 +81,11 @@ class LoopThread:
     @property
     def is_alive(self) -> bool:
         """Tell whether the loop runs; after a fork, it runs in the parent only."""
-        # Not by asking the thread: if a signal handler raises meanwhile, Python takes the thread for ended.
+        # Not `Thread.is_alive`: if a signal handler raises during that call, Python marks the thread as ended.
         return self._process == os.getpid() and not self._loop.is_closed()
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> Submitted[_Result]:
-        """Start work in the loop. Nothing is to be submitted after `stop`."""
+        """Start a coroutine in the loop. Must not be called after `stop`."""
         submitted = Submitted[_Result](self._loop)
         self._loop.call_soon_threadsafe(self._start, submitted, work)
         return submitted
@@ -96,14 +96,14 @@ class LoopThread:
         task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
-        """Let the thread cancel what is under way, and end."""
+        """Tell the thread to cancel what is running, and to end."""
         if self.is_alive:
-            with suppress(RuntimeError):  # the loop was closed since, by another stop: the thread is about to end
+            with suppress(RuntimeError):  # another `stop` has closed the loop: the thread is about to end
                 self._loop.call_soon_threadsafe(self._stopped.set)
 
     def join(self) -> None:
         """Wait until the thread has ended."""
-        self._thread.join(_LONGEST_STOP_S)
+        self._thread.join(_MAX_STOP_S)
 
     def _run(self) -> None:
         try:
@@ -113,8 +113,8 @@ class LoopThread:
 
     async def _serve(self) -> None:
         await self._stopped.wait()
-        # Only what was submitted is cancelled. It cancels the tasks that it started itself: a task of anyio that is
-        # cancelled from outside before it has begun leaves a coroutine that nobody awaits.
+        # Only submitted tasks are cancelled. Each cancels the tasks it started itself: a task of anyio that is
+        # cancelled from outside before it has started leaves a coroutine that is never awaited.
         for task in self._tasks:
             task.cancel()
         while under_way := asyncio.all_tasks() - {asyncio.current_task()}:

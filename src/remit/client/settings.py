@@ -1,7 +1,7 @@
-"""Where a service is, whom its certificate must come from, and what it is shown.
+"""The settings of a client: the address of the service, TLS, tokens, timeout and retries.
 
-Keeps these invariants: plain HTTP goes to this machine and nowhere else; a certificate is held against the given
-authority alone, or against those of the system where none is given; and tokens show themselves in no text.
+Keeps these invariants: plain HTTP is for loopback addresses only; a certificate is verified against the given authority
+alone, or against those of the system if none is given; and tokens appear in no text.
 """
 
 import re
@@ -16,7 +16,7 @@ import httpx
 from remit.claims.keys import Keyring
 from remit.errors import CertificateUnusable, FieldInvalid, ServiceError, ServiceUnavailable
 
-__all__ = ["MAX_RETRIES", "MAX_TIMEOUT_S", "ClientCert", "FilePath", "Settings", "read_settings"]
+__all__ = ["MAX_RETRIES", "MAX_TIMEOUT_S", "ClientCert", "ClientSettings", "FilePath", "make_settings"]
 
 MAX_TIMEOUT_S: Final = 3600.0
 MAX_RETRIES: Final = 10
@@ -33,26 +33,26 @@ _BEARER: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a client was told, checked. `place` is the service's host and port, for messages."""
+class ClientSettings:
+    """Checked settings. `address` is the host and port of the service, for messages."""
 
     origin: str
-    place: str
+    address: str
     tls: ssl.SSLContext = field(repr=False)
     token: str | None = field(repr=False)
     admin_token: str | None = field(repr=False)
     timeout_s: float
     retries: int
     keyring: Keyring | None = field(repr=False)
-    # What is raised where the service does not answer.
-    silence: type[ServiceError] = ServiceUnavailable
+    # Raised if the service does not respond.
+    unavailable_error: type[ServiceError] = ServiceUnavailable
 
-    def no_answer(self, why: str) -> ServiceError:
-        """Return what is raised where no answer came, or not all of it."""
-        return self.silence(f"no answer from {self.place}: {why}")
+    def no_response(self, reason: str) -> ServiceError:
+        """Return the error for a response that is missing or incomplete."""
+        return self.unavailable_error(f"no answer from {self.address}: {reason}")
 
 
-def read_settings(
+def make_settings(
     url: str,
     *,
     ca: FilePath | None,
@@ -62,12 +62,12 @@ def read_settings(
     timeout_s: float,
     retries: int,
     keyring: Keyring | None,
-    silence: type[ServiceError] = ServiceUnavailable,
-) -> Settings:
-    """Return the settings of a client, or raise for the one that cannot be used."""
+    unavailable_error: type[ServiceError] = ServiceUnavailable,
+) -> ClientSettings:
+    """Check the settings of a client. Raises `FieldInvalid` with the name of the one that cannot be used."""
     parsed = _parse_url(url)
     if parsed.scheme == "http" and (ca is not None or client_cert is not None):
-        raise FieldInvalid("certificates go with https", place="$.url")
+        raise FieldInvalid("ca and client_cert need an https URL", place="$.url")
     if not (_is_number(timeout_s) and 0 < timeout_s <= MAX_TIMEOUT_S):
         raise FieldInvalid(f"must be a number above 0 and at most {MAX_TIMEOUT_S:.0f}", place="$.timeout_s")
     if not (_is_number(retries, int) and 0 <= retries <= MAX_RETRIES):
@@ -77,16 +77,18 @@ def read_settings(
     _check_files(ca, client_cert)
     if not (keyring is None or isinstance(keyring, Keyring)):
         raise FieldInvalid("must be a keyring", place="$.keyring")
-    place = _place(parsed)
+    address = _address(parsed)
     tls = _tls(ca, client_cert, is_used=parsed.scheme == "https")
-    return Settings(f"{parsed.scheme}://{place}", place, tls, token, admin_token, timeout_s, retries, keyring, silence)
+    return ClientSettings(
+        f"{parsed.scheme}://{address}", address, tls, token, admin_token, timeout_s, retries, keyring, unavailable_error
+    )
 
 
 def _parse_url(url: str) -> httpx.URL:
-    """Return the URL of a service: scheme, host and port, and no more. It is not shown: it could hold a password."""
+    """Parse the URL of a service: scheme, host and port only. Errors do not quote it: it could hold a password."""
     try:
         parsed = httpx.URL(url)
-        shown = parsed.host  # which reads the ASCII form of a name, and may find that it is none
+        shown = parsed.host  # decodes the name, and raises if its ASCII form is invalid
     except (httpx.InvalidURL, TypeError, UnicodeError):
         raise FieldInvalid("is not a URL", place="$.url") from None
     if not shown or parsed.scheme not in _PORTS or not _HOST.fullmatch(_host(parsed)):
@@ -94,18 +96,18 @@ def _parse_url(url: str) -> httpx.URL:
     if parsed.port is not None and not 0 < parsed.port <= _MAX_PORT:
         raise FieldInvalid(f"must have a port of 1 to {_MAX_PORT}", place="$.url")
     if parsed.userinfo or parsed.path not in {"", "/"} or parsed.query or parsed.fragment:
-        raise FieldInvalid("must end after host and port, and name no user", place="$.url")
+        raise FieldInvalid("must end after the host and port, and have no user name", place="$.url")
     if parsed.scheme == "http" and not _is_loopback(_host(parsed)):
-        raise FieldInvalid("plain http is for this machine only: use https", place="$.url")
+        raise FieldInvalid("plain http is allowed for this machine only: use https", place="$.url")
     return parsed
 
 
 def _host(url: httpx.URL) -> str:
-    """Return the host as it is looked up: names of other scripts in their ASCII form."""
+    """Return the host as it is looked up, in its ASCII form."""
     return url.raw_host.decode("ascii")
 
 
-def _place(url: httpx.URL) -> str:
+def _address(url: httpx.URL) -> str:
     host = _host(url)
     return f"{f'[{host}]' if ':' in host else host}:{url.port or _PORTS[url.scheme]}"
 
@@ -117,7 +119,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-# Callers need not be typed, so what is given may be anything: these say which setting it is that cannot be used.
+# Callers may be untyped, so any value can arrive here. These checks name the setting that is wrong.
 
 
 def _is_number(value: object, *kinds: type) -> bool:
@@ -125,9 +127,9 @@ def _is_number(value: object, *kinds: type) -> bool:
 
 
 def _check_bearer(token: object, place: str) -> None:
-    """Raise for a token that does not fit a header; it could end the header, and begin another."""
+    """Raise for a token with characters that could end the header and start another."""
     if token is not None and not (isinstance(token, str) and _BEARER.fullmatch(token)):
-        raise FieldInvalid("must be visible ASCII characters", place=place)
+        raise FieldInvalid("must consist of visible ASCII characters", place=place)
 
 
 def _check_files(ca: object, client_cert: object) -> None:
@@ -136,7 +138,7 @@ def _check_files(ca: object, client_cert: object) -> None:
     if client_cert is None:
         return
     if not (isinstance(client_cert, tuple | list) and len(client_cert) == _PAIR and all(map(_is_path, client_cert))):
-        raise FieldInvalid("must be the paths of two files, of a certificate and of its key", place="$.client_cert")
+        raise FieldInvalid("must be the paths of two files: a certificate and its key", place="$.client_cert")
 
 
 def _is_path(value: object) -> bool:
@@ -144,9 +146,9 @@ def _is_path(value: object) -> bool:
 
 
 def _tls(ca: FilePath | None, client_cert: ClientCert | None, *, is_used: bool) -> ssl.SSLContext:
-    """Return what TLS is made with.
+    """Return the TLS context.
 
-    Not by `ssl.create_default_context`, which writes the keys of connections to a file that the environment names.
+    Not from `ssl.create_default_context`, which honours SSLKEYLOGFILE of the environment and so logs session keys.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -156,7 +158,7 @@ def _tls(ca: FilePath | None, client_cert: ClientCert | None, *, is_used: bool) 
         elif is_used:
             context.load_default_certs()
         if client_cert is not None:
-            # With an empty password, a key that is encrypted is refused; with none, a terminal would be asked for one.
+            # An empty password makes an encrypted key an error; without one, OpenSSL would prompt on the terminal.
             context.load_cert_chain(*client_cert, password="")
     except (OSError, ValueError):
         raise CertificateUnusable("the authority, the certificate or its key cannot be used for TLS") from None

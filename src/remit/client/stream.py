@@ -1,8 +1,7 @@
-"""An answer that is too long to be held: its parts, one after the other, unpacked as they come.
+"""Response bodies that are too large to buffer: read, decompressed and checked chunk by chunk.
 
-Keeps this invariant: the end is told only when all of it has come. What is cut off, what does not unpack, what has no
-end by which it could be told to be whole, and what is not one JSON document of ours by how it begins and ends is a
-silence, like any other answer that did not arrive.
+Keeps this invariant: the stream ends normally only if the body is complete. A body that is truncated, does not
+decompress, has neither a length nor chunked encoding, or does not begin and end like an export yields `NoResponse`.
 """
 
 import asyncio
@@ -13,108 +12,108 @@ from typing import Final, final
 
 import httpx
 
-from remit.client.attempts import Silence, silence_of
+from remit.client.attempts import NoResponse, no_response_from
 
-__all__ = ["NOT_OURS", "PACKED", "Parts", "is_json"]
+__all__ = ["GZIP", "NOT_AN_EXPORT", "StreamedBody", "is_json"]
 
-PACKED: Final = "gzip"
-NOT_OURS: Final = Silence("what came is not an export", may_pass=False)
-_BEGINNING: Final = b'{"ok":true'
-_END: Final = b"}"
+GZIP: Final = "gzip"
+NOT_AN_EXPORT: Final = NoResponse("what came is not an export", may_retry=False)
+_PREFIX: Final = b'{"ok":true'
+_SUFFIX: Final = b"}"
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_LARGEST: Final = 256 * 1024
-_CUT_OFF: Final = Silence("the answer was cut off")
-_ENDLESS: Final = Silence("it cannot be told whether the answer is whole")
+_MAX_CHUNK: Final = 256 * 1024
+_TRUNCATED: Final = NoResponse("the answer was cut off")
+_UNDELIMITED: Final = NoResponse("it cannot be told whether the answer is whole")
 
 
 @final
-class Parts:
-    """The parts of one answer. Belongs to the event loop that it was opened in."""
+class StreamedBody:
+    """The body of one response as chunks. Use it only in the event loop that opened it."""
 
-    __slots__ = ("_coming", "_loop", "_patience_s", "_response", "_turn")
+    __slots__ = ("_chunks", "_lock", "_loop", "_response", "_timeout_s")
 
-    def __init__(self, response: httpx.Response, patience_s: float) -> None:
-        """Read from a response that has begun; each part is waited for so long."""
+    def __init__(self, response: httpx.Response, timeout_s: float) -> None:
+        """Read from a response whose headers have arrived; `timeout_s` applies to each chunk."""
         self._response = response
-        self._patience_s = patience_s
-        self._coming = _ours(_unpacked(response))
+        self._timeout_s = timeout_s
+        self._chunks = _check_export(_decompress(response))
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def next(self) -> bytes | Silence:
-        """Return the next part; nothing at the end. Errors are returned: those of the library hold the request."""
+    async def next(self) -> bytes | NoResponse:
+        """Return the next chunk; b"" at the end. Errors are returned: the exceptions of httpx contain the request."""
         if asyncio.get_running_loop() is not self._loop:
-            return Silence("the connection belongs to another process")
+            return NoResponse("the connection belongs to another process")
         try:
-            async with self._turn, asyncio.timeout(self._patience_s):
-                return await anext(self._coming, b"")
+            async with self._lock, asyncio.timeout(self._timeout_s):
+                return await anext(self._chunks, b"")
         except TimeoutError:
-            return Silence("it took too long")
+            return NoResponse("it took too long")
         except (httpx.HTTPError, OSError) as error:
-            return silence_of(error)
+            return no_response_from(error)
         except zlib.error:
-            return _CUT_OFF
+            return _TRUNCATED
 
     async def close(self) -> None:
-        """Let go of the connection; it cannot be used again if there was more to come."""
+        """Close the response. Its connection is not reused if the body was not read to the end."""
         if asyncio.get_running_loop() is self._loop:
-            async with self._turn:  # whoever was interrupted while waiting for a part may still be letting go of it
-                await self._coming.aclose()
+            async with self._lock:  # a cancelled `next` may still be closing the generator
+                await self._chunks.aclose()
                 await self._response.aclose()
 
 
 def is_json(headers: httpx.Headers) -> bool:
-    """Tell whether an answer says that it is JSON."""
+    """Tell whether the content type is JSON."""
     kind: str = headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower() == "application/json"
 
 
-async def _ours(parts: AsyncGenerator[bytes | Silence, None]) -> AsyncGenerator[bytes | Silence, None]:
-    """Give the parts of a document, the first one once it can be told by it; what is not ours ends in a silence."""
-    held, begun, last = b"", False, b""
+async def _check_export(parts: AsyncGenerator[bytes | NoResponse, None]) -> AsyncGenerator[bytes | NoResponse, None]:
+    """Yield the chunks of an export once its prefix is checked; yield `NoResponse` for anything else."""
+    buffered, has_prefix, last = b"", False, b""
     async with aclosing(parts):
         async for part in parts:
-            if isinstance(part, Silence):
+            if isinstance(part, NoResponse):
                 yield part
                 return
-            held += part
-            if not (begun or held.startswith(_BEGINNING[: len(held)])):
+            buffered += part
+            if not (has_prefix or buffered.startswith(_PREFIX[: len(buffered)])):
                 break
-            begun = begun or len(held) >= len(_BEGINNING)
-            last = held.rstrip()[-1:] or last
-            if begun:
-                yield held
-                held = b""
-    if not begun or last != _END:
-        yield NOT_OURS
+            has_prefix = has_prefix or len(buffered) >= len(_PREFIX)
+            last = buffered.rstrip()[-1:] or last
+            if has_prefix:
+                yield buffered
+                buffered = b""
+    if not has_prefix or last != _SUFFIX:
+        yield NOT_AN_EXPORT
 
 
-async def _unpacked(response: httpx.Response) -> AsyncGenerator[bytes | Silence, None]:
+async def _decompress(response: httpx.Response) -> AsyncGenerator[bytes | NoResponse, None]:
     if response.headers.get("content-encoding", "identity").lower() == "identity":
         async for raw in response.aiter_raw():
             if raw:
                 yield raw
-        if not _has_end(response.headers):
-            yield _ENDLESS
+        if not _is_delimited(response.headers):
+            yield _UNDELIMITED
         return
-    # Packed otherwise than we asked for, it does not unpack.
-    unpacking = zlib.decompressobj(_GZIP)
+    # The server may only use the encoding that was requested; any other one fails to decompress.
+    decompressor = zlib.decompressobj(_GZIP)
     async for raw in response.aiter_raw():
-        for part in _inflated(unpacking, raw):
+        for part in _inflate(decompressor, raw):
             yield part
-    if not unpacking.eof or unpacking.unused_data:
-        yield _CUT_OFF
+    if not decompressor.eof or decompressor.unused_data:
+        yield _TRUNCATED
 
 
-def _inflated(unpacking: "zlib._Decompress", raw: bytes) -> Iterator[bytes]:
-    """Unpack in parts that fit: a little that is packed may be very much."""
+def _inflate(decompressor: "zlib._Decompress", raw: bytes) -> Iterator[bytes]:
+    """Decompress in chunks of bounded size: a small input can expand to a very large one."""
     while raw:
-        part = unpacking.decompress(raw, _LARGEST)
+        part = decompressor.decompress(raw, _MAX_CHUNK)
         if part:
             yield part
-        raw = unpacking.unconsumed_tail
+        raw = decompressor.unconsumed_tail
 
 
-def _has_end(headers: httpx.Headers) -> bool:
-    """Tell whether the answer says where it ends; else a cut looks like the end."""
+def _is_delimited(headers: httpx.Headers) -> bool:
+    """Tell whether the headers say where the body ends. Without that, a cut connection looks like the end."""
     return "content-length" in headers or headers.get("transfer-encoding", "").lower() == "chunked"

@@ -12,7 +12,7 @@ from msgspec import structs, to_builtins
 from remit import Keyring, Mission, TrustedKey, issue_passport, verifier_id
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest, SignedReceipt
-from remit.client.beliefs import MAX_AGE_S, MAX_REMEMBERED, Given
+from remit.client.response_checks import MAX_AGE_S, MAX_REMEMBERED, SeenReceipts
 from remit.errors import ServiceUnavailable
 from tests.client.conftest import Connect
 from tests.client.service import (
@@ -95,11 +95,11 @@ def test_the_clock_of_the_service_may_be_a_little_behind(
 
 
 def test_what_a_client_remembers_has_an_end() -> None:
-    given = Given()
-    assert all(given.take(f"rcpt:{number}", "key") for number in range(MAX_REMEMBERED))
-    assert not given.take("rcpt:0", "other")
-    assert given.take("rcpt:new", "key")
-    assert given.take("rcpt:0", "other")
+    seen = SeenReceipts()
+    assert all(seen.remember(f"rcpt:{number}", "key") for number in range(MAX_REMEMBERED))
+    assert not seen.remember("rcpt:0", "other")
+    assert seen.remember("rcpt:new", "key")
+    assert seen.remember("rcpt:0", "other")
 
 
 def test_a_denial_may_bring_the_receipt_of_a_permit_that_holds_no_more(connect: Connect, desk: Desk, port: int) -> None:
