@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from remit.cli.assistants import version_of_program
+from remit.cli.assistants import get_program_version
 
 
 def version(tmp_path: Path, name: str, said: str) -> str:
     program = tmp_path / name
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n", encoding="utf-8")
     program.chmod(0o755)
-    return version_of_program(name, str(program))
+    return get_program_version(name, str(program))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remit.cli.errors import DONE, USAGE
-from remit.cli.profiles import choose_profile
+from remit.cli.profile import choose_profile
 from remit.errors import FieldInvalid
 from remit.profiles.templates import TEMPLATES, template
 from tests.cli.running import run

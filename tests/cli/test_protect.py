@@ -15,7 +15,7 @@ from click.testing import Result
 import remit
 from remit.assistants.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
-from remit.cli.protect_reach import steering
+from remit.cli.protect import control_paths
 from remit.config import ensure_token
 from remit.governor.assistants import Begin
 from remit.governor.sessions import Look
@@ -272,7 +272,7 @@ def test_what_git_runs_by_itself_is_guarded_and_remit_where_it_lies_in_the_folde
     assert "**/.git/hooks" in desk.told("--settings", "user")["guards"]
     package = str(Path(remit.__file__).parent)
     assert package not in guards
-    assert package in steering(str(Path(package).parent))
+    assert package in control_paths(str(Path(package).parent))
 
 
 def test_settings_of_a_user_are_undone_in_the_folder_that_is_named(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.cli.render import date, show_facts, shown
+from remit.cli.render import date, escape_text, show_facts
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from remit.cli.render import date, show_facts, shown
     ],
 )
 def test_what_is_not_seen_is_escaped(text: str, expected: str) -> None:
-    assert shown(text) == expected
+    assert escape_text(text) == expected
 
 
 def test_facts_are_text_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,10 +25,10 @@ from remit.assistants.install.plan import Place, Plan, Planner, Wire
 from remit.assistants.records import FOLDER, Protection, Protections, wire_name
 from remit.assistants.registry import HOOK_ADAPTERS, PLANNERS
 from remit.claims.mission import parse_mission
-from remit.cli.assistants import path_of_program, version_of_program, wire_of
-from remit.cli.checkup import Check, Looked
+from remit.cli.assistants import find_program, get_program_version, make_wire
+from remit.cli.connect import connect_hub
+from remit.cli.doctor_checks import Check, CheckResult
 from remit.cli.errors import advice_for
-from remit.cli.hub_reaching import reach_hub
 from remit.config import assistant_config, hook_variable, load_settings, user_home
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
 from remit.governor.sessions import End
@@ -45,17 +45,19 @@ _AGAIN: Final = "Protect it again: remit protect {}"
 _PATIENCE_S: Final = 5.0
 _UNASKED: Final = "Hooks hold there, and nothing else asks: see that the profile says what you want."
 # What is said of assistants that run, the worst first.
-_EFFECTS: Final[Mapping[Effect, Looked]] = {
-    "bypassing": Looked("problem", "running without hooks", "End them; start them without that option or variable."),
-    "misleading": Looked(
+_EFFECTS: Final[Mapping[Effect, CheckResult]] = {
+    "bypassing": CheckResult(
+        "problem", "running without hooks", "End them; start them without that option or variable."
+    ),
+    "misleading": CheckResult(
         "problem",
         "running with a proxy, which is asked in the place of the Hub",
         "End them; start them with NO_PROXY=127.0.0.1, or without that variable.",
     ),
-    "steering": Looked(
+    "steering": CheckResult(
         "warning", "running with settings of their own", "Look whether these turn hooks off: the doctor does not."
     ),
-    "unasking": Looked("warning", "running with nobody to ask", _UNASKED),
+    "unasking": CheckResult("warning", "running with nobody to ask", _UNASKED),
 }
 _HUB_AWAY: Final = "Start it: remit up --background; until then the assistant runs nothing."
 
@@ -95,7 +97,7 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
             said = f"{planner.title} is not protected by this home"
             yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
             return
-        installed = version_of_program(planner.program, None)
+        installed = get_program_version(planner.program, None)
         patients = [_patient(home, path, planner, protection, installed) for protection in protections]
         ours = list[Hook]()
         for patient in patients:
@@ -107,7 +109,7 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
 
 
 def _patient(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _Patient:
-    program = path_of_program(planner.program, None)
+    program = find_program(planner.program, None)
     place = Place(
         protection.level,
         protection.folder,
@@ -117,7 +119,7 @@ def _patient(home: Home, path: Path, planner: Planner, protection: Protection, i
         version=installed if program else protection.version,
         program=program,
     )
-    wire = wire_of(
+    wire = make_wire(
         home.path,
         protection.id,
         protection.assistant,
@@ -153,22 +155,22 @@ def _of_protection(service: Service, patient: _Patient) -> Generator[Check, None
     return found
 
 
-def _checked(name: str, looked: Looked) -> Check:
+def _checked(name: str, looked: CheckResult) -> Check:
     return Check(name, *looked)
 
 
-def _mission(patient: _Patient) -> Looked:
+def _mission(patient: _Patient) -> CheckResult:
     protection = patient.protection
     where = protection.folder or "wherever it is started"
     said = f"{protection.id}, {protection.level} settings, {where}"
     try:
         mission = parse_mission(protection.mission)
     except InputError as error:
-        return Looked("problem", f"{said}: its mission cannot be used: {error}", patient.again)
+        return CheckResult("problem", f"{said}: its mission cannot be used: {error}", patient.again)
     said += f"; {len(mission.allowed_tools)} tools, {mission.max_tool_calls:,} calls a session"
     if _has_changed(protection):
-        return Looked("warning", f"{said}; its profile was changed since", patient.again)
-    return Looked("ok", said)
+        return CheckResult("warning", f"{said}; its profile was changed since", patient.again)
+    return CheckResult("ok", said)
 
 
 def _has_changed(protection: Protection) -> bool:
@@ -181,78 +183,78 @@ def _has_changed(protection: Protection) -> bool:
     return Path(protection.profile).is_absolute() and hashlib.sha256(data).hexdigest() != protection.profile_digest
 
 
-def _planned(patient: _Patient) -> tuple[Plan | None, Looked]:
+def _planned(patient: _Patient) -> tuple[Plan | None, CheckResult]:
     """Return what would be written today, and whether anything in the settings stands against it."""
     try:
         plan = patient.planner.plan(patient.place, patient.wire)
         # Asked of the assistant itself: what is left to write is what it does not trust.
         untrusted = plan.settle() if plan.settle else ()
     except RemitError as error:
-        return None, Looked("problem", str(error), f"Take out what is named; then: {patient.again}")
+        return None, CheckResult("problem", str(error), f"Take out what is named; then: {patient.again}")
     if untrusted:
-        return plan, Looked("problem", "hooks are not trusted, so they are skipped without a word", patient.again)
+        return plan, CheckResult("problem", "hooks are not trusted, so they are skipped without a word", patient.again)
     if plan.warnings:
-        return plan, Looked("warning", "; ".join(plan.warnings), patient.again)
-    return plan, Looked("ok", "nothing in any layer keeps hooks from running")
+        return plan, CheckResult("warning", "; ".join(plan.warnings), patient.again)
+    return plan, CheckResult("ok", "nothing in any layer keeps hooks from running")
 
 
-def _version(patient: _Patient) -> Looked:
+def _version(patient: _Patient) -> CheckResult:
     title, version, form = patient.planner.title, patient.place.version, patient.protection.form
     if not version and form == "http" and patient.place.program:
         said = f"{title} does not tell its version, and some let calls run when a hook over HTTP fails"
-        return Looked("problem", said, patient.again)
+        return CheckResult("problem", said, patient.again)
     if not version:
         said = f"{title} was not found in PATH, or does not tell its version"
-        return Looked("warning", said, "Look whether it is installed, and which version.")
+        return CheckResult("warning", said, "Look whether it is installed, and which version.")
     if form == "http" and version_of(version) < BLOCKS_ON_FAILURE:
-        return Looked("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
-    return Looked("ok", f"{title} {version}, hooks by {form}")
+        return CheckResult("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
+    return CheckResult("ok", f"{title} {version}, hooks by {form}")
 
 
-def _registration(patient: _Patient, found: Registered) -> Looked:
+def _registration(patient: _Patient, found: Registered) -> CheckResult:
     if found.faults:
-        return Looked("problem", "; ".join(found.faults), patient.again)
+        return CheckResult("problem", "; ".join(found.faults), patient.again)
     count = f"{len(found.hooks)} hooks in " if found.hooks else ""
     if found.changed:
         said = f"{count}{', '.join(found.changed)}: our part as written, but others have changed the file since"
         advice = f"Look at it: one mistake in it, and the assistant drops it all. If it is right: {patient.again}"
-        return Looked("warning", said, advice)
+        return CheckResult("warning", said, advice)
     names = ", ".join(Path(written.path).name for written in patient.protection.files)
-    return Looked("ok", f"{count}{names}: as written")
+    return CheckResult("ok", f"{count}{names}: as written")
 
 
-def _hub(patient: _Patient) -> Looked:
+def _hub(patient: _Patient) -> CheckResult:
     running = load_running(patient.home, "hub")
     if running is None:
-        return Looked("problem", "no Hub of this home is running", _HUB_AWAY)
+        return CheckResult("problem", "no Hub of this home is running", _HUB_AWAY)
     if running.listening != patient.protection.hub_url:
         said = f"it listens at {running.listening}, and hooks ask at {patient.protection.hub_url}"
-        return Looked("problem", said, patient.again)
-    return Looked("ok", f"it listens where hooks ask, at {running.listening}")
+        return CheckResult("problem", said, patient.again)
+    return CheckResult("ok", f"it listens where hooks ask, at {running.listening}")
 
 
-def _token(patient: _Patient) -> Looked:
+def _token(patient: _Patient) -> CheckResult:
     expected = load_settings(patient.home).hub_token
     shown = patient.wire.token
     running = load_running(patient.home, "hub")
     if running is not None and not _takes_token(patient.home, running):
         advice = f"Restart it: remit hub --stop, then remit hub --background; then: {patient.again}"
-        return Looked("problem", "the Hub that runs has another token than this home by now", advice)
+        return CheckResult("problem", "the Hub that runs has another token than this home by now", advice)
     is_old = patient.protection.generation == 0
     right = (shared_hook_token(expected) if is_old else hook_token(expected, patient.protection.id)) if expected else ""
     if not right or not shown or not compare_digest(right.encode(), shown.encode()):
-        return Looked("problem", "hooks show a token that is not that of this protection", patient.again)
+        return CheckResult("problem", "hooks show a token that is not that of this protection", patient.again)
     if patient.protection.form == "http":
-        return Looked("problem", "its token stands in a file that the assistant can read", patient.again)
+        return CheckResult("problem", "its token stands in a file that the assistant can read", patient.again)
     if is_old:
-        return Looked("warning", "hooks show a token that opens other protections too", patient.again)
-    return Looked("ok", "hooks show the token of this protection")
+        return CheckResult("warning", "hooks show a token that opens other protections too", patient.again)
+    return CheckResult("ok", "hooks show the token of this protection")
 
 
 def _takes_token(home: Home, running: Running) -> bool:
     """Tell whether a Hub opens for the token of its home; one that does not answer says nothing of it."""
     try:
-        with reach_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
+        with connect_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
             hub.status()
     except ServiceRefused as error:
         return error.error_code != HubTokenRequired.code
@@ -261,11 +263,11 @@ def _takes_token(home: Home, running: Running) -> bool:
     return True
 
 
-def _canary(service: Service, patient: _Patient, found: Registered, *, hub_answers: bool) -> Looked:
+def _canary(service: Service, patient: _Patient, found: Registered, *, hub_answers: bool) -> CheckResult:
     """Send a call that nobody makes through each hook that is asked before one."""
     hooks = _asking(patient, found)
     if not hooks:
-        return Looked("problem", "no hook of ours is asked before a call", patient.again)
+        return CheckResult("problem", "no hook of ours is asked before a call", patient.again)
     looked = [_one_canary(service, patient, hook, hub_answers=hub_answers) for hook in hooks]
     return max(looked, key=lambda one: ("ok", "warning", "problem").index(one.state))
 
@@ -279,42 +281,42 @@ def _asking(patient: _Patient, found: Registered) -> list[Hook]:
     return [hook for hook in found.hooks if hook.event.lower() == event]
 
 
-def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers: bool) -> Looked:
+def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers: bool) -> CheckResult:
     if not hub_answers and "url" in hook.says:
-        return Looked("warning", "not tried: the Hub does not answer where the hook asks", _HUB_AWAY)
+        return CheckResult("warning", "not tried: the Hub does not answer where the hook asks", _HUB_AWAY)
     inside = patient.path.absolute() / FOLDER
     folder = patient.protection.folder or str(inside)
     canary = new_canary(patient.planner.name, folder, str(inside))
     sent = send(hook, canary, HOOK_ADAPTERS[patient.planner.name], hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
-        return Looked("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
+        return CheckResult("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
     return _taken(service, patient, sent)
 
 
-def _taken(service: Service, patient: _Patient, sent: Sent) -> Looked:
+def _taken(service: Service, patient: _Patient, sent: Sent) -> CheckResult:
     if sent.answer != "refused":
         said = {"let through": "a call that must be refused is let through", "blocked": "blocked without a receipt"}
-        return Looked("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", patient.again)
+        return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", patient.again)
     means = service.governor.means
     session_id = refusal_in(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
     if session_id is None:
         advice = "Look which Hub answers there: remit doctor; then: remit ledger check"
-        return Looked("problem", f"refused, but its receipt {sent.receipt_id} is not in this ledger", advice)
+        return CheckResult("problem", f"refused, but its receipt {sent.receipt_id} is not in this ledger", advice)
     service.governor.run(End(session_id))
-    return Looked("ok", f"refused through the hook itself, with receipt {sent.receipt_id}")
+    return CheckResult("ok", f"refused through the hook itself, with receipt {sent.receipt_id}")
 
 
-def _others(planner: Planner, patients: Sequence[_Patient], ours: Sequence[Hook]) -> Looked:
+def _others(planner: Planner, patients: Sequence[_Patient], ours: Sequence[Hook]) -> CheckResult:
     """Look for hooks of others that are asked before a call too."""
     found = hooks_of_others(planner.name, [patient.place for patient in patients], ours)
     if not found:
-        return Looked("ok", "no hook of others can change a call once it was decided on")
+        return CheckResult("ok", "no hook of others can change a call once it was decided on")
     where = ", ".join(dict.fromkeys("/".join(Path(hook.path).parts[-2:]) for hook in found))
     said = f"{len(found)} hooks of others can change a call once it was decided on: {where}"
-    return Looked("warning", said, "Look at what they do, and take out what you do not need.")
+    return CheckResult("warning", said, "Look at what they do, and take out what you do not need.")
 
 
-def _processes(planner: Planner, protections: Sequence[Protection]) -> Looked:
+def _processes(planner: Planner, protections: Sequence[Protection]) -> CheckResult:
     """Look for assistants that run past their hooks; those of the whole machine hold there too."""
     over_http = any(one.form == "http" and not excepts_hub(one) for one in protections)
     folders = [one.folder for one in protections]
@@ -325,7 +327,7 @@ def _processes(planner: Planner, protections: Sequence[Protection]) -> Looked:
         such = [one for one in found if one.effect == effect]
         if such:
             return looked._replace(said=f"{looked.said}: {_named(such)}")
-    return Looked("ok", f"no {planner.title} runs past its hooks now")
+    return CheckResult("ok", f"no {planner.title} runs past its hooks now")
 
 
 def _named(found: Sequence[Suspect]) -> str:

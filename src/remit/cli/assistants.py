@@ -19,7 +19,7 @@ from remit.config import user_home
 from remit.errors import FieldInvalid
 from remit.hub.auth import hook_token, proof_key
 
-__all__ = ["check_folder", "path_of_program", "version_of_program", "wire_of"]
+__all__ = ["check_folder", "find_program", "get_program_version", "make_wire"]
 
 _NUMBERS: Final = r"(\d+(?:\.\d+){1,3})(?:[-+][0-9A-Za-z.+-]{1,64})?"
 # A line as each program tells its version in. What says it otherwise may be anything in its place.
@@ -34,7 +34,7 @@ _PATIENCE_S: Final = 30
 _MAX_CHARACTERS: Final = 200
 
 
-def path_of_program(name: str, named: str | None) -> str:
+def find_program(name: str, named: str | None) -> str:
     """Return the path of an assistant's program: the one that is named, else the one that a shell would start."""
     path = named or shutil.which(name) or ""
     if Path(path).is_absolute():
@@ -44,9 +44,9 @@ def path_of_program(name: str, named: str | None) -> str:
     return ""
 
 
-def version_of_program(name: str, named: str | None) -> str:
+def get_program_version(name: str, named: str | None) -> str:
     """Return the version of an assistant's program; nothing where there is none, or where it tells it otherwise."""
-    path = path_of_program(name, named)
+    path = find_program(name, named)
     if not path:
         return ""
     try:
@@ -66,7 +66,7 @@ def version_of_program(name: str, named: str | None) -> str:
     return found[1] if found else ""
 
 
-def wire_of(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:
+def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:
     """Return how hooks of a protection reach the Hub; `home` is where the home really lies."""
     folder = Path(home, FOLDER)
     return Wire(

@@ -7,11 +7,11 @@ from msgspec import to_builtins
 
 from remit.claims.attestation import Attestation
 from remit.claims.keys import Keyring
+from remit.cli.connect import connect_hub, get_running_hub
 from remit.cli.errors import DONE, NO, failure
-from remit.cli.hub_reaching import reach_hub, running_hub
-from remit.cli.opening import opened_home, opened_rows
-from remit.cli.options import everywhere
-from remit.cli.render import note, show_data, show_facts, waiting
+from remit.cli.homes import open_command_home, open_ledger_reader
+from remit.cli.options import common_options
+from remit.cli.render import note, show_data, show_facts, spinner
 from remit.errors import BrokenChain, SessionNotFound
 from remit.ledger.keys import keyring_of
 from remit.schemas.proxy import AttestAnswer
@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 1800.0
 @click.command()
 @click.argument("session_id", required=False)
 @click.option("--end", is_flag=True, help="End the session first.")
-@everywhere
+@common_options
 def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool) -> None:
     """Ask the Hub for an attestation over SESSION_ID, else over the newest session, and print it.
 
@@ -36,14 +36,17 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
     if session_id == "":
         raise click.BadParameter("must not be empty", param_hint="SESSION_ID")
     newest, keyring = _newest(home, as_json=as_json)
-    with opened_home(home, as_json=as_json) as opened:
-        running = running_hub(opened)
+    with open_command_home(home, as_json=as_json) as opened:
+        running = get_running_hub(opened)
         chosen = session_id or newest
         if not chosen:
             raise SessionNotFound("there is no session yet")
         if session_id is None:
             note(f"the newest session is {chosen}")
-        with waiting("attesting"), reach_hub(opened, running, timeout_s=_PATIENCE_S, retries=0, keyring=keyring) as hub:
+        with (
+            spinner("attesting"),
+            connect_hub(opened, running, timeout_s=_PATIENCE_S, retries=0, keyring=keyring) as hub,
+        ):
             answer = hub.attest(chosen, end=end)
     _show(answer, as_json=as_json)
     raise SystemExit(DONE if answer.claims.chain_verified else NO)
@@ -51,7 +54,7 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
 
 def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
     """Return the id of the session that was started last, if there is one, and the keys that sign here."""
-    with opened_rows(home, as_json=as_json) as rows:
+    with open_ledger_reader(home, as_json=as_json) as rows:
         sessions = rows.latest_sessions(limit=1)
         return sessions[0].id if sessions else "", keyring_of(rows.keys())
 

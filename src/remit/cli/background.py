@@ -9,10 +9,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
+
 from remit.claims.shapes import encode
-from remit.config import service_environment
+from remit.cli.errors import report_errors
+from remit.cli.homes import open_command_home
+from remit.cli.render import detect_lost_output, note, show_data
+from remit.config import home_path, service_environment
 from remit.errors import (
     CertificateUnusable,
     FieldInvalid,
@@ -25,10 +31,20 @@ from remit.errors import (
     ServiceUnavailable,
     StateError,
 )
-from remit.ledger.home import Home
+from remit.ledger.home import Home, open_home
 from remit.server.record import Running, ServiceName, all_running
 
-__all__ = ["NAMES", "Listening", "end_children", "start_in_background", "stop_in_background"]
+__all__ = [
+    "NAMES",
+    "StartedService",
+    "announce_address",
+    "spawn_service",
+    "start_and_announce",
+    "start_service",
+    "stop_services",
+    "terminate_children",
+    "terminate_services",
+]
 
 # As people call them.
 NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
@@ -37,7 +53,7 @@ _STOP_S: Final = 8.0
 _LOOK_S: Final = 0.05
 
 
-class Listening(NamedTuple):
+class StartedService(NamedTuple):
     """Where a service listens, and by which process; `child` is that process where it was started just now."""
 
     address: str
@@ -45,9 +61,9 @@ class Listening(NamedTuple):
     child: "subprocess.Popen[bytes] | None" = None
 
 
-def start_in_background(
+def spawn_service(
     home: Home, service: ServiceName, arguments: Sequence[str], asked: Mapping[str, Any]
-) -> Listening:
+) -> StartedService:
     """Return the service of a home, started unless it runs; `arguments` are those of the command of its name.
 
     One that runs otherwise than `asked` is not taken for it: it may be open where this one was to be closed.
@@ -56,7 +72,7 @@ def start_in_background(
         others = all_running(home, service)
         alike = [running for running in others if running.asked == _as_kept(asked)]
         if alike:
-            return Listening(alike[-1].listening, alike[-1].pid)
+            return StartedService(alike[-1].listening, alike[-1].pid)
         if others:
             raise LedgerInUse(f"{others[-1].listening} runs already, with other options: remit {service} --stop")
         with open(_log_of(home, service), "ab") as log:  # noqa: PTH123 - a path that the home has checked
@@ -73,11 +89,11 @@ def start_in_background(
         try:
             return _heard(child, service)
         except BaseException:  # whoever is interrupted, or told otherwise, leaves nothing behind
-            end_children([child])
+            terminate_children([child])
             raise
 
 
-def end_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
+def terminate_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
     """End what was started just now, by force if it takes too long."""
     for child in children:
         child.terminate()
@@ -98,14 +114,14 @@ def _log_of(home: Home, service: ServiceName) -> str:
         return folder.path_of(name)
 
 
-def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> Listening:
+def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> StartedService:
     """Return what the service says when it is ready, or raise with what it says instead."""
     said = _first_line(child)
     answer: dict[str, Any] = {}
     with suppress(ValueError):
         answer = json.loads(said)
     if "listening" in answer:
-        return Listening(answer["listening"], answer["pid"], child)
+        return StartedService(answer["listening"], answer["pid"], child)
     if "error" in answer:
         raise _failure(answer["error_code"], answer["error"], service)
     raise ServiceUnavailable(f"the {NAMES[service]} did not start: log/{service}.log in the home says why")
@@ -144,7 +160,7 @@ def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 
-def stop_in_background(home: Home, *services: ServiceName) -> list[Running]:
+def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
     """Stop the services of these names that run over a home, all at once, and return which they were."""
     stopping = _all_of(home, services)
     for _, running in stopping:
@@ -161,3 +177,60 @@ def stop_in_background(home: Home, *services: ServiceName) -> list[Running]:
 
 def _all_of(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, Running]]:
     return [(service, running) for service in services for running in all_running(home, service)]
+
+
+_WRITTEN: Final = {"allowed_hosts": "allowed_host"}
+
+
+def announce_address(service: ServiceName, listening: str, pid: int, *, as_json: bool) -> None:
+    """Print where a service listens, at once: others wait for the line."""
+    with detect_lost_output():
+        click.echo(encode({"listening": listening, "pid": pid}) if as_json else f"{service} listening on {listening}")
+
+
+def start_and_announce(
+    service: ServiceName, home: str | None, given: Mapping[str, object], asked: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Start a service that stays, unless it runs already, and print where it listens."""
+    with open_command_home(home, as_json=as_json, create=True) as opened:
+        listening = start_service(opened, service, given, asked)
+    if listening.child is None:
+        note("it was running already")
+    announce_address(service, listening.address, listening.pid, as_json=as_json)
+
+
+def start_service(
+    home: Home, service: ServiceName, given: Mapping[str, object], asked: Mapping[str, Any]
+) -> StartedService:
+    """Return a service that runs in the background; `given` are the options of its command, by name."""
+    return spawn_service(home, service, _as_arguments(given), asked)
+
+
+def stop_services(*services: ServiceName, home: str | None, as_json: bool) -> None:
+    """Stop the services of these names, and tell which they were."""
+    with report_errors(as_json=as_json):
+        stopped = _stopped(home_path(home), services)
+    if as_json:
+        return show_data({"ok": True, "stopped": stopped})
+    none = f"no {' and no '.join(NAMES[service] for service in services)} of this home is running"
+    return note("stopped " + ", ".join(stopped) if stopped else none)
+
+
+def _stopped(path: Path, services: tuple[ServiceName, ...]) -> list[str]:
+    """Stop services, and return where they listened; over a home that is not there, none runs."""
+    if not os.path.lexists(path):
+        return []
+    with open_home(path, create=False) as home:
+        return [running.listening for running in terminate_services(home, *services)]
+
+
+def _as_arguments(given: Mapping[str, object]) -> list[str]:
+    """Return options as they are written on a command line."""
+    words = []
+    for name, value in given.items():
+        option = "--" + _WRITTEN.get(name, name).replace("_", "-")
+        values = value if isinstance(value, tuple) else (value,)
+        words += [
+            option if one is True else f"{option}={one}" for one in values if one is not None and one is not False
+        ]
+    return words

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from remit.cli.hub_reaching import home_of_hub, running_hub, token_of
-from remit.cli.options import everywhere
+from remit.cli.connect import get_hub_token, get_running_hub, open_hub_home
+from remit.cli.options import common_options
 from remit.cli.render import note, show_data
 from remit.errors import StateMissing
 from remit.hub.opening import write_opening
@@ -23,7 +23,7 @@ _STDERR: Final = 2
 
 @click.command("open")
 @click.option("--print", "is_printed", is_flag=True, help="Print the address, token and all, for a browser elsewhere.")
-@everywhere
+@common_options
 def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None:
     """Open the dashboard of the Hub that runs.
 
@@ -32,9 +32,9 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
 
     Example: remit open
     """
-    with home_of_hub(home, as_json=as_json) as opened:
-        dashboard = f"{running_hub(opened).listening}/dashboard"
-        address = f"{dashboard}?token={token_of(opened)}"
+    with open_hub_home(home, as_json=as_json) as opened:
+        dashboard = f"{get_running_hub(opened).listening}/dashboard"
+        address = f"{dashboard}?token={get_hub_token(opened)}"
         if not is_printed:
             _browse(write_opening(opened, address))
     if as_json:

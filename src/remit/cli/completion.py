@@ -3,8 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
-from remit.cli.errors import reported
-from remit.cli.options import everywhere
+from remit.cli.errors import report_errors
+from remit.cli.options import common_options
 from remit.cli.render import show_data
 
 __all__ = ["completion"]
@@ -12,7 +12,7 @@ __all__ = ["completion"]
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@everywhere
+@common_options
 def completion(*, shell: str, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
     """Print the script that lets SHELL complete commands and options.
 
@@ -26,7 +26,7 @@ def completion(*, shell: str, home: str | None, as_json: bool) -> None:  # noqa:
     Example: for this shell only
       eval "$(remit completion bash)"
     """  # noqa: D301 - the mark of the library for lines that stay as they are
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         kind = get_completion_class(shell)
         program = click.get_current_context().find_root().command
         script = kind(program, {}, "remit", "_REMIT_COMPLETE").source() if kind else ""

@@ -9,13 +9,12 @@ import click
 
 from remit.claims.jws import PASSPORT, verify_token
 from remit.claims.mission import Mission, parse_mission
-from remit.cli.certificates import confirmation_of
-from remit.cli.errors import NO, reported, tell
-from remit.cli.limits import limits
-from remit.cli.options import ListCommand, everywhere
+from remit.cli.errors import NO, report_errors, tell
+from remit.cli.homes import open_service
+from remit.cli.mission_options import certificate_confirmation, mission_options
+from remit.cli.options import ListCommand, common_options
 from remit.cli.render import show_data
-from remit.cli.resources import real_path, real_scope, starting_directory
-from remit.cli.service import opened_service
+from remit.cli.resources import resolve_path, resolve_scope, starting_directory
 from remit.governor.delegate import Delegate, Delegated
 from remit.governor.sessions import Look
 
@@ -33,8 +32,8 @@ _ADVICE: Final = "Ask for fewer calls, or start another session with a new passp
     "--max-duration-s", type=int, help="How long its session may last. It ends with the parent's in any case."
 )
 @click.option("--request-id", metavar="ID", help="Makes the request repeatable: the same again gets the same passport.")
-@limits(tools="the parent's", scope="the parent's", effects="the parent's")
-@everywhere
+@mission_options(tools="the parent's", scope="the parent's", effects="the parent's")
+@common_options
 def delegate(
     *,
     session_id: str,
@@ -61,11 +60,11 @@ def delegate(
       remit delegate pass:0123456789abcdef0123456789abcdef --agent-id agent:helper
             --mission "Read the logs" --max-tool-calls 10 --allowed-tools Read
     """  # noqa: D301 - the mark of the library for lines that stay as they are
-    with reported(as_json=as_json):
-        bound_to = confirmation_of(bind_certificate) if bind_certificate else None
-        scope = real_scope(resource_scope)
-        start = None if cwd is None else real_path(cwd, "$.cwd")
-    with opened_service(home, as_json=as_json) as service:
+    with report_errors(as_json=as_json):
+        bound_to = certificate_confirmation(bind_certificate) if bind_certificate else None
+        scope = resolve_scope(resource_scope)
+        start = None if cwd is None else resolve_path(cwd, "$.cwd")
+    with open_service(home, as_json=as_json) as service:
         parent = service.governor.run(Look(session_id)).passport.mission
         asked = _mission(
             parent,

@@ -1,25 +1,203 @@
 """`remit demo`: a tour in a minute, for a terminal, a pipe or a program."""
 
-from typing import Any, Final
+import base64
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import click
 from msgspec import to_builtins
 from rich.markup import escape
 
-from remit.cli.errors import reported
-from remit.cli.options import everywhere
-from remit.cli.render import Screen, show_data
-from remit.cli.service import opened_service
-from remit.cli.tour import Tampering, Tour, perform, rehearse, take_tour
+from remit import (
+    Attestation,
+    BrokenChain,
+    Head,
+    Keyring,
+    Mission,
+    Passport,
+    SignedReceipt,
+    TrustedKey,
+    verifier_id,
+    verify_chain,
+    verify_passport,
+    verify_receipt,
+    verify_session,
+    walk_chain,
+)
+from remit.claims.mission import escape_path
+from remit.cli.connect import explain_proxy_failure, reach
+from remit.cli.errors import report_errors
+from remit.cli.homes import open_service
+from remit.cli.issue import issue_registered
+from remit.cli.options import common_options
+from remit.cli.render import TerminalConsole, show_data
+from remit.errors import ServiceUnavailable
+from remit.governor.attest import Attest
+from remit.governor.evaluate import Evaluate
+from remit.governor.issue import Issue, Order
+from remit.governor.sessions import Start
+from remit.policy.call import ToolCall
+from remit.server.record import load_running
+from remit.wiring import Service, build_rehearsal
 
-__all__ = ["demo"]
+__all__ = ["DemoReport", "DemoRun", "Tampering", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
+
+_SOMEWHERE: Final = "/work/project"
+
+
+def _demo_mission(folder: str) -> Mission:
+    return Mission(
+        agent_id="agent:reviewer",
+        mission="Review the pull request and run the tests",
+        allowed_tools=("Bash", "read_file", "send_email"),
+        forbidden_tools=("send_email",),
+        resource_scope=(escape_path(folder),),
+        max_tool_calls=20,
+        max_duration_s=900,
+        cwd=folder,
+    )
+
+
+_CALLS: Final = (
+    ToolCall("Bash", {"command": "grep -rn TODO src | head -20 > todo.txt"}),
+    ToolCall("Bash", {"command": "cd src && cat main.py ../../../home/user/.ssh/id_ed25519"}),
+    ToolCall("read_file", {"path": "README.md"}),
+    ToolCall("send_email", {"to": "press@example.com", "body": "all of it"}),
+)
+
+
+@dataclass(frozen=True)
+class Tampering:
+    """What a forger did to the chain, and where verification found it."""
+
+    deed: str
+    index: int
+    fault: str
+    problem: str
+
+
+class DemoRun(NamedTuple):
+    """What a tour leaves: tokens, and the keys that they are checked with."""
+
+    passport: str
+    remedies: list[str]
+    receipts: list[str]
+    attestation: str
+    keyring: Keyring
+    now: int
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """All that the tour shows."""
+
+    passport: Passport
+    calls: tuple[ToolCall, ...]
+    remedies: list[str]
+    receipts: list[SignedReceipt]
+    head: Head
+    attestation: Attestation
+    tamperings: list[Tampering]
+    # The address of the proxy that was asked; none where it was played in memory.
+    where: str
+
+
+def run_in_memory() -> DemoRun:
+    """Play the tour in memory: the calls are really judged, by the same path as any other."""
+    with build_rehearsal() as (governor, key):
+        issued = governor.run(Issue(Order(_demo_mission(_SOMEWHERE), governor.means.new_id("pass"))))
+        token, now = issued.token, issued.issued_at
+        session_id = governor.run(Start(token)).session.id
+        answers = [governor.run(Evaluate(session_id, call)) for call in _CALLS]
+        attested = governor.run(Attest(session_id, end=True)).attestation.token
+    return DemoRun(
+        passport=token,
+        remedies=[answer.remedy.sentence if answer.remedy else "" for answer in answers],
+        receipts=[answer.receipt.token for answer in answers],
+        attestation=attested,
+        keyring=Keyring([TrustedKey(key.public, verifier_id(key.public))]),
+        now=now,
+    )
+
+
+def run_against_proxy(service: Service) -> DemoRun:
+    """Play the tour against the proxy of a home, as an agent would: by its address, its authority and a passport."""
+    home = service.home
+    running = load_running(home, "proxy")
+    if running is None:
+        raise ServiceUnavailable("no proxy of this home is running: remit proxy --background")
+    with tempfile.TemporaryDirectory() as project:
+        issued = issue_registered(service, _demo_mission(os.path.realpath(project)))
+        token, now = issued.token, issued.issued_at
+        with explain_proxy_failure(home, running), reach(home, running) as proxy:
+            session_id = proxy.start(token).session_id
+            answers = [proxy.evaluate(session_id, call.tool_name, dict(call.arguments)) for call in _CALLS]
+            attested = proxy.attest(session_id, end=True)
+    return DemoRun(
+        passport=token,
+        remedies=[answer.remedy or "" for answer in answers],
+        receipts=[answer.receipt for answer in answers],
+        attestation=attested.token,
+        keyring=service.keys.refresh(),
+        now=now,
+        where=running.listening,
+    )
+
+
+def verify_run(played: DemoRun) -> DemoReport:
+    """Return the tour over what was played, with everything in it verified."""
+    keyring, tokens = played.keyring, played.receipts
+    walked = list(walk_chain(tokens, keyring))
+    receipts = [verify_receipt(token, keyring) for token in tokens]
+    head = walked[-1][1]
+    return DemoReport(
+        passport=verify_passport(played.passport, keyring, now=played.now),
+        calls=_CALLS,
+        remedies=played.remedies,
+        receipts=receipts,
+        head=head,
+        attestation=verify_session(played.attestation, tokens, keyring),
+        tamperings=[_tamper(deed, forged, keyring, head) for deed, forged in _forgeries(receipts).items()],
+        where=played.where,
+    )
+
+
+def _whitewash(receipt: SignedReceipt) -> str:
+    """Return the token with its denial rewritten to a permit and the old signature kept."""
+    header, _, signature = receipt.token.split(".")
+    claims = to_builtins(receipt.claims) | {"verdict": "compliant", "reason": "nothing to see here"}
+    forged = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"{header}.{forged}.{signature}"
+
+
+def _forgeries(receipts: list[SignedReceipt]) -> dict[str, list[str]]:
+    """Return what a forger could make of the chain, by deed."""
+    first, second, third, fourth = (receipt.token for receipt in receipts)
+    return {
+        "rewrite the denial in receipt 1 to a permit": [first, _whitewash(receipts[1]), third, fourth],
+        "remove receipt 1": [first, third, fourth],
+        "swap receipts 1 and 2": [first, third, second, fourth],
+        "cut off the last receipt": [first, second, third],
+    }
+
+
+def _tamper(deed: str, tokens: list[str], keyring: Keyring, kept: Head) -> Tampering:
+    try:
+        verify_chain(tokens, keyring, last_hash=kept.receipt_hash)
+    except BrokenChain as error:
+        return Tampering(deed, error.index, error.fault, str(error))
+    raise RuntimeError(f"verification missed: {deed}")
 
 
 @click.command()
 @click.option(
     "--live", is_flag=True, help="Ask the proxy of the home that is running, and leave a session in its ledger."
 )
-@everywhere
+@common_options
 def demo(*, live: bool, home: str | None, as_json: bool) -> None:
     """Take a tour: a passport, a chain of receipts, and what becomes of a forgery.
 
@@ -28,18 +206,18 @@ def demo(*, live: bool, home: str | None, as_json: bool) -> None:
     Example: remit demo
     """
     if live:
-        with opened_service(home, as_json=as_json) as service:
-            tour = take_tour(perform(service))
+        with open_service(home, as_json=as_json) as service:
+            tour = verify_run(run_against_proxy(service))
     else:
-        with reported(as_json=as_json):
-            tour = take_tour(rehearse())
+        with report_errors(as_json=as_json):
+            tour = verify_run(run_in_memory())
     if as_json:
         show_data(_as_data(tour))
     else:
-        _show(tour, Screen(highlight=False, emoji=False))
+        _show(tour, TerminalConsole(highlight=False, emoji=False))
 
 
-def _as_data(tour: Tour) -> dict[str, Any]:
+def _as_data(tour: DemoReport) -> dict[str, Any]:
     return {
         "passport": {"token": tour.passport.token, "mission": to_builtins(tour.passport.mission)},
         "receipts": [{"token": receipt.token, "claims": to_builtins(receipt.claims)} for receipt in tour.receipts],
@@ -49,11 +227,11 @@ def _as_data(tour: Tour) -> dict[str, Any]:
     }
 
 
-def _show(tour: Tour, console: Screen) -> None:
+def _show(tour: DemoReport, console: TerminalConsole) -> None:
     mission = tour.passport.mission
     lines = [
         "[bold]1. A mission passport says what an agent may do[/]",
-        *_facts(
+        *_fact_lines(
             agent=mission.agent_id,
             mission=mission.mission,
             allowed=", ".join(mission.allowed_tools),
@@ -68,7 +246,7 @@ def _show(tour: Tour, console: Screen) -> None:
         *(line for index in range(len(tour.receipts)) for line in _receipt_lines(index, tour)),
         "",
         "[bold]3. Anyone with the public key can check the whole chain[/]",
-        *_facts(
+        *_fact_lines(
             chain=f"[green]VERIFIED[/] {tour.head.length} receipts, head {_short(tour.head.receipt_hash)}",
             attested=", ".join(f"{count} {verdict}" for verdict, count in tour.attestation.verdicts.items() if count),
             root=f"{_short(tour.attestation.receipts_root)} (Merkle root over the receipts)",
@@ -94,11 +272,11 @@ _LIVE: Final = [
 ]
 
 
-def _facts(**facts: str) -> list[str]:
+def _fact_lines(**facts: str) -> list[str]:
     return [f"   [dim]{name:<10}[/] {fact}" for name, fact in facts.items()]
 
 
-def _receipt_lines(index: int, tour: Tour) -> list[str]:
+def _receipt_lines(index: int, tour: DemoReport) -> list[str]:
     receipt, call, remedy = tour.receipts[index], tour.calls[index], tour.remedies[index]
     claims = receipt.claims
     asked = next(iter(call.arguments.values()))

@@ -7,12 +7,11 @@ import click
 from rich.text import Text
 
 from remit.assistants.registry import PLANNERS
-from remit.cli.asking import ask_running, ask_service
-from remit.cli.checkup import Check, check_up
-from remit.cli.errors import DONE, STATE, advice_for, failure, reported
-from remit.cli.opening import check_there
-from remit.cli.options import everywhere
-from remit.cli.render import Screen, show_data, shown
+from remit.cli.doctor_checks import Check, check_installation, check_proxy_at, check_running_services
+from remit.cli.errors import DONE, STATE, advice_for, failure, report_errors
+from remit.cli.homes import require_ledger
+from remit.cli.options import common_options
+from remit.cli.render import TerminalConsole, escape_text, show_data
 from remit.config import home_path
 from remit.errors import RemitError, StateError
 from remit.governor.statements import Declare
@@ -29,7 +28,7 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.argument("assistant", required=False, type=click.Choice(sorted(PLANNERS)))
 @click.option("--url", metavar="URL", help="Ask the proxy there how it is, not that of the home.")
 @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for it; else tls/ca.pem.")
-@everywhere
+@common_options
 def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
     """Check this machine and the home, one line each. Nothing is changed, and no home is made.
 
@@ -43,13 +42,13 @@ def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str
     """
     if assistant and (url or ca):
         raise click.UsageError("ask about the proxy, or about an assistant")
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         path = home_path(home)
         if assistant:
             checks = _of_assistant(path, assistant)
         else:
-            checks = list(check_up(path))
-            checks += ask_running(path) if url is None else [ask_service(path, url, ca)]
+            checks = list(check_installation(path))
+            checks += check_running_services(path) if url is None else [check_proxy_at(path, url, ca)]
     problems = [check for check in checks if check.state == "problem"]
     if as_json:
         show_data(_outcome(problems) | {"checks": [check._asdict() for check in checks]})
@@ -68,7 +67,7 @@ def _of_assistant(path: Path, assistant: str) -> list[Check]:
     """Return the checks of an assistant, and that they are signed."""
     from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - most do not ask for it
 
-    check_there(path)
+    require_ledger(path)
     service = build_service(path)
     try:
         checks = list(check_assistant(service, path, assistant))
@@ -96,9 +95,9 @@ def _signed(service: Service, assistant: str, checks: list[Check]) -> Check:
 
 
 def _show(checks: list[Check]) -> None:
-    screen = Screen(highlight=False)
+    screen = TerminalConsole(highlight=False)
     for check in checks:
         state = (f"{check.state:<8}", _STYLES[check.state])
-        screen.print(Text.assemble(state, f" {check.name:<12} {shown(check.said)}"), soft_wrap=True)
+        screen.print(Text.assemble(state, f" {check.name:<12} {escape_text(check.said)}"), soft_wrap=True)
         if check.advice:
             screen.print(Text(f"{'':<22}{check.advice}"), soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import click
 
-from remit.cli.output import OutputLost
+from remit.cli.render import OutputNotWritten
 from remit.errors import (
     AccessError,
     CertificateUnusable,
@@ -54,7 +54,7 @@ __all__ = [
     "advice_for",
     "exit_code",
     "failure",
-    "reported",
+    "report_errors",
     "tell",
 ]
 
@@ -147,7 +147,7 @@ def _answered(error: RemitError) -> tuple[str, str]:
 
 
 @contextmanager
-def reported(*, as_json: bool) -> Iterator[None]:
+def report_errors(*, as_json: bool) -> Iterator[None]:
     """Turn an error into two lines on stderr, or one document on stdout, and the exit code."""
     try:
         yield
@@ -155,7 +155,7 @@ def reported(*, as_json: bool) -> Iterator[None]:
         said, code = _answered(error) if as_json else (str(error), error.code)
         tell(said, code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
-    except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputLost):
+    except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputNotWritten):
         raise  # the program says how this ends; a reader of ours that has gone is no error
     except Exception as error:  # the edge of the program: whatever it is, it is our fault
         kind = type(error).__name__

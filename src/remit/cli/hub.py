@@ -8,10 +8,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from remit.cli.errors import reported
-from remit.cli.options import everywhere
+from remit.cli.background import announce_address, start_and_announce, stop_services
+from remit.cli.errors import report_errors
+from remit.cli.options import common_options
 from remit.cli.proxy import proxy
-from remit.cli.serving import announce, leave_running, stop_running
 from remit.config import (
     HUB_HOSTS,
     HUB_URL,
@@ -51,7 +51,7 @@ __all__ = ["hub", "hub_options"]
 )
 @click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
 @click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
-@everywhere
+@common_options
 @click.pass_context
 def hub(
     context: click.Context,
@@ -73,15 +73,15 @@ def hub(
     if context.invoked_subcommand is not None:
         return _refuse_options(context)
     if stop:
-        return stop_running("hub", home=home, as_json=as_json)
-    with reported(as_json=as_json):
+        return stop_services("hub", home=home, as_json=as_json)
+    with report_errors(as_json=as_json):
         options = hub_options(home, **chosen)
     if background:
         given = {"home": home_path(home), "host": options.host, "port": options.port}
         given |= {name: chosen[name] for name in ("policies", "otlp_endpoint", "log_level", "processes")}
-        return leave_running("hub", home, given, options.asked(), as_json=as_json)
-    with reported(as_json=as_json):
-        run_hub(options, lambda url: announce("hub", url, os.getpid(), as_json=as_json))
+        return start_and_announce("hub", home, given, options.asked(), as_json=as_json)
+    with report_errors(as_json=as_json):
+        run_hub(options, lambda url: announce_address("hub", url, os.getpid(), as_json=as_json))
     return end_now()
 
 

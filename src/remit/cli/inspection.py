@@ -1,33 +1,255 @@
 """`remit inspect`: what a token says, and whether anyone vouches for it."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from remit.claims.jws import Peeked, unsafe_peek
-from remit.claims.keys import Keyring
+from remit.claims.attestation import verify_attestation
+from remit.claims.bookmark import verify_bookmark
+from remit.claims.canonical import sha256_hex
+from remit.claims.chain import verifier_id
+from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, KEY_LIMIT, PASSPORT, RECEIPT, Peeked, unsafe_peek
+from remit.claims.keys import Keyring, TrustedKey, VerifyingKey
+from remit.claims.passport import Passport
 from remit.claims.public import public_view
 from remit.claims.receipt import verify_receipt
-from remit.claims.strictjson import JSON
-from remit.cli.errors import DONE, NO, failure, reported
-from remit.cli.examine import RECEIPT_KIND, Examined, examine
-from remit.cli.given import read_given
-from remit.cli.keyrings import load_keyring
-from remit.cli.options import everywhere
-from remit.cli.render import date, show_data, show_facts, shown
+from remit.claims.strictjson import JSON, parse_object
+from remit.claims.succession import verify_key_change, verify_key_limit
+from remit.cli.errors import DONE, NO, failure, report_errors
+from remit.cli.options import common_options
+from remit.cli.render import date, escape_text, show_data, show_facts
+from remit.cli.token_input import read_token_argument, verify_passport_ignoring_time
 from remit.config import home_path
-from remit.errors import FieldInvalid, KeyUnknown, StateMissing
+from remit.errors import (
+    FieldInvalid,
+    InputError,
+    KeyMalformed,
+    KeyMaterialError,
+    KeyNotP256,
+    KeyPeriodEnded,
+    KeyUnknown,
+    PassportError,
+    RemitError,
+    StateMissing,
+    TokenError,
+    TokenKindMismatch,
+    TokenMalformed,
+)
 from remit.ledger.embedded import open_rows
+from remit.ledger.findings import FAULTS, fault_of_limits, fault_of_period
 from remit.ledger.home import open_home
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import Periods, keyring_of
 from remit.ledger.rows import Rows
 
-__all__ = ["inspect"]
+__all__ = ["RECEIPT_KIND", "ExaminedToken", "examine_token", "inspect", "load_keyring"]
+
+_MAX_BYTES: Final = 256 * 1024
+_PEM: Final = re.compile(rb"-----BEGIN .*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
+
+
+def load_keyring(file: Path, issuer: JSON) -> Keyring:
+    """Return the keys in a file: PEM, a JWK, or a JWKS.
+
+    Whoever names the file believes them for `issuer`, whom the token says that it comes from; without one, each for the
+    name that a key of ours has.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MAX_BYTES)
+    except (OSError, ValueError):
+        raise FieldInvalid("the file cannot be read", place="$.key") from None
+    keys = list(_from_json(data) if data.lstrip().startswith(b"{") else _from_pem(data))
+    if not keys:
+        raise KeyMalformed("the file holds no public key that verifies ES256")
+    return Keyring(_trusted(key, issuer) for key in keys)
+
+
+def _from_pem(data: bytes) -> Iterator[VerifyingKey]:
+    return map(VerifyingKey.from_pem, _PEM.findall(data))
+
+
+def _from_json(data: bytes) -> Iterator[VerifyingKey]:
+    """Go through the keys of a set; a set may hold others for other uses, which do not verify here."""
+    value = parse_object(data, max_bytes=_MAX_BYTES)
+    listed = value.get("keys", [value])
+    for jwk in listed if isinstance(listed, list) else []:
+        try:
+            yield VerifyingKey.from_jwk(jwk if isinstance(jwk, dict) else {})
+        except KeyNotP256:
+            continue
+
+
+def _trusted(key: VerifyingKey, issuer: JSON) -> TrustedKey:
+    own = verifier_id(key)
+    return (
+        TrustedKey(key, issuer, foreign=issuer != own) if isinstance(issuer, str) and issuer else TrustedKey(key, own)
+    )
+
+
+RECEIPT_KIND: Final = "receipt"
+_PASSPORT_KIND: Final = "passport"
+_Details: TypeAlias = Mapping[str, JSON]
+# All else is a fault of the ledger, not of the token.
+_NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
+
+
+class ExaminedToken(NamedTuple):
+    """A token, looked at. `error` says why it is not verified, where it is not."""
+
+    kind: str
+    error: RemitError | None
+    kid: str
+    details: _Details
+    peeked: Peeked
+
+
+def examine_token(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | None, now: int) -> ExaminedToken:
+    """Verify a token with `keyring`, and say what the ledger knows of it, if there is one."""
+    kind, look = _KINDS.get(_typ(peeked), ("", None))
+    if look is None:
+        readable = peeked.header is not None
+        unknown = TokenKindMismatch("typ is of no kind that is known here") if readable else None
+        return ExaminedToken(
+            kind, unknown or TokenMalformed("it is not a token: its header cannot be read"), "", {}, peeked
+        )
+    kid = str((peeked.header or {}).get("kid"))
+    try:
+        details = look(token, keyring, rows, now)
+        if rows is not None:
+            _check_period(kind, kid, details, rows)
+    except _NOT_GENUINE as error:
+        return ExaminedToken(kind, error, "", {}, peeked)
+    return ExaminedToken(kind, None, kid, details, peeked)
+
+
+def _check_period(kind: str, kid: str, details: _Details, rows: Rows) -> None:
+    """Raise if the period of a key has ended and the ledger does not hold the token, or holds it after that."""
+    limits = Periods(rows).limits().get(kid, ())
+    if not limits:
+        return
+    if not details.get("in_ledger", details.get("registered")):
+        raise KeyPeriodEnded(f"the period of its key has ended, and this ledger does not have the {kind}")
+    passed = [
+        limit for limit in limits if kind == _PASSPORT_KIND and details["id"] in rows.signed_after(kid, limit.position)
+    ]
+    if passed:
+        raise KeyPeriodEnded(FAULTS[fault_of_limits(passed)])
+
+
+def _typ(peeked: Peeked) -> str:
+    typ = (peeked.header or {}).get("typ")
+    return typ.lower().removeprefix("application/") if isinstance(typ, str) else ""
+
+
+def _examine_passport(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+    passport = verify_passport_ignoring_time(token, keyring)
+    details: dict[str, JSON] = {
+        "id": passport.jti,
+        "issuer": passport.issuer,
+        "expires_at": passport.expires_at,
+        "expired": now >= passport.expires_at,
+    }
+    if rows is None:
+        return details | {"revoked": None}
+    session = rows.session(passport.jti)
+    state = session.state if session else "not started"
+    here = _is_registered(passport, rows)
+    return details | {"registered": here, "revoked": _is_revoked(passport, rows), "session": state}
+
+
+def _is_registered(passport: Passport, rows: Rows) -> bool:
+    """Tell whether the home has issued this very token, or started a session with it."""
+    registered, token = rows.registered(passport.jti), passport.token
+    if registered is not None and registered.hash == sha256_hex(token.encode()):
+        return True
+    return any(
+        row is not None and row.passport == token
+        for row in (rows.session(passport.jti), rows.delegation_to(passport.jti))
+    )
+
+
+def _is_revoked(passport: Passport, rows: Rows) -> bool:
+    """Tell whether it was revoked, or one that it was delegated from."""
+    jti, parent = passport.jti, passport.parent_jti
+    while True:
+        session = rows.session(jti)
+        if rows.revoked(jti) or (session is not None and session.state == "revoked"):
+            return True
+        if parent is None:
+            return False
+        above = rows.session(parent)
+        jti, parent = parent, above.parent if above else None
+
+
+def _examine_receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+    receipt = verify_receipt(token, keyring)
+    claims = receipt.claims
+    details: dict[str, JSON] = {
+        "id": claims.receipt_id,
+        "issuer": claims.iss,
+        "hash": receipt.hash,
+        "expires_at": claims.exp,
+        "expired": now >= claims.exp,
+    }
+    if rows is None:
+        return details
+    kept = rows.receipt(claims.receipt_id)
+    if kept is None or kept.token != token:
+        return details | {"in_ledger": False}
+    fault = fault_of_period(Periods(rows).limits(), receipt.kid, kept.number)
+    if fault is not None:
+        raise KeyPeriodEnded(FAULTS[fault])
+    return details | {
+        "in_ledger": True,
+        "session": kept.session_id,
+        "place": kept.seq,
+        "of": rows.count(kept.session_id),
+    }
+
+
+def _examine_attestation(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    claims = verify_attestation(token, keyring)
+    details: dict[str, JSON] = {"id": claims.jti, "issuer": claims.iss, "session": claims.session_id}
+    return details if rows is None else details | {"in_ledger": token in rows.attestations(claims.session_id)}
+
+
+def _examine_key_change(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    change = verify_key_change(token, keyring)
+    details: dict[str, JSON] = {"id": change.jti, "predecessor": change.predecessor, "successor": change.successor.kid}
+    if rows is None:
+        return details
+    return details | {"in_ledger": token in [record.change for record in rows.keys()]}  # noqa: SIM118 - not a dictionary
+
+
+def _examine_key_limit(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    limit = verify_key_limit(token, keyring)
+    details: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
+    if limit.distrusted_from is not None:
+        details["distrusted_from"] = limit.distrusted_from
+    return details if rows is None else details | {"in_ledger": token in [record.token for record in rows.limits()]}
+
+
+def _examine_bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+    head, _ = verify_bookmark(token, keyring)
+    session_id = head.lineage.grant_id
+    details: dict[str, JSON] = {"session": session_id, "place": head.length}
+    return details if rows is None else details | {"in_ledger": rows.bookmark(session_id) == token}
+
+
+_KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int], _Details] | None]]] = {
+    PASSPORT.typ: (_PASSPORT_KIND, _examine_passport),
+    RECEIPT.typ: (RECEIPT_KIND, _examine_receipt),
+    ATTESTATION.typ: ("attestation", _examine_attestation),
+    KEY_CHANGE.typ: ("change of key", _examine_key_change),
+    KEY_LIMIT.typ: ("end of a key's period", _examine_key_limit),
+    BOOKMARK.typ: ("bookmark", _examine_bookmark),
+}
 
 
 @click.command()
@@ -36,7 +258,7 @@ __all__ = ["inspect"]
     "--key", type=click.Path(path_type=Path), metavar="FILE", help="Verify with the keys in FILE (PEM, JWKS) instead."
 )
 @click.option("--public", is_flag=True, help="Of a receipt: print its public view, as JSON, and nothing else.")
-@everywhere
+@common_options
 def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_json: bool) -> None:
     """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from a pipe, @FILE from a file.
 
@@ -48,34 +270,34 @@ def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_
 
     Example: remit issue ... | remit inspect -
     """
-    with reported(as_json=as_json):
-        given = read_given(token)
+    with report_errors(as_json=as_json):
+        given = read_token_argument(token)
         peeked = unsafe_peek(given)
         with _means(home, key, peeked) as (keyring, rows):
-            examined = examine(given, peeked, keyring, rows, int(time.time()))
+            examined = examine_token(given, peeked, keyring, rows, int(time.time()))
             view = _public_view(examined, given, keyring) if public else None
     if public:
         _show_public(examined, view, as_json=as_json)
     elif as_json:
-        show_data(_data(examined))
+        show_data(_as_json(examined))
     else:
         _show(examined)
     raise SystemExit(DONE if examined.error is None else NO)
 
 
-def _public_view(examined: Examined, token: str, keyring: Keyring) -> dict[str, JSON] | None:
+def _public_view(examined: ExaminedToken, token: str, keyring: Keyring) -> dict[str, JSON] | None:
     """Return the public view of a receipt; None if it is not verified."""
     if examined.kind and examined.kind != RECEIPT_KIND:
         raise FieldInvalid(f"a public view is of a receipt, and this is a {examined.kind}", place="--public")
     return None if examined.error is not None else public_view(verify_receipt(token, keyring))
 
 
-def _show_public(examined: Examined, view: dict[str, JSON] | None, *, as_json: bool) -> None:
+def _show_public(examined: ExaminedToken, view: dict[str, JSON] | None, *, as_json: bool) -> None:
     """Print the public view; of what is not verified, only that, because nothing in it can be relied on."""
     if view is not None:
         show_data({"ok": True, **view})
     elif as_json:
-        show_data({name: value for name, value in _data(examined).items() if name != "unverified"})
+        show_data({name: value for name, value in _as_json(examined).items() if name != "unverified"})
     else:
         show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
 
@@ -96,7 +318,7 @@ def _means(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple
         yield keyring_of(rows.keys()), rows
 
 
-def _data(examined: Examined) -> dict[str, Any]:
+def _as_json(examined: ExaminedToken) -> dict[str, Any]:
     kind = {"kind": examined.kind or None, "verified": examined.error is None}
     said = {"header": examined.peeked.header, "claims": examined.peeked.claims}
     if examined.error is not None:
@@ -104,7 +326,7 @@ def _data(examined: Examined) -> dict[str, Any]:
     return {"ok": True} | kind | {"kid": examined.kid} | dict(examined.details) | said
 
 
-def _show(examined: Examined) -> None:
+def _show(examined: ExaminedToken) -> None:
     if examined.error is not None:
         show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
         click.echo("it says, and nobody vouches for it:")
@@ -115,10 +337,10 @@ def _show(examined: Examined) -> None:
     for part in examined.peeked:
         text = "(cannot be read)" if part is None else json.dumps(part, indent=2, ensure_ascii=False)
         for line in text.split("\n"):
-            click.echo(f"  {shown(line)}")
+            click.echo(f"  {escape_text(line)}")
 
 
-def _why(examined: Examined) -> str:
+def _why(examined: ExaminedToken) -> str:
     if isinstance(examined.error, KeyUnknown):
         return f"{examined.error}: it was signed elsewhere, or the home is another one"
     return str(examined.error)

@@ -14,14 +14,13 @@ from msgspec import structs
 from remit.claims.jws import PASSPORT, verify_token
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, parse_mission
 from remit.claims.passport import Confirmation, Passport
-from remit.cli.certificates import confirmation_of
-from remit.cli.errors import reported
-from remit.cli.limits import limits
-from remit.cli.options import ListCommand, everywhere
+from remit.cli.errors import report_errors
+from remit.cli.homes import open_service
+from remit.cli.mission_options import certificate_confirmation, mission_options
+from remit.cli.options import ListCommand, common_options
 from remit.cli.profile import load_profile, mission_of
 from remit.cli.render import note, show_data
-from remit.cli.resources import real_path, real_scope, starting_directory
-from remit.cli.service import opened_service
+from remit.cli.resources import resolve_path, resolve_scope, starting_directory
 from remit.errors import FieldInvalid
 from remit.governor.issue import Issue, Order
 from remit.policy.scope import literal_entry
@@ -38,8 +37,8 @@ __all__ = ["issue", "issue_registered"]
 @click.option("--max-tool-calls", type=int, help="How many calls it may make. Without it: 100.")
 @click.option("--max-duration-s", type=int, help="How long a session may last. Without it: 3600.")
 @click.option("--lifetime-s", type=int, help="How long the passport is good, if shorter than that.")
-@limits(tools="none", scope="the current directory", effects="all")
-@everywhere
+@mission_options(tools="none", scope="the current directory", effects="all")
+@common_options
 def issue(
     *,
     agent_id: str | None,
@@ -67,7 +66,7 @@ def issue(
               --allowed-tools Read Edit Bash --resource-scope ~/project)
       TOKEN=$(remit issue --from-profile REMIT.md)
     """  # noqa: D301 - the mark of the library for lines that stay as they are
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         base = _told_by_profile(from_profile) if from_profile is not None else _DEFAULTS
         asked = _mission(
             cwd,
@@ -81,8 +80,8 @@ def issue(
             max_duration_s=max_duration_s,
             allowed_side_effect_classes=allowed_side_effects,
         )
-        bound_to = confirmation_of(bind_certificate) if bind_certificate else None
-    with opened_service(home, as_json=as_json, create=True) as service:
+        bound_to = certificate_confirmation(bind_certificate) if bind_certificate else None
+    with open_service(home, as_json=as_json, create=True) as service:
         token, claims = _issued(service, asked, lifetime_s, bound_to)
     if as_json:
         return show_data({"token": token, "claims": claims})
@@ -126,9 +125,9 @@ def _mission(
 
 def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what may be touched, and where relative paths start: here, where nothing says otherwise."""
-    here = real_path(".", "$.cwd")
-    scope = real_scope(resource_scope) or base.get("resource_scope") or (literal_entry(here, "$.cwd"),)
-    start = starting_directory(here, scope) if cwd is None else real_path(cwd, "$.cwd")
+    here = resolve_path(".", "$.cwd")
+    scope = resolve_scope(resource_scope) or base.get("resource_scope") or (literal_entry(here, "$.cwd"),)
+    start = starting_directory(here, scope) if cwd is None else resolve_path(cwd, "$.cwd")
     if not resource_scope and "resource_scope" not in base:
         note(f"no --resource-scope: the passport is for the current directory, {here}")
     return {"resource_scope": scope, "cwd": start}

@@ -15,11 +15,10 @@ from typing import Any, Final, Literal
 
 import click
 
-from remit.cli.errors import reported
-from remit.cli.opening import opened_rows
-from remit.cli.options import KeyCommand, everywhere
+from remit.cli.errors import report_errors
+from remit.cli.homes import open_ledger_reader, open_service
+from remit.cli.options import KeyCommand, common_options
 from remit.cli.render import date, note, show_data, show_facts
-from remit.cli.service import opened_service
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.keys import DistrustKey, RotateKey
 from remit.governor.revoke import CloseRevoked
@@ -40,13 +39,13 @@ def keys() -> None:
 
 
 @keys.command("list")
-@everywhere
+@common_options
 def _list_command(*, home: str | None, as_json: bool) -> None:
     """List the keys that have signed here, oldest first.
 
     Example: remit keys list
     """
-    with opened_rows(home, as_json=as_json) as rows:
+    with open_ledger_reader(home, as_json=as_json) as rows:
         signing, records, distrusted = rows.switches().kid, rows.keys(), _distrusted(rows)
     listed = [_key_data(record, signing, distrusted) for record in records]
     if as_json:
@@ -69,7 +68,7 @@ def _key_data(record: KeyRecord, signing: str, distrusted: Mapping[str, int]) ->
 
 
 @keys.command("rotate")
-@everywhere
+@common_options
 def _rotate_command(*, home: str | None, as_json: bool) -> None:
     """Let the key that signs hand over to a new one; what it has signed stays believed.
 
@@ -77,7 +76,7 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 
     Example: remit keys rotate
     """
-    with opened_service(home, as_json=as_json) as service:
+    with open_service(home, as_json=as_json) as service:
         with _stated(service):
             record = service.governor.run(RotateKey())
         kids = [kept.kid for kept in service.reader.keys()]  # noqa: SIM118 - not a dictionary
@@ -106,7 +105,7 @@ def _stated(service: Service) -> Iterator[None]:
 @click.argument("kid", metavar="KID")
 @click.option("--from", "since", required=True, metavar="TIME", help="ISO 8601 with its zone, or now.")
 @click.option("--yes", is_flag=True, help="Do not ask back.")
-@everywhere
+@common_options
 def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_json: bool) -> None:
     """Refuse what the key KID has signed later than TIME, as when it was stolen then.
 
@@ -116,11 +115,11 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
 
     Example: remit keys distrust KID --from 2026-03-01T12:00:00Z
     """
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         now_ms = time.time_ns() // 1_000_000
         from_ms = _moment(since, now_ms)
     _confirm(kid, from_ms, yes=yes, as_json=as_json)
-    with opened_service(home, as_json=as_json) as service:
+    with open_service(home, as_json=as_json) as service:
         with _stated(service):
             done = service.governor.run(DistrustKey(kid, from_ms))
         closed = service.governor.run(CloseRevoked(done.passports))
@@ -180,7 +179,7 @@ def _confirm(kid: str, from_ms: int, *, yes: bool, as_json: bool) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file, which must not exist, instead."
 )
-@everywhere
+@common_options
 def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str | None, as_json: bool) -> None:
     """Print the public keys that verify what was signed here, oldest first.
 
@@ -188,7 +187,7 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
 
     Example: remit keys export --out remit.jwks
     """
-    with opened_rows(home, as_json=as_json) as rows:
+    with open_ledger_reader(home, as_json=as_json) as rows:
         believed, distrusted = [trusted.key for trusted in keyring_of(rows.keys())], _distrusted(rows)
         jwks = {"keys": [key.to_jwk() for key in believed]}
         pem = "".join(key.to_pem().decode("ascii") for key in believed)

@@ -4,10 +4,9 @@ from typing import Literal, TypeAlias
 
 import click
 
-from remit.cli.opening import opened_rows
-from remit.cli.options import everywhere
+from remit.cli.homes import open_ledger_reader, open_service
+from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
-from remit.cli.service import opened_service
 from remit.governor.revoke import KillSwitch
 
 __all__ = ["kill_switch"]
@@ -17,7 +16,7 @@ _Turn: TypeAlias = Literal["on", "off", "status"]
 
 @click.command("kill-switch")
 @click.argument("turn", type=click.Choice(["on", "off", "status"]))
-@everywhere
+@common_options
 def kill_switch(*, turn: _Turn, home: str | None, as_json: bool) -> None:
     """Turn the kill switch, or show how it stands.
 
@@ -28,9 +27,9 @@ def kill_switch(*, turn: _Turn, home: str | None, as_json: bool) -> None:
     """
     revoked = None
     if turn != "status":
-        with opened_service(home, as_json=as_json) as service:
+        with open_service(home, as_json=as_json) as service:
             revoked = service.governor.run(KillSwitch(turn == "on"))
-    with opened_rows(home, as_json=as_json) as rows:
+    with open_ledger_reader(home, as_json=as_json) as rows:
         is_on, active = rows.switches().kill_switch, sum(1 for _ in rows.active_sessions())
     if as_json:
         counts = {"active_sessions": active} | ({} if revoked is None else {"revoked_sessions": revoked})

@@ -9,9 +9,9 @@ import click
 
 from remit.claims.strictjson import JSON
 from remit.cli.errors import DONE, NO, failure
-from remit.cli.opening import opened_home, opened_rows
-from remit.cli.options import everywhere
-from remit.cli.render import bar, show_data, show_facts, shown, waiting
+from remit.cli.homes import open_command_home, open_ledger_reader
+from remit.cli.options import common_options
+from remit.cli.render import escape_text, progress_bar, show_data, show_facts, spinner
 from remit.errors import EvidenceError, RemitError
 from remit.governor.statements import Declare
 from remit.ledger.backup import backup
@@ -34,13 +34,13 @@ def ledger() -> None:
 
 
 @ledger.command("show")
-@everywhere
+@common_options
 def _show_command(*, home: str | None, as_json: bool) -> None:
     """Show how much the ledger holds, and the last of it.
 
     Example: remit ledger show --json
     """
-    with opened_rows(home, as_json=as_json) as rows:
+    with open_ledger_reader(home, as_json=as_json) as rows:
         data = _overview_data(rows.overview()) | _keys_data(rows)
     if as_json:
         return show_data({"ok": True} | data)
@@ -67,7 +67,7 @@ def _keys_data(rows: Rows) -> dict[str, Any]:
 
 @ledger.command("backup")
 @click.argument("file", type=_FILE)
-@everywhere
+@common_options
 def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
     """Copy the ledger to FILE, which must not exist, while others go on writing.
 
@@ -75,7 +75,7 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 
     Example: remit ledger backup ~/remit-2026-01-31.db
     """
-    with opened_home(home, as_json=as_json) as opened, waiting("copying the ledger"):
+    with open_command_home(home, as_json=as_json) as opened, spinner("copying the ledger"):
         overview = backup(opened, file)
     if as_json:
         return show_data({"ok": True, "file": str(file)} | _overview_data(overview))
@@ -85,7 +85,7 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 @ledger.command("restore")
 @click.argument("file", type=_FILE)
 @click.option("--accept-loss", is_flag=True, help="Restore even if receipts that came later are lost by it.")
-@everywhere
+@common_options
 def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json: bool) -> None:
     """Put the copy in FILE in the place of the ledger. Stop the Hub and the proxy first.
 
@@ -94,7 +94,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
 
     Example: remit ledger restore ~/remit-2026-01-31.db
     """
-    with opened_home(home, as_json=as_json) as opened, waiting("restoring the ledger"):
+    with open_command_home(home, as_json=as_json) as opened, spinner("restoring the ledger"):
         restored = restore(opened, file, accept_loss=accept_loss)
         signed = _signed_restore(opened.path, restored)
     if as_json:
@@ -147,7 +147,7 @@ def _signed_restore(home: str, restored: Restored) -> str | None:
 
 
 @ledger.command("check")
-@everywhere
+@common_options
 def _check_command(*, home: str | None, as_json: bool) -> None:
     """Verify every chain from its root, and hold every row against what is signed.
 
@@ -156,8 +156,8 @@ def _check_command(*, home: str | None, as_json: bool) -> None:
     Example: remit ledger check --json
     """
     with (
-        opened_home(home, as_json=as_json) as opened,
-        bar("checking receipts") as tell,
+        open_command_home(home, as_json=as_json) as opened,
+        progress_bar("checking receipts") as tell,
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
         report = check_ledger(opened, each=pool.map, progress=tell)
@@ -180,7 +180,7 @@ def _show_report(report: Report) -> None:
     mark, style = (f"BROKEN {report.found:,} findings", "red") if report.found else ("VERIFIED", "green")
     show_facts(facts, mark=mark, style=style)
     for finding in report.findings[:_SHOWN]:
-        click.echo(shown(_line(finding)))
+        click.echo(escape_text(_line(finding)))
     if report.found > _SHOWN:
         click.echo(f"... and {report.found - _SHOWN:,} more: remit ledger check --json")
 

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["KeyCommand", "ListCommand", "ListOption", "everywhere"]
+__all__ = ["KeyCommand", "ListCommand", "ListOption", "common_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def everywhere(command: _Command) -> _Command:
+def common_options(command: _Command) -> _Command:
     """Add the options that every command has."""
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
     return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)

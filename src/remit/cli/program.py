@@ -20,8 +20,7 @@ from typing import Any, Final, TextIO
 import click
 
 from remit.cli.errors import DONE, USAGE, advice_for, exit_code, tell
-from remit.cli.output import OutputLost, watched_output
-from remit.cli.render import shown
+from remit.cli.render import OutputNotWritten, detect_lost_output, escape_text
 from remit.errors import LedgerUnavailable
 
 __all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "Program"]
@@ -54,12 +53,12 @@ class Program(click.Group):
 
     def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - the library's own
         """Read the arguments; help is printed here."""
-        with watched_output():
+        with detect_lost_output():
             return super().make_context(*args, **attributes)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
-        with watched_output():
+        with detect_lost_output():
             answer: object = super().invoke(ctx)
             return answer
 
@@ -96,7 +95,7 @@ class Program(click.Group):
             with suppress(OSError):
                 _tell_usage(error, as_json=as_json)
             return USAGE
-        except OutputLost as lost:
+        except OutputNotWritten as lost:
             return _tell_lost(lost)
         return answer if isinstance(answer, int) else DONE
 
@@ -122,13 +121,13 @@ def _replace_closed_output() -> None:
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
         return error.show()
-    message = shown(" ".join(error.format_message().split())).removesuffix(".")
+    message = escape_text(" ".join(error.format_message().split())).removesuffix(".")
     message = message[:1].lower() + message[1:_SHOWN_LENGTH]
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "remit"
     return tell(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
 
 
-def _tell_lost(lost: OutputLost) -> int:
+def _tell_lost(lost: OutputNotWritten) -> int:
     if lost.reason == errno.EPIPE:
         return READER_GONE
     said = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")

@@ -1,40 +1,232 @@
 """`remit protect`: a coding assistant, governed by a profile from its next start on; and `--undo`."""
 
 import os
+import sys
 import time
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 from msgspec import to_builtins
+from rich.text import Text
 
-from remit.assistants.install.install import install, intact, uninstall
+import remit
+from remit.assistants.doctor.evidence import governed_sessions
+from remit.assistants.install.install import Undone, install, intact, uninstall
 from remit.assistants.install.naming import adopted_id, protection_id
 from remit.assistants.install.plan import Level, Place, Plan, Planner, Wire
 from remit.assistants.records import OnTamper, Protection, Protections, script_text
 from remit.assistants.registry import PLANNERS
-from remit.claims.mission import Mission
+from remit.claims.mission import EVERYTHING, Mission
 from remit.claims.shapes import encode
-from remit.cli.assistants import check_folder, path_of_program, version_of_program, wire_of
-from remit.cli.errors import reported
+from remit.cli.assistants import check_folder, find_program, get_program_version, make_wire
+from remit.cli.background import start_service
+from remit.cli.errors import NO, report_errors
+from remit.cli.homes import open_command_home, open_service
 from remit.cli.hub import hub_options
-from remit.cli.opening import opened_home
-from remit.cli.options import everywhere
-from remit.cli.profiles import PROFILE_FILE, Chosen, choose_profile, folder_of
-from remit.cli.protect_reach import check_agreed, end_sessions, steering
-from remit.cli.protect_shown import Shown, show_protected, show_undone
-from remit.cli.render import note
-from remit.cli.resources import real_path, real_scope
-from remit.cli.serving import start_with
-from remit.cli.setup import prepare
+from remit.cli.options import common_options
+from remit.cli.profile import PROFILE_FILE, ChosenProfile, choose_profile, profile_folder
+from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts
+from remit.cli.resources import resolve_path, resolve_scope
+from remit.cli.setup import prepare_home
 from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
+from remit.governor.sessions import End
 from remit.ledger.home import Home
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.server.record import load_running
 
-__all__ = ["protect"]
+__all__ = [
+    "ProtectionSummary",
+    "confirm_wide_settings",
+    "control_paths",
+    "end_sessions",
+    "protect",
+    "show_protected",
+    "show_undone",
+]
+
+# Settings that cover more than the folder they were asked for in.
+_WIDE: Final[dict[Level, str]] = {
+    "user": "these settings hold in every folder that you work in, not only in this one",
+    "managed": "these settings hold for everyone on this machine, in every folder",
+}
+# What git runs or follows without being told to by its command line.
+_OF_GIT: Final = (".git/config", ".git/hooks", ".git/info")
+
+
+def confirm_wide_settings(planner: Planner, place: Place, *, yes: bool, as_json: bool) -> None:
+    """Raise unless a person has agreed to settings that cover more than one folder; at a terminal, ask."""
+    wide = _WIDE.get(place.level)
+    if wide is None or yes:
+        return
+    if not as_json and sys.stdin.isatty() and sys.stderr.isatty():
+        note(f"{planner.title}: {wide}")
+        if click.confirm("remit: protect all of that?", err=True):
+            return
+        note("nothing was changed")
+        raise SystemExit(NO)
+    refused = FieldInvalid(f"{planner.title}: {wide}", place="--settings")
+    refused.add_note(f"To agree: remit protect {planner.name} --settings {place.level} --yes")
+    raise refused
+
+
+def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> int:
+    """Return how many sessions of a protection were ended; the next call of each begins one under the new mission."""
+    with open_service(home, as_json=as_json) as service:
+        governed = governed_sessions(service.governor.means.reader, protection.assistant)
+        ours = [session for one in governed if one.protection == protection.id for session in one.sessions]
+        # Those of subagents end with the one that started them.
+        running = [session for session in ours if session.state == "active" and session.parent is None]
+        for session in running:
+            service.governor.run(End(session.id))
+    return len(running)
+
+
+def control_paths(folder: str | None) -> tuple[str, ...]:
+    """Return what steers any assistant in a folder: what git runs by itself, and Remit if it is installed there."""
+    if folder is None:
+        return (*(f"**/{name}" for name in _OF_GIT), *_installed())
+    inside = (path for path in _installed() if Path(path).is_relative_to(folder) and path != folder)
+    return (*(str(Path(folder, name)) for name in _OF_GIT), *inside)
+
+
+def _installed() -> tuple[str, ...]:
+    """Return the folder of this program, and its virtual environment if it has one."""
+    package = os.path.realpath(Path(remit.__file__).parent)
+    is_own = sys.prefix != sys.base_prefix
+    return (package, *((os.path.realpath(sys.prefix),) if is_own else ()))
+
+
+_MARKS: Final = {
+    "protected": ("+", "green"),
+    "not protected": ("-", "yellow"),
+    "next": (">", "cyan"),
+    "files": ("-", "dim"),
+}
+_WHERE: Final[dict[Level, str]] = {
+    "local": "your own, in this folder",
+    "project": "shared with everyone who works in this folder",
+    "user": "yours, in every folder",
+    "managed": "for everyone on this machine",
+}
+_TAMPERING: Final[dict[OnTamper, str]] = {
+    "end": "if settings cannot be kept in force, its sessions end",
+    "stop": "if settings cannot be kept in force, its sessions end and its processes are stopped",
+}
+
+
+class ProtectionSummary(NamedTuple):
+    """A protection as it is told."""
+
+    title: str
+    protection: Protection
+    plan: Plan
+    from_template: bool
+    hub_runs: bool
+    # Sessions that ran under another mission.
+    ended: int = 0
+
+
+def show_protected(told: ProtectionSummary, *, as_json: bool) -> None:
+    """Tell what is protected now."""
+    if as_json:
+        return show_data(_document(told))
+    for warning in told.plan.warnings:
+        note(f"careful: {warning}")
+    if told.ended:
+        note(f"sessions ended, because they ran under another mission: {told.ended}; their next call begins a new one")
+    where = told.protection.folder or _WHERE[told.protection.level]
+    show_facts(_facts(told), mark=f"{told.title} is protected: {where}", style="bold green")
+    _show_list("protected", told.plan.protected)
+    _show_list("not protected", told.plan.not_protected)
+    return _show_list("next", _steps(told))
+
+
+def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *, as_json: bool) -> None:
+    """Tell what was undone."""
+    if as_json:
+        files = [one._asdict() for one in undone]
+        return show_data({"ok": True, "protection": protection.id, "undone": True, "files": files})
+    show_facts(
+        {}, mark=f"{title} is no longer protected: {protection.folder or _WHERE[protection.level]}", style="bold"
+    )
+    return _show_list("files", [f"{one.path}: {one.what}" for one in undone])
+
+
+def _facts(told: ProtectionSummary) -> dict[str, str]:
+    protection, mission = told.protection, told.protection.mission
+    source = f"{protection.profile} (there is no profile here: remit profile init makes one)"
+    asks = {"ask": "it asks you as usual about what is permitted", "allow": "what is permitted, it need not ask you"}
+    hours = f"{mission['max_duration_s'] / 3600:g} hours"
+    return {
+        "profile": source if told.from_template else protection.profile,
+        "mission": mission["mission"],
+        **_reach(mission["resource_scope"]),
+        "mode": f"{protection.mode}: {asks[protection.mode]}",
+        "passport": f"each session gets its own: at most {mission['max_tool_calls']} calls in {hours}",
+        "settings": ", ".join(one.path for one in protection.files) + f" ({_WHERE[protection.level]})",
+        "tampering": _TAMPERING[protection.on_tamper],
+        "hub": protection.hub_url + ("" if told.hub_runs else " (not running: remit up --background)"),
+    }
+
+
+def _reach(scope: Sequence[str]) -> dict[str, str]:
+    """Return where it may go, every entry of it: a profile that came with the folder must not hide one among others."""
+    if EVERYTHING in scope:
+        return {"places": "every file", "hosts": "every host"}
+    places = ["the folder that it is started in" if entry == "." else entry for entry in scope if "://" not in entry]
+    hosts = [entry for entry in scope if "://" in entry]
+    return {"places": ", ".join(places) or "none", "hosts": ", ".join(hosts) or "none"}
+
+
+def _steps(told: ProtectionSummary) -> list[str]:
+    name = told.protection.assistant
+    again = "" if told.protection.level == "local" else f" --settings {told.protection.level}"
+    start = [] if told.hub_runs else ["remit up --background, because nothing runs without the Hub"]
+    return [
+        *told.plan.steps,
+        *start,
+        f"remit doctor {name} tries whether a forbidden call is refused",
+        "remit open shows every call and its receipt",
+        f"remit protect {name}{again} --undo takes it back",
+    ]
+
+
+def _show_list(title: str, sentences: Iterable[str]) -> None:
+    screen = TerminalConsole(highlight=False)
+    mark, style = _MARKS[title]
+    screen.print(Text(f"\n{title.capitalize()}", "bold"), soft_wrap=True)
+    for sentence in sentences:
+        screen.print(Text.assemble((f"  {mark} ", style), escape_text(sentence)), soft_wrap=True)
+
+
+def _document(told: ProtectionSummary) -> dict[str, object]:
+    protection, plan = told.protection, told.plan
+    return {
+        "ok": True,
+        "protection": protection.id,
+        "assistant": protection.assistant,
+        "version": protection.version,
+        "level": protection.level,
+        "folder": protection.folder,
+        "form": protection.form,
+        "mode": protection.mode,
+        "profile": protection.profile,
+        "mission": protection.mission,
+        "on_tamper": protection.on_tamper,
+        "ended_sessions": told.ended,
+        "settings": [one.path for one in protection.files],
+        "guards": list(protection.guards),
+        "hub": {"url": protection.hub_url, "running": told.hub_runs},
+        "protected": list(plan.protected),
+        "not_protected": list(plan.not_protected),
+        "steps": _steps(told),
+        "warnings": list(plan.warnings),
+    }
+
 
 _ON_TAMPER: Final[tuple[OnTamper, ...]] = ("end", "stop")
 _LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
@@ -81,7 +273,7 @@ class _Hub(NamedTuple):
 @click.option("--program", "--claude", "program", metavar="PATH", help="The assistant's program, if not in PATH.")
 @click.option("--no-start", is_flag=True, help="Do not start the Hub. Until it runs, the assistant runs nothing.")
 @click.option("--managed-dir", "managed", hidden=True, default="")
-@everywhere
+@common_options
 def protect(
     *,
     assistant: str,
@@ -111,23 +303,23 @@ def protect(
       remit profile init
       remit protect claude-code
     """  # noqa: D301 - the mark of the library for lines that stay as they are
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         asked = _asked(PLANNERS[assistant], level, scope, managed)._replace(on_tamper=on_tamper)
     if undo:
         return _undo(asked, home, as_json=as_json)
-    with reported(as_json=as_json):
-        check_agreed(asked.planner, asked.place, yes=yes, as_json=as_json)
+    with report_errors(as_json=as_json):
+        confirm_wide_settings(asked.planner, asked.place, yes=yes, as_json=as_json)
         asked = _checked(asked, scope, program)
         chosen = choose_profile(profile, asked.place.folder)
         mission = _mission(asked, chosen)
     for remark in remarks_on(chosen.profile):
         note(f"{chosen.source}, {remark}")
-    prepare(home, as_json=as_json)
-    with opened_home(home, as_json=as_json) as opened:
+    prepare_home(home, as_json=as_json)
+    with open_command_home(home, as_json=as_json) as opened:
         hub = _hub(opened, home, start=not no_start)
         done = _done(opened, asked, chosen, mission, hub)
     ended = end_sessions(home, done.kept, as_json=as_json) if done.is_other_mission else 0
-    told = Shown(asked.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
+    told = ProtectionSummary(asked.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
     return show_protected(told, as_json=as_json)
 
 
@@ -148,15 +340,15 @@ def _asked(planner: Planner, level: Level | None, scope: str | None, managed: st
         folder=_folder(scope, meant),
         user_home=known_home,
         config=assistant_config(planner.variable),
-        managed=managed and real_path(managed, "--managed-dir"),
+        managed=managed and resolve_path(managed, "--managed-dir"),
     )
     return _Asked(planner, place)
 
 
 def _folder(scope: str | None, level: Level) -> str | None:
     if scope is None:
-        return None if level in ("user", "managed") else real_path(".", "--scope")
-    return real_path(scope, "--scope")
+        return None if level in ("user", "managed") else resolve_path(".", "--scope")
+    return resolve_path(scope, "--scope")
 
 
 def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
@@ -165,15 +357,15 @@ def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
     if place.folder is not None:
         check_folder(place.folder, named=scope is not None)
     name = asked.planner.program
-    found = place._replace(version=version_of_program(name, program), program=path_of_program(name, program))
+    found = place._replace(version=get_program_version(name, program), program=find_program(name, program))
     return asked._replace(place=found)
 
 
-def _mission(asked: _Asked, chosen: Chosen) -> Mission:
+def _mission(asked: _Asked, chosen: ChosenProfile) -> Mission:
     """Return the mission of a profile; a folder that it names lies in the one that is protected."""
     start = asked.place.folder
-    folder = None if start is None else folder_of(chosen.profile, start)
-    return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: real_scope([text]))
+    folder = None if start is None else profile_folder(chosen.profile, start)
+    return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: resolve_scope([text]))
 
 
 def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
@@ -185,10 +377,10 @@ def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
         return _Hub(load_settings(opened).hub_url, token, runs=False)
     options = hub_options(home)
     given = {"home": home_path(home), "host": options.host, "port": options.port}
-    return _Hub(start_with(opened, "hub", given, options.asked()).address, token)
+    return _Hub(start_service(opened, "hub", given, options.asked()).address, token)
 
 
-def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _Hub) -> _Done:
+def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, hub: _Hub) -> _Done:
     """Return the protection, once it is kept and everything is written."""
     protections = Protections(opened)
     with protections.locked():
@@ -196,7 +388,7 @@ def _done(opened: Home, asked: _Asked, chosen: Chosen, mission: Mission, hub: _H
         name = asked.planner.name
 
         def wired(protection: str) -> Wire:
-            return wire_of(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
+            return make_wire(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
 
         own = wired(protection_id(name, asked.place, opened.path))
         wire, plan = own, asked.planner.plan(asked.place, own)
@@ -243,10 +435,16 @@ def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
     )
 
 
-def _guards(asked: _Asked, chosen: Chosen, plan: Plan, wire: Wire) -> tuple[str, ...]:
+def _guards(asked: _Asked, chosen: ChosenProfile, plan: Plan, wire: Wire) -> tuple[str, ...]:
     """Return what is guarded, under the names by which a judge meets it: a link is one, and what it leads to too."""
     here = str(Path(asked.place.folder, PROFILE_FILE)) if asked.place.folder else f"**/{PROFILE_FILE}"
-    named = (*plan.guards, here, *([chosen.path] if chosen.path else []), wire.python, *steering(asked.place.folder))
+    named = (
+        *plan.guards,
+        here,
+        *([chosen.path] if chosen.path else []),
+        wire.python,
+        *control_paths(asked.place.folder),
+    )
     return tuple(dict.fromkeys(real for path in named for real in _real_names(path)))
 
 
@@ -257,7 +455,7 @@ def _real_names(path: str) -> tuple[str, ...]:
 
 
 def _undo(asked: _Asked, home: str | None, *, as_json: bool) -> None:
-    with opened_home(home, as_json=as_json) as opened:
+    with open_command_home(home, as_json=as_json) as opened:
         protections = Protections(opened)
         with protections.locked():
             protection = _found(protections, asked, protection_id(asked.planner.name, asked.place, opened.path))

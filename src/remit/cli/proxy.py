@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from remit.cli.errors import reported
-from remit.cli.options import everywhere
+from remit.cli.background import announce_address, start_and_announce, stop_services
+from remit.cli.errors import report_errors
+from remit.cli.options import common_options
 from remit.cli.render import note
-from remit.cli.serving import announce, leave_running, stop_running
 from remit.config import collector, home_path, user_home
 from remit.proxy.options import ProxyOptions
 from remit.server.hosts import is_wildcard
@@ -60,7 +60,7 @@ def _refuse_workers(context: click.Context, parameter: click.Parameter, value: o
 )
 @click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
 @click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
-@everywhere
+@common_options
 def proxy(
     *,
     home: str | None,
@@ -78,8 +78,8 @@ def proxy(
     Example: remit proxy --port 8443
     """
     if stop:
-        return stop_running("proxy", home=home, as_json=as_json)
-    with reported(as_json=as_json):
+        return stop_services("proxy", home=home, as_json=as_json)
+    with report_errors(as_json=as_json):
         options = ProxyOptions(
             home=str(home_path(home)),
             user_home=user_home(),
@@ -89,9 +89,9 @@ def proxy(
         )
     if background:
         given = {"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen}
-        return leave_running("proxy", home, given, options.asked(), as_json=as_json)
-    with reported(as_json=as_json):
+        return start_and_announce("proxy", home, given, options.asked(), as_json=as_json)
+    with report_errors(as_json=as_json):
         if is_wildcard(options.host):
             note("listening on every address of this machine: name those that clients use with --allowed-host")
-        run_proxy(options, lambda url: announce("proxy", url, os.getpid(), as_json=as_json))
+        run_proxy(options, lambda url: announce_address("proxy", url, os.getpid(), as_json=as_json))
     return end_now()

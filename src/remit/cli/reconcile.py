@@ -16,10 +16,10 @@ from remit.assistants.reconcile.selection import Selected, named, of_ledger
 from remit.assistants.records import Protection, Protections
 from remit.assistants.registry import ASSISTANTS
 from remit.claims.receipt import SignedReceipt
-from remit.cli.errors import DONE, NO, failure, reported
-from remit.cli.opening import check_there
-from remit.cli.options import everywhere
-from remit.cli.render import Screen, note, show_data, show_facts, shown, waiting
+from remit.cli.errors import DONE, NO, failure, report_errors
+from remit.cli.homes import require_ledger
+from remit.cli.options import common_options
+from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts, spinner
 from remit.config import assistant_config, home_path, user_home
 from remit.errors import FieldInvalid, SessionNotFound, StateMissing
 from remit.ledger.home import open_home
@@ -56,7 +56,7 @@ _DIFFERENCES: Final[Mapping[Difference, str]] = {
 @click.argument("assistant", type=click.Choice(_ASSISTANTS), metavar="ASSISTANT")
 @click.argument("transcripts", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--days", type=click.IntRange(1, 3650), default=14, show_default=True, help="How far to look back.")
-@everywhere
+@common_options
 def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home: str | None, as_json: bool) -> None:
     """Hold the transcripts of ASSISTANT against the ledger: every call that it has made needs a receipt.
 
@@ -65,14 +65,14 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
 
     Example: remit reconcile claude-code
     """
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         reader = _reader_of(assistant)
         path = home_path(home)
-        check_there(path)
+        require_ledger(path)
         protections = _protections(path, assistant)
         service = build_service(path)
         try:
-            with waiting("comparing"):
+            with spinner("comparing"):
                 governed = governed_sessions(service.reader, assistant)
                 selected = _selected(reader, transcripts, governed, protections, days)
                 found, receipt = _found(service, assistant, governed, selected)
@@ -141,7 +141,7 @@ def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     mark, style = ("FULL COVERAGE", "green") if found.is_full else ("NOT PROVEN", "yellow")
     mark, style = ("GAPS", "red") if found.has_gaps else (mark, style)
     show_facts(_facts(found) | {"signed": receipt.claims.receipt_id}, mark=mark, style=style)
-    screen = Screen(highlight=False)
+    screen = TerminalConsole(highlight=False)
     for line in _questions(found):
         screen.print(Text(line), soft_wrap=True)
     return None
@@ -192,7 +192,7 @@ def _questions(found: Reconciled) -> Iterator[str]:
         _RUN: [*map(_line, found.coverage.refused_but_run)],
         _MISMATCHED: [*map(_mismatch, found.coverage.mismatched)],
         _UNPROVEN: [*map(_line, found.coverage.unproven)],
-        "transcript gone": [shown(name) for name in found.missing],
+        "transcript gone": [escape_text(name) for name in found.missing],
         "chain broken": list(found.broken),
     }
     for kind, lines in kinds.items():
@@ -207,8 +207,8 @@ def _questions(found: Reconciled) -> Iterator[str]:
 def _line(call: Call) -> str:
     by = f" by subagent {call.agent}" if call.agent else ""
     said = "begun; its end is not told" if call.outcome == "pending" else call.outcome
-    return shown(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
+    return escape_text(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
 
 
 def _mismatch(one: Mismatched) -> str:
-    return f"{_line(one.call)}; {shown(one.receipt_id)}: {', '.join(_DIFFERENCES[name] for name in one.differs)}"
+    return f"{_line(one.call)}; {escape_text(one.receipt_id)}: {', '.join(_DIFFERENCES[name] for name in one.differs)}"

@@ -6,6 +6,7 @@ Keeps this invariant: whatever comes from outside is printed as text, and steers
 
 import errno
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,42 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Screen", "bar", "date", "meter", "note", "show_data", "show_facts", "shown", "waiting"]
+__all__ = [
+    "OutputNotWritten",
+    "TerminalConsole",
+    "byte_meter",
+    "date",
+    "detect_lost_output",
+    "escape_text",
+    "note",
+    "progress_bar",
+    "show_data",
+    "show_facts",
+    "spinner",
+]
+
+
+class OutputNotWritten(Exception):
+    """What was printed could not be written; `reason` says why."""
+
+    def __init__(self, reason: int | None) -> None:
+        """Take the number of the error."""
+        super().__init__()
+        self.reason = reason
+
+
+@contextmanager
+def detect_lost_output() -> Iterator[None]:
+    """Raise `OutputNotWritten` if what is printed meanwhile cannot be written."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        raise OutputNotWritten(error.errno) from None
+
 
 _PATIENCE_S: Final = 1.0
 _WIDTH: Final = 12
@@ -40,14 +76,14 @@ def show_data(data: object) -> None:
 
 def show_facts(facts: Mapping[str, str], *, mark: str = "", style: str = "") -> None:
     """Print facts, one a line, under each other; `mark` is the word that says how it went, coloured in a terminal."""
-    screen = Screen(highlight=False)
+    screen = TerminalConsole(highlight=False)
     if mark:
-        screen.print(Text(shown(mark), style), soft_wrap=True)
+        screen.print(Text(escape_text(mark), style), soft_wrap=True)
     for name, fact in facts.items():
-        screen.print(Text.assemble((f"{shown(name):<{_WIDTH}}", "dim"), " ", shown(fact)), soft_wrap=True)
+        screen.print(Text.assemble((f"{escape_text(name):<{_WIDTH}}", "dim"), " ", escape_text(fact)), soft_wrap=True)
 
 
-class Screen(Console):
+class TerminalConsole(Console):
     """Where text for people is printed. A reader that has gone is told to the caller, as any other lost output is."""
 
     def on_broken_pipe(self) -> None:
@@ -58,10 +94,10 @@ class Screen(Console):
 def note(text: str) -> None:
     """Tell a person something beside the result, on stderr."""
     with suppress(OSError):  # nothing of the result is lost by it
-        click.echo(f"remit: {shown(text)}", err=True)
+        click.echo(f"remit: {escape_text(text)}", err=True)
 
 
-def shown(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return text with everything escaped that is not seen, or that steers a terminal."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
@@ -79,7 +115,7 @@ def date(seconds: int) -> str:
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
+def spinner(text: str) -> Iterator[None]:
     """Show that something goes on whose end is not known."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -97,14 +133,14 @@ def waiting(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def bar(text: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """Give a function that is told how much is done, and of how much."""
     with _progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as tell:
         yield tell
 
 
 @contextmanager
-def meter(text: str) -> Iterator[Callable[[int], None]]:
+def byte_meter(text: str) -> Iterator[Callable[[int], None]]:
     """Give a function that is told how many bytes there are by now; how many there will be is not known."""
     with _progress(text, DownloadColumn(), TransferSpeedColumn()) as tell:
         yield lambda done: tell(done, None)

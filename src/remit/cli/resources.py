@@ -19,20 +19,20 @@ from remit.errors import FieldInvalid, InputError, quote
 from remit.policy.call import Effect
 from remit.policy.scope import build_scope, covers, literal_entry
 
-__all__ = ["real_path", "real_scope", "starting_directory"]
+__all__ = ["resolve_path", "resolve_scope", "starting_directory"]
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _WIDENING: Final = re.compile(r"[*?]")
 
 
-def real_scope(entries: Iterable[str]) -> tuple[str, ...]:
+def resolve_scope(entries: Iterable[str]) -> tuple[str, ...]:
     """Return the entries of a resource scope as a passport says them, or raise for one that would mean nothing."""
     given = enumerate(entries)
     return tuple(entry for index, text in given for entry in _real_entries(text, f"$.resource_scope[{index}]"))
 
 
-def real_path(text: str, place: str) -> str:
+def resolve_path(text: str, place: str) -> str:
     """Return a path, absolute and without links, and say so where they lead elsewhere; it need not exist."""
     if not text or "\0" in text:
         raise FieldInvalid("is not a path", place=place)
@@ -62,10 +62,10 @@ def _written(text: str, place: str) -> tuple[str, ...]:
         return (text,)
     literal = literal_path(text)
     if literal is not None and (literal == text or not os.path.lexists(text)):
-        return (literal_entry(real_path(literal, place), place),)
+        return (literal_entry(resolve_path(literal, place), place),)
     fixed = _WILDCARD.split(text, maxsplit=1)[0]
     folder = fixed[: fixed.rfind("/") + 1]
-    real, rest = real_path(folder or ".", place).removesuffix("/"), text[len(folder) :]
+    real, rest = resolve_path(folder or ".", place).removesuffix("/"), text[len(folder) :]
     path = f"{real}/{rest}"
     if not os.path.lexists(path):
         return (f"{escape_path(real)}/{rest}",)

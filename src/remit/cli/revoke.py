@@ -11,10 +11,10 @@ import click
 
 from remit.claims.keys import Keyring
 from remit.claims.shapes import ID_STRING
-from remit.cli.given import genuine_passport, read_given
-from remit.cli.options import everywhere
+from remit.cli.homes import open_service
+from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts
-from remit.cli.service import opened_service
+from remit.cli.token_input import read_token_argument, verify_passport_ignoring_time
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.revoke import RevokePassport, RevokeSession
 from remit.ledger.records import Session
@@ -32,7 +32,7 @@ _LONGEST_ID: Final = 64
 @click.option("--session", is_flag=True, help="Revoke the session of this id, which must exist, and its delegates.")
 @click.option("--lineage", is_flag=True, help="Revoke the session that this one was delegated from, and all of it.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the revocation of a passport.")
-@everywhere
+@common_options
 def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str | None, as_json: bool) -> None:
     """Revoke a passport by its ID, which is also the id of its session. What was delegated from it ends with it.
 
@@ -43,8 +43,8 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
     """
     if session and lineage:
         raise click.UsageError("--session and --lineage exclude each other.")
-    with opened_service(home, as_json=as_json) as service:
-        passport_id, is_shown = _id_of(read_given(which), service.keys.keyring())
+    with open_service(home, as_json=as_json) as service:
+        passport_id, is_shown = _id_of(read_token_argument(which), service.keys.keyring())
         known = _is_known(passport_id, service.reader)
         if session or lineage:
             revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
@@ -62,7 +62,7 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
 def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
     """Return the id, and whether it is that of a token which verifies: who cannot show a genuine one has to name it."""
     if len(text) > _LONGEST_ID:
-        return genuine_passport(text, keyring).jti, True
+        return verify_passport_ignoring_time(text, keyring).jti, True
     if not _ID.fullmatch(text):
         raise FieldInvalid("is neither an id nor a token", place="$.id")
     return text, False

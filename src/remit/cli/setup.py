@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from remit.cli.errors import reported
-from remit.cli.options import everywhere
+from remit.cli.errors import report_errors
+from remit.cli.homes import open_service
+from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts
 from remit.cli.rotation import rotate as rotate_now
-from remit.cli.service import opened_service
 from remit.cli.units import Unit, check_unit, unit_for, write_unit
 from remit.config import (
     HUB_HOSTS,
@@ -24,13 +24,13 @@ from remit.config import (
 from remit.server.hosts import url_host
 from remit.server.record import all_running
 
-__all__ = ["OPENED_BY", "Prepared", "prepare", "setup"]
+__all__ = ["OPENED_BY", "PreparedHome", "prepare_home", "setup"]
 
 # Beside the bare address, which asks a browser for the token.
 OPENED_BY: Final = "open it with: remit open"
 
 
-class Prepared(NamedTuple):
+class PreparedHome(NamedTuple):
     """A home that is set up: where its Hub is to listen, and its token where that is new."""
 
     hub_url: str
@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
 )
 @click.option("--service", is_flag=True, help="Write what lets systemd or launchd start: remit up")
 @click.option("--force", is_flag=True, help="With --service: overwrite a file that is there.")
-@everywhere
+@common_options
 def setup(
     *,
     host: str | None,
@@ -64,27 +64,27 @@ def setup(
 
     Example: remit setup --port 8765
     """
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         if host is not None:
             check_hub_host(host, "--host")
         unit = unit_for(home_path(home)) if service else None
         if unit is not None:
             check_unit(unit, force=force)
             write_unit(unit)  # before a token is made that would not be shown if this failed
-    prepared = prepare(home, host=host, port=port, rotate=rotate_token, as_json=as_json)
+    prepared = prepare_home(home, host=host, port=port, rotate=rotate_token, as_json=as_json)
     _show(home_path(home), prepared, unit, as_json=as_json)
 
 
-def prepare(
+def prepare_home(
     option: str | None,
     *,
     host: str | None = None,
     port: int | None = None,
     rotate: bool = False,
     as_json: bool,
-) -> Prepared:
+) -> PreparedHome:
     """Make what is not there yet, and change what is asked for."""
-    with opened_service(option, as_json=as_json, create=True) as service:
+    with open_service(option, as_json=as_json, create=True) as service:
         home = service.home
         before = load_settings(home)
         url = _url(before.hub_url, host, port)
@@ -94,7 +94,7 @@ def prepare(
     elsewhere = [hub.listening for hub in running if url != before.hub_url]
     if elsewhere:
         note(f"the Hub stays at {elsewhere[0]} until it is started again")
-    return Prepared(url, None if token == before.hub_token else token)
+    return PreparedHome(url, None if token == before.hub_token else token)
 
 
 def _url(before: str, host: str | None, port: int | None) -> str:
@@ -104,7 +104,7 @@ def _url(before: str, host: str | None, port: int | None) -> str:
     return numeric_url(f"http://{url_host(host or set_host)}:{set_port if port is None else port}")
 
 
-def _show(path: Path, prepared: Prepared, unit: Unit | None, *, as_json: bool) -> None:
+def _show(path: Path, prepared: PreparedHome, unit: Unit | None, *, as_json: bool) -> None:
     dashboard = f"{prepared.hub_url}/dashboard"
     if as_json:
         told: dict[str, Any] = {"ok": True, "home": str(path), "hub_url": prepared.hub_url, "dashboard": dashboard}

@@ -5,15 +5,15 @@ from typing import Final
 import click
 from msgspec import to_builtins
 
-from remit.cli.errors import reported
-from remit.cli.exporting import check_writable, is_stdout, print_parts, write_parts
-from remit.cli.hub_reaching import reached_hub
-from remit.cli.options import everywhere
+from remit.cli.connect import open_hub_client
+from remit.cli.errors import report_errors
+from remit.cli.export import check_writable, is_stdout, print_chunks, write_chunks
+from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
 from remit.config import user_path
 from remit.schemas.hub import StatusAnswer, VerificationAnswer
 
-__all__ = ["status", "verified_in_words"]
+__all__ = ["status", "verification_summary"]
 
 _STDOUT: Final = "-"
 _NAMED: Final = 3
@@ -27,7 +27,7 @@ _NAMED: Final = 3
     metavar="[FILE]",
     help="Write all evidence, as one JSON document, to FILE; without FILE, or with -, to stdout.",
 )
-@everywhere
+@common_options
 def status(*, export: str | None, home: str | None, as_json: bool) -> None:
     """Show how the Hub stands that runs over the home.
 
@@ -35,26 +35,26 @@ def status(*, export: str | None, home: str | None, as_json: bool) -> None:
     """
     if export is not None:
         return _export(export, home, as_json=as_json)
-    with reached_hub(home, as_json=as_json) as hub:
+    with open_hub_client(home, as_json=as_json) as hub:
         answer = hub.status()
     return show_data(to_builtins(answer)) if as_json else _show(answer)
 
 
 def _export(given: str, home: str | None, *, as_json: bool) -> None:
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         file = user_path(given) if given else ""
         if given != _STDOUT:
             check_writable(file)
-    with reached_hub(home, as_json=as_json) as hub:
+    with open_hub_client(home, as_json=as_json) as hub:
         if given == _STDOUT or is_stdout(file):
-            return print_parts(hub.export())
-        size = write_parts(file, hub.export())
+            return print_chunks(hub.export())
+        size = write_chunks(file, hub.export())
     if as_json:
         return show_data({"ok": True, "file": file, "bytes": size})
     return show_facts({"file": file, "bytes": f"{size:,}"})
 
 
-def verified_in_words(verification: VerificationAnswer | None) -> str:
+def verification_summary(verification: VerificationAnswer | None) -> str:
     """Return up to where and when the evidence was verified."""
     if verification is None:
         return "unknown: the Hub is of an older version"
@@ -79,6 +79,6 @@ def _show(answer: StatusAnswer) -> None:
         "latest": f"{last.verdict}, {last.tool} {last.target}" if last else "no receipt yet",
     }
     facts |= {"": f"{last.timestamp}, {last.receipt_id}"} if last else {}
-    facts |= {"verified": verified_in_words(answer.verification)}
+    facts |= {"verified": verification_summary(answer.verification)}
     facts |= {"adapters": ", ".join(f"{name} {state}" for name, state in to_builtins(answer.adapters).items())}
     show_facts(facts | {"next": "remit open"})

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from remit.cli.opening import opened_home
-from remit.cli.options import everywhere
+from remit.cli.homes import open_command_home
+from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
 from remit.config import user_path
 from remit.errors import FieldInvalid, HomeUnsafe
@@ -30,7 +30,7 @@ def tls() -> None:
     "--out", required=True, type=click.Path(path_type=Path), help="A new folder for the certificate and its key."
 )
 @click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it is good.")
-@everywhere
+@common_options
 def _client_command(*, name: str, out: Path, days: int, home: str | None, as_json: bool) -> None:
     """Make a certificate for the client NAME, with its key, in a new folder.
 
@@ -38,7 +38,7 @@ def _client_command(*, name: str, out: Path, days: int, home: str | None, as_jso
 
     Example: remit tls client agent-1 --out ./agent-1
     """
-    with opened_home(home, as_json=as_json, create=True) as opened:
+    with open_command_home(home, as_json=as_json, create=True) as opened:
         made = issue_client(opened, name, datetime.now(UTC), lifetime=timedelta(days=days))
         with open_home(Path(user_path(str(out)))) as folder:
             if folder.names():

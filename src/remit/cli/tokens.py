@@ -5,8 +5,8 @@ from typing import Final, Literal
 import click
 
 from remit.assistants.records import ANY_ID
-from remit.cli.opening import opened_home
-from remit.cli.options import everywhere
+from remit.cli.homes import open_command_home
+from remit.cli.options import common_options
 from remit.cli.render import show_data
 from remit.cli.rotation import rotate as rotate_now
 from remit.config import TOKEN_NAMES, TokenName, ensure_token
@@ -21,7 +21,7 @@ _HOOK: Final = "hook"
 @click.argument("name", type=click.Choice((*TOKEN_NAMES, _HOOK)))
 @click.argument("protection", required=False)
 @click.option("--rotate", is_flag=True, help="Make a new one; the one before is refused at once.")
-@everywhere
+@common_options
 def token(
     *, name: TokenName | Literal["hook"], protection: str | None, rotate: bool, home: str | None, as_json: bool
 ) -> None:
@@ -38,7 +38,7 @@ def token(
         return _show_hook(home, protection, rotate=rotate, as_json=as_json)
     if protection is not None:
         raise click.UsageError("only the token of hooks is for a protection")
-    with opened_home(home, as_json=as_json, create=True) as opened:
+    with open_command_home(home, as_json=as_json, create=True) as opened:
         made = (rotate_now if rotate else ensure_token)(opened, name)
     if as_json:
         return show_data({"ok": True, "name": name, "token": made})
@@ -50,6 +50,6 @@ def _show_hook(home: str | None, protection: str | None, *, rotate: bool, as_jso
         raise click.UsageError("the token of hooks is made from that of the Hub: remit token hub --rotate")
     if protection is None or not ANY_ID.fullmatch(protection):
         raise click.UsageError("name the protection, as remit doctor shows it: remit token hook prot-0123456789ab")
-    with opened_home(home, as_json=as_json, create=True) as opened:
+    with open_command_home(home, as_json=as_json, create=True) as opened:
         made = hook_token(ensure_token(opened, "hub"), protection)
     return show_data({"ok": True, "name": _HOOK, "token": made}) if as_json else click.echo(made)

@@ -13,15 +13,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from remit.cli.background import NAMES, Listening, end_children
+from remit.cli.background import NAMES, StartedService, start_service, stop_services, terminate_children
 from remit.cli.errors import DONE
+from remit.cli.homes import open_command_home
 from remit.cli.hub import hub_options
-from remit.cli.opening import opened_home
-from remit.cli.options import everywhere
-from remit.cli.output import watched_output
-from remit.cli.render import note, show_data, show_facts
-from remit.cli.serving import start_with, stop_running
-from remit.cli.setup import OPENED_BY, prepare
+from remit.cli.options import common_options
+from remit.cli.render import detect_lost_output, note, show_data, show_facts
+from remit.cli.setup import OPENED_BY, prepare_home
 from remit.config import collector, home_path, user_home
 from remit.errors import ServiceUnavailable
 from remit.ledger.home import Home
@@ -45,7 +43,7 @@ Next:
 @click.option("--proxy-port", type=click.IntRange(0, 65535), default=0, help="The port of the proxy; 0: any.")
 @click.option("--background", is_flag=True, help="Leave both running, and return when they are ready.")
 @click.option("--stop", is_flag=True, help="Stop both.")
-@everywhere
+@common_options
 def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home: str | None, as_json: bool) -> None:
     """Start the Hub and the proxy, and print where they listen. The home is set up first, if it is not.
 
@@ -55,9 +53,9 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
     Example: remit up --background
     """
     if stop:
-        return stop_running("hub", "proxy", home=home, as_json=as_json)
-    prepare(home, as_json=as_json)
-    with opened_home(home, as_json=as_json) as opened:
+        return stop_services("hub", "proxy", home=home, as_json=as_json)
+    prepare_home(home, as_json=as_json)
+    with open_command_home(home, as_json=as_json) as opened:
         ending = _listen_for_signals()
         started = _start(opened, _asked(home, port, proxy_port), ending, stays=not background)
         if background:
@@ -66,7 +64,7 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
             _show(started, as_json=as_json)
             _stay(ending, started)
         finally:
-            end_children(_children(started))
+            terminate_children(_children(started))
     return None
 
 
@@ -86,15 +84,15 @@ def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
     }
 
 
-def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict[ServiceName, Listening]:
+def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict[ServiceName, StartedService]:
     """Start both, or neither: a signal that comes meanwhile takes back what was started."""
-    started = dict[ServiceName, Listening]()
+    started = dict[ServiceName, StartedService]()
     try:
         for service, (given, beyond) in asked.items():
-            started[service] = start_with(opened, service, given, beyond)
+            started[service] = start_service(opened, service, given, beyond)
             _leave_if_told(ending, stays=stays)
     except BaseException:
-        end_children(_children(started))
+        terminate_children(_children(started))
         raise
     return started
 
@@ -106,16 +104,16 @@ def _leave_if_told(ending: _Ending, *, stays: bool) -> None:
         raise SystemExit(DONE if stays or not isinstance(number, int) else _SIGNALLED + number)
 
 
-def _children(started: Mapping[ServiceName, Listening]) -> "list[subprocess.Popen[bytes]]":
+def _children(started: Mapping[ServiceName, StartedService]) -> "list[subprocess.Popen[bytes]]":
     return [one.child for one in started.values() if one.child is not None]
 
 
-def _show(started: Mapping[ServiceName, Listening], *, as_json: bool) -> None:
+def _show(started: Mapping[ServiceName, StartedService], *, as_json: bool) -> None:
     for service, listening in started.items():
         if listening.child is None:
             note(f"the {NAMES[service]} was running already")
     dashboard = f"{started['hub'].address}/dashboard"
-    with watched_output():
+    with detect_lost_output():
         if as_json:
             both = {str(service): {"listening": one.address, "pid": one.pid} for service, one in started.items()}
             return show_data({"ok": True, **both, "dashboard": dashboard})
@@ -133,7 +131,7 @@ def _listen_for_signals() -> _Ending:
     return ending
 
 
-def _stay(ending: _Ending, started: Mapping[ServiceName, Listening]) -> None:
+def _stay(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> None:
     """Wait for the end of what was started here; raise if it came by itself."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
-from remit.cli.exporting import write_parts
+from remit.cli.export import write_chunks
 from remit.cli.program import READER_GONE
 from remit.ledger.home import open_home
 from remit.server.record import run_file
@@ -219,6 +219,6 @@ def test_a_folder_that_becomes_a_link_while_evidence_is_written_leads_nowhere_el
         folder.symlink_to(elsewhere)
         yield b"second"
 
-    assert write_parts(str(folder / "evidence.json"), parts()) == 11
+    assert write_chunks(str(folder / "evidence.json"), parts()) == 11
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "moved" / "evidence.json").read_bytes() == b"firstsecond"

@@ -11,26 +11,91 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+from remit.claims.keys import Keyring
+from remit.cli.errors import report_errors
 from remit.client import Proxy
-from remit.config import load_settings
-from remit.errors import ServiceUnavailable
-from remit.ledger.home import Home
+from remit.client.hub import Hub
+from remit.config import home_path, load_settings
+from remit.errors import HubUnavailable, ServiceUnavailable, StateMissing
+from remit.ledger.home import Home, open_home
 from remit.server.hosts import is_wildcard
-from remit.server.record import Running
+from remit.server.record import Running, load_running
 
-__all__ = ["REASONS", "address_of", "explained", "reach", "why_not"]
+__all__ = [
+    "PROXY_ADVICE",
+    "connect_hub",
+    "diagnose_proxy",
+    "explain_proxy_failure",
+    "get_hub_token",
+    "get_running_hub",
+    "local_address",
+    "open_hub_client",
+    "open_hub_home",
+    "reach",
+]
+
+_START: Final = "Start it, and the proxy with it: remit up --background"
+_MAKE: Final = "Look whether --home or REMIT_HOME names the right folder; to make one, and start the Hub: remit up"
+
+
+@contextmanager
+def open_hub_home(option: str | None, *, as_json: bool) -> Iterator[Home]:
+    """Give the home whose Hub is wanted; errors are told by `report_errors`."""
+    with report_errors(as_json=as_json):
+        try:
+            home = open_home(home_path(option), create=False)
+        except StateMissing as missing:
+            missing.add_note(_MAKE)
+            raise
+        with home:
+            yield home
+
+
+def get_running_hub(home: Home) -> Running:
+    """Return the Hub of a home that was started last, or raise if none runs."""
+    running = load_running(home, "hub")
+    if running is None:
+        refused = HubUnavailable("no Hub of this home is running")
+        refused.add_note(_START)
+        raise refused
+    return running
+
+
+def get_hub_token(home: Home) -> str:
+    """Return the Hub token of a home whose Hub runs: it has made one."""
+    token = load_settings(home).hub_token
+    if token is None:
+        refused = HubUnavailable("the Hub runs, and its token is gone from config.json")
+        refused.add_note("Make a new one: remit setup --rotate-token; then restart the Hub.")
+        raise refused
+    return token
+
+
+def connect_hub(
+    home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3, keyring: Keyring | None = None
+) -> Hub:
+    """Return a client of a Hub that runs."""
+    return Hub(running.listening, get_hub_token(home), timeout_s=timeout_s, retries=retries, keyring=keyring)
+
+
+@contextmanager
+def open_hub_client(option: str | None, *, as_json: bool) -> Iterator[Hub]:
+    """Give a client of the Hub of the home; errors are told by `report_errors`."""
+    with open_hub_home(option, as_json=as_json) as home, connect_hub(home, get_running_hub(home)) as hub:
+        yield hub
+
 
 _PATIENCE_S: Final = 2.0
 _WANTS_ONE: Final = "needs a client certificate, and there is none here to show"
 _NOT_TRUSTED: Final = "has a certificate that the authority of the home does not vouch for"
 # Why a proxy that runs does not talk to us, and what to do.
-REASONS: Final[Mapping[str, str]] = {
+PROXY_ADVICE: Final[Mapping[str, str]] = {
     _WANTS_ONE: "Use a client that has one (remit tls client --help), or a proxy without --client-ca.",
     _NOT_TRUSTED: "Name whom to trust for it: remit doctor --url URL --ca FILE",
 }
 
 
-def address_of(running: Running) -> str:
+def local_address(running: Running) -> str:
     """Return where a proxy is reached from this machine: one that listens everywhere, at the loopback address."""
     where = urlsplit(running.listening)
     if not is_wildcard(where.hostname or ""):
@@ -41,26 +106,26 @@ def address_of(running: Running) -> str:
 def reach(home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
     """Return a client of the proxy."""
     ca, token = _authority_for(home, running), load_settings(home).proxy_token
-    return Proxy(address_of(running), ca=ca, token=token, timeout_s=timeout_s, retries=retries)
+    return Proxy(local_address(running), ca=ca, token=token, timeout_s=timeout_s, retries=retries)
 
 
 @contextmanager
-def explained(home: Home, running: Running) -> Iterator[None]:
+def explain_proxy_failure(home: Home, running: Running) -> Iterator[None]:
     """Say why there was no answer, where it can be told."""
     try:
         yield
     except ServiceUnavailable:
-        why = why_not(home, running)
+        why = diagnose_proxy(home, running)
         if not why:
             raise
         refused = ServiceUnavailable(f"{running.listening} {why}")
-        refused.add_note(REASONS[why])
+        refused.add_note(PROXY_ADVICE[why])
         raise refused from None
 
 
-def why_not(home: Home, running: Running) -> str:
-    """Return the reason, one of `REASONS`, why a proxy that runs has not answered; nothing where it is another."""
-    where = urlsplit(address_of(running))
+def diagnose_proxy(home: Home, running: Running) -> str:
+    """Return the reason, one of `PROXY_ADVICE`, why a proxy that runs has not answered; nothing where it is another."""
+    where = urlsplit(local_address(running))
     if where.scheme != "https":
         return ""
     try:

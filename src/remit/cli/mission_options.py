@@ -1,20 +1,45 @@
 """The options that say what an agent may do, for passports that are issued and for those that are delegated."""
 
+import ssl
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from remit.claims.canonical import encode_base64url
 from remit.claims.mission import SIDE_EFFECT_CLASSES
+from remit.claims.passport import Confirmation
 from remit.cli.options import ListOption
+from remit.errors import CertificateUnusable
 
-__all__ = ["limits"]
+__all__ = ["certificate_confirmation", "mission_options"]
+
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_MAX_BYTES: Final = 64 * 1024
+
+
+def certificate_confirmation(file: Path) -> Confirmation:
+    """Return what binds a passport to the holder of the certificate in a PEM file."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MAX_BYTES).decode("ascii").strip()
+        if text.count(_BEGIN) != 1:
+            raise CertificateUnusable("the file must hold one certificate in PEM form, and nothing else")
+        der = ssl.PEM_cert_to_DER_cert(text)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
+    except OSError:  # also what the library says of bytes that are no certificate
+        raise CertificateUnusable("the certificate cannot be read") from None
+    except ValueError:
+        raise CertificateUnusable("the file is not a certificate in PEM form") from None
+    return Confirmation(certificate=encode_base64url(sha256(der).digest()))
+
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def limits(*, tools: str, scope: str, effects: str) -> Callable[[_Command], _Command]:
+def mission_options(*, tools: str, scope: str, effects: str) -> Callable[[_Command], _Command]:
     """Add the options; the arguments say what holds where one is not given."""
     options = (
         click.option(

@@ -18,12 +18,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final, NoReturn
 
-from remit.cli.errors import reported
-from remit.cli.output import watched_output
-from remit.cli.render import meter
+from remit.cli.errors import report_errors
+from remit.cli.render import byte_meter, detect_lost_output
 from remit.errors import FieldInvalid, LedgerUnavailable, RemitError, quote
 
-__all__ = ["check_writable", "is_stdout", "print_parts", "write_parts"]
+__all__ = ["check_writable", "is_stdout", "print_chunks", "write_chunks"]
 
 _PLACE: Final = "--export"
 _MODE: Final = 0o600
@@ -55,14 +54,14 @@ def is_stdout(file: str) -> bool:
         return False
 
 
-def print_parts(parts: Iterator[bytes]) -> None:
+def print_chunks(parts: Iterator[bytes]) -> None:
     """Print what comes. Once there is something on stdout, an error is told on stderr, and not in the middle of it."""
     first = next(parts, b"")
-    with reported(as_json=False), watched_output():
+    with report_errors(as_json=False), detect_lost_output():
         _copy(chain((first,), parts), sys.stdout.buffer)
 
 
-def write_parts(file: str, parts: Iterator[bytes]) -> int:
+def write_chunks(file: str, parts: Iterator[bytes]) -> int:
     """Write what comes to a file, and return how many bytes there were. It is opened when the first part is there."""
     coming = chain((next(parts, b""),), parts)
     with _explained():
@@ -178,7 +177,7 @@ def _ended_in_order() -> Iterator[None]:
 def _copy(parts: Iterable[bytes], file: IO[bytes]) -> int:
     """Copy all parts, and return how many bytes there were."""
     done = 0
-    with meter("export") as tell:
+    with byte_meter("export") as tell:
         for part in parts:
             done += file.write(part)
             tell(done)

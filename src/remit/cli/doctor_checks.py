@@ -1,0 +1,366 @@
+"""The checks of `remit doctor` that ask services how they are: those of the home that run, or a proxy at a URL.
+
+The tokens of the home go to its own services only.
+"""
+
+import os
+import shutil
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from remit.claims.receipt import verify_receipt
+from remit.cli.connect import PROXY_ADVICE, connect_hub, diagnose_proxy, reach
+from remit.cli.errors import advice_for
+from remit.client import Proxy
+from remit.config import CONFIG_FILE, load_settings
+from remit.errors import (
+    CertificateUnusable,
+    HubTokenRequired,
+    HubUnavailable,
+    RemitError,
+    ServiceError,
+    ServiceRefused,
+    ServiceUnavailable,
+    StateMissing,
+)
+from remit.governor.clock import timestamp
+from remit.governor.handshake import SOCKET
+from remit.governor.verification import load_snapshot
+from remit.ledger.anchor import Anchor, check_mark
+from remit.ledger.embedded import FILE, mark_of, open_rows
+from remit.ledger.home import Home, open_home
+from remit.ledger.keyfiles import KeyFiles
+from remit.ledger.keys import keyring_of
+from remit.ledger.rows import Rows
+from remit.ledger.sqlite import check_library, connect_reader
+from remit.proxy.authority import check_authorities
+from remit.server.record import Running, ServiceName, all_running
+
+__all__ = [
+    "Check",
+    "CheckResult",
+    "certificate_days_left",
+    "check_installation",
+    "check_proxy_at",
+    "check_running_services",
+]
+
+_DAY_S: Final = 24 * 3600
+_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+_TURNS: Final = 4
+
+
+def certificate_days_left(tls: Home) -> int:
+    """Return for how many days the proxy's certificate is good, if clients that trust the authority would take it."""
+    try:
+        end = _shown_certificate(tls)["notAfter"]
+    except ssl.SSLCertVerificationError as error:
+        expired = error.verify_code == _EXPIRED
+        raise CertificateUnusable(
+            "the certificate has expired" if expired else "the certificate is not of the authority in tls/ca.pem"
+        ) from None
+    except (OSError, KeyError):  # what the library says of files that it cannot use
+        raise CertificateUnusable("the certificate, its key or the authority cannot be read") from None
+    return int(ssl.cert_time_to_seconds(str(end)) - time.time()) // _DAY_S
+
+
+def _shown_certificate(tls: Home) -> Mapping[str, object]:
+    """Return what a client sees of the certificate."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tls.path_of("proxy.pem"), tls.path_of("proxy-key.pem"))
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False  # which names it is for is asked of a proxy that runs
+    asking.load_verify_locations(tls.path_of("ca.pem"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = asking.wrap_bio(back, there)
+    server = serving.wrap_bio(there, back, server_side=True)
+    for _ in range(_TURNS):
+        for side in (client, server):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return client.getpeercert() or {}
+
+
+_State: TypeAlias = Literal["ok", "warning", "problem"]
+_PYTHON: Final = (3, 11)
+_OWNER: Final = 0o700
+_MIB: Final = 1024 * 1024
+_SCARCE: Final = 1024 * _MIB
+_FULL: Final = 64 * _MIB
+_SKEW_S: Final = 60
+_SOON_DAYS: Final = 14
+_NAMED: Final = 3
+_CHECK: Final = "Verify all of it now with: remit ledger check"
+_FIRST: Final = "Make it with the first passport: remit issue --help"
+
+
+class CheckResult(NamedTuple):
+    """How one thing stands, and what to do where it is not ok."""
+
+    state: _State
+    said: str
+    advice: str = ""
+
+
+class Check(NamedTuple):
+    """What was looked at, and how it stands."""
+
+    name: str
+    state: _State
+    said: str
+    advice: str
+
+
+def check_installation(path: Path) -> Iterator[Check]:
+    """Go through the checks; those of the ledger only where there is a home."""
+    yield _checked("python", _python)
+    yield _checked("sqlite", _sqlite)
+    yield _checked("umask", _umask)
+    yield _checked("disk", lambda: _disk(path))
+    with ExitStack() as held:
+        try:
+            home = held.enter_context(open_home(path, create=False))
+        except StateMissing:
+            yield Check("home", "warning", "there is none yet", _FIRST)
+            return
+        except RemitError as error:
+            yield Check("home", "problem", str(error), advice_for(error))
+            return
+        yield _checked("home", lambda: _home(home, path))
+        yield _checked("settings", lambda: _settings(home))
+        yield _checked("certificate", lambda: _certificate(home))
+        yield from _ledger(home)
+
+
+def _checked(name: str, look: Callable[[], CheckResult]) -> Check:
+    try:
+        return Check(name, *look())
+    except RemitError as error:
+        return Check(name, "problem", str(error), advice_for(error))
+
+
+def _python() -> CheckResult:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < _PYTHON:
+        return CheckResult("problem", version, "Install Python 3.11 or newer.")
+    return CheckResult("ok", version)
+
+
+def _sqlite() -> CheckResult:
+    connection = connect_reader(":memory:")
+    try:
+        ((version,),) = connection.execute("SELECT sqlite_version()")
+    finally:
+        connection.close()
+    check_library(version)
+    return CheckResult("ok", version)
+
+
+def _umask() -> CheckResult:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    if mask & _OWNER:
+        return CheckResult("problem", f"{mask:03o} keeps files from their owner", "Set the umask to 077.")
+    return CheckResult("ok", f"{mask:03o}")
+
+
+def _disk(path: Path) -> CheckResult:
+    place = path if os.path.lexists(path) else path.absolute().parent
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        raise StateMissing("the folder of the home cannot be found") from None
+    said = f"{free // _MIB:,} MiB free"
+    if free < _FULL:
+        return CheckResult("problem", said, "Make room: without it nothing is permitted.")
+    if free < _SCARCE:
+        return CheckResult("warning", said, "Make room soon: on a full disk nothing is permitted.")
+    return CheckResult("ok", said)
+
+
+def _home(home: Home, path: Path) -> CheckResult:
+    return CheckResult("ok", f"its owner's alone, with {_check_all(home, path):,} files")
+
+
+def _check_all(folder: Home, path: Path) -> int:
+    """Raise for the first thing in a folder, or in one within, that is a link or not its owner's alone; count files."""
+    count = 0
+    for name in folder.names():
+        if _is_folder(path / name):
+            with folder.folder(name, create=False) as inner:
+                count += _check_all(inner, path / name)
+        elif name == SOCKET:
+            count += folder.check_socket(name)
+        else:
+            count += folder.check_file(name)
+    return count
+
+
+def _is_folder(path: Path) -> bool:
+    """Tell what to look for; whoever looks follows no link, and finds out what it is by itself."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _settings(home: Home) -> CheckResult:
+    load_settings(home)
+    return CheckResult("ok", "config.json can be read" if home.exists(CONFIG_FILE) else "there is no config.json")
+
+
+def _certificate(home: Home) -> CheckResult:
+    if not home.exists("tls"):
+        return CheckResult("ok", "there is none yet: the first start of the proxy makes it")
+    check_authorities(home, datetime.now(UTC))
+    with home.folder("tls", create=False) as tls:
+        if not tls.exists("proxy.pem"):
+            return CheckResult("ok", "there is none yet: the next start of the proxy makes it")
+        left = certificate_days_left(tls)
+    if left < _SOON_DAYS:
+        return CheckResult("warning", f"{left} days left", "Restart the proxy: it makes a new certificate.")
+    return CheckResult("ok", f"{left} days left")
+
+
+def _ledger(home: Home) -> Iterator[Check]:
+    """Look at the ledger and what hangs on it, as it stands while others write."""
+    with ExitStack() as held:
+        try:
+            mark = Anchor(home).read()  # before the ledger, which is always ahead of it
+            if mark is None and not home.exists(FILE):
+                yield Check("ledger", "warning", "there is none yet", _FIRST)
+                return
+            _, rows = held.enter_context(open_rows(home))
+            overview = rows.overview()
+            check_mark(mark, mark_of(overview), rows.hash_at)
+        except RemitError as error:
+            yield Check("ledger", "problem", str(error), advice_for(error))
+            return
+        yield Check("ledger", "ok", f"{overview.receipts:,} receipts in {overview.sessions:,} sessions", "")
+        yield _checked("verification", lambda: _verification(home, rows))
+        yield _checked("keys", lambda: _keys(home, rows))
+        yield _checked("kill switch", lambda: _kill_switch(rows))
+        yield _checked("clock", lambda: _clock(rows))
+
+
+def _verification(home: Home, rows: Rows) -> CheckResult:
+    """Say up to when the evidence was verified, and which chains are broken, whoever found them."""
+    broken, sessions = [session.id for session in rows.broken_sessions(limit=_NAMED)], rows.overview().sessions
+    snapshot = load_snapshot(home)
+    if snapshot is not None and snapshot.is_stale(time.time()):
+        snapshot = None
+    broken += [found.session_id for found in (snapshot.broken if snapshot else []) if found.session_id not in broken]
+    if broken:
+        said = f"the chain of {', '.join(broken[:_NAMED])} is broken"
+        return CheckResult("problem", said, "Trust nothing after the break. All of it is named by: remit ledger check")
+    if snapshot is None:
+        said = "nothing is verified while neither the Hub nor the proxy runs"
+        return CheckResult("warning" if sessions else "ok", said, _CHECK if sessions else "")
+    summary = snapshot.summary
+    if snapshot.problem or summary is None:
+        return CheckResult("warning", snapshot.problem or "the verifier has not reported yet", _CHECK)
+    of = f"{min(summary.sessions_verified, sessions):,} of {sessions:,} sessions"
+    if summary.verified_at is None:
+        return CheckResult("warning", f"the first pass is under way: {of}", _CHECK)
+    return CheckResult("ok", f"verified up to {timestamp(summary.verified_at * 1000)}, {of}")
+
+
+def _keys(home: Home, rows: Rows) -> CheckResult:
+    signing = rows.switches().kid
+    believed = list(keyring_of(rows.keys()))
+    with home.folder("keys", create=False) as folder:
+        KeyFiles(folder).load(signing)
+    return CheckResult("ok", f"{len(believed)}, signing {signing}")
+
+
+def _kill_switch(rows: Rows) -> CheckResult:
+    if rows.switches().kill_switch:
+        return CheckResult("warning", "on: nothing is permitted", "Release it with: remit kill-switch off")
+    return CheckResult("ok", "off")
+
+
+def _clock(rows: Rows) -> CheckResult:
+    """Hold the clock against the newest receipt: one that was set back would make time stand still."""
+    newest = rows.overview().last_receipt_id
+    kept = rows.receipt(newest) if newest else None
+    if kept is None:
+        return CheckResult("ok", "no receipt to compare it with yet")
+    behind = verify_receipt(kept.token, keyring_of(rows.keys())).claims.iat - int(time.time())
+    if behind > _SKEW_S:
+        return CheckResult("problem", f"{behind:,} s behind the newest receipt", "Set the clock of this machine.")
+    return CheckResult("ok", "not behind the newest receipt")
+
+
+_SERVICES: Final[tuple[ServiceName, ...]] = ("hub", "proxy")
+_PROXY: Final = "proxy"
+_HUB: Final = "hub"
+_AUTHORITY: Final = "authority"
+_PATIENCE_S: Final = 5.0
+_NONE: Final = "none of this home is running"
+_START: Final = "Start it with: remit proxy; or look at --url and --ca."
+_NAME_FILE: Final = "Name a file with the certificate of an authority, in PEM form."
+_HANGS: Final = "Look into log/{0}.log of the home, or stop it with: remit {0} --stop"
+_RENEW: Final = "It has another token than config.json. Restart it: remit hub --stop, then remit hub --background"
+
+
+def check_running_services(path: Path) -> list[Check]:
+    """Ask the services of a home that are running; nothing is said where there is no home that can be opened."""
+    with ExitStack() as held:
+        try:
+            home = held.enter_context(open_home(path, create=False))
+        except RemitError:
+            return []
+        return [check for service in _SERVICES for check in _all_asked(home, service)]
+
+
+def _all_asked(home: Home, service: ServiceName) -> list[Check]:
+    try:
+        running = all_running(home, service)
+        return [_ASKING[service](home, one) for one in running] or [Check(service, "ok", _NONE, "")]
+    except RemitError as error:
+        return [Check(service, "problem", str(error), advice_for(error))]
+
+
+def _ask_hub(home: Home, running: Running) -> Check:
+    try:
+        with connect_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
+            answer = hub.status()
+    except ServiceRefused as error:
+        if error.error_code != HubTokenRequired.code:
+            raise
+        return Check(_HUB, "problem", f"{running.listening} refuses the token", _RENEW)
+    except HubUnavailable as error:
+        return Check(_HUB, "problem", f"{running.listening} is running: {error}", _HANGS.format(_HUB))
+    return Check(_HUB, "ok", f"remit {answer.version} answers at {running.listening}", "")
+
+
+def _ask_proxy(home: Home, running: Running) -> Check:
+    try:
+        with reach(home, running, timeout_s=_PATIENCE_S, retries=0) as proxy:
+            answer = proxy.health()
+    except ServiceUnavailable as error:
+        if why := diagnose_proxy(home, running):
+            return Check(_PROXY, "warning", f"{running.listening} is running, and {why}", PROXY_ADVICE[why])
+        return Check(_PROXY, "problem", f"{running.listening} is running: {error}", _HANGS.format(_PROXY))
+    return Check(_PROXY, "ok", f"remit {answer.version} answers at {running.listening}", "")
+
+
+_ASKING: Final[Mapping[ServiceName, Callable[[Home, Running], Check]]] = {"hub": _ask_hub, "proxy": _ask_proxy}
+
+
+def check_proxy_at(path: Path, url: str, ca: Path | None) -> Check:
+    """Ask the proxy at a URL, trusting `ca` for it, else the authority of the home where there is one."""
+    own = path / "tls" / "ca.pem"
+    trusted = ca or (own if url.startswith("https:") and own.is_file() else None)
+    try:
+        with Proxy(url, ca=trusted, timeout_s=_PATIENCE_S, retries=0) as proxy:
+            answer = proxy.health()
+    except CertificateUnusable as error:  # what we were given, not how the proxy is
+        return Check(_AUTHORITY, "problem", str(error), _NAME_FILE)
+    except ServiceError as error:
+        advice = _START if isinstance(error, ServiceUnavailable) else advice_for(error)
+        return Check(_PROXY, "problem", str(error), advice)
+    return Check(_PROXY, "ok", f"remit {answer.version} answers", "")
