@@ -1,8 +1,7 @@
-"""Settings: where the home lies, and what its `config.json` says. The only reader of the environment.
+"""Settings from the environment and from `config.json` of the home. The only reader of the environment.
 
-Keeps these invariants: a token in the file is one that nobody guesses, and shows itself to whoever asks for it by name,
-never by being printed with the rest; the Hub's address is one that only this machine reaches; members of the file that
-are not known here stay as they are.
+Keeps these invariants: a token in the file is too long to guess, and is left out of the representation of `Settings`;
+the Hub's address is a loopback address; unknown members of the file are preserved.
 """
 
 import os
@@ -55,7 +54,7 @@ HOME_VARIABLE: Final = "REMIT_HOME"
 METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 SAFE_PATH_VARIABLE: Final = "PYTHONSAFEPATH"
 CONFIG_FILE: Final = "config.json"
-# Names under which the Hub is asked, and so where it can listen.
+# The hosts that the Hub can listen on, and that clients may name in a request.
 HUB_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 HUB_URL: Final = "http://127.0.0.1:8765"
 TokenName: TypeAlias = Literal["admin", "hub", "proxy"]
@@ -72,21 +71,21 @@ _MODULES: Final = "PYTHONPATH"
 
 
 def home_path(option: str | None) -> Path:
-    """Return where the home lies: as the option says, else REMIT_HOME, else `~/.remit`. An empty text says nothing."""
+    """Return the path of the home: the option, else REMIT_HOME, else `~/.remit`. An empty value counts as not set."""
     try:
         return Path(option or os.environ.get(HOME_VARIABLE) or _DEFAULT).expanduser()
     except RuntimeError:
-        raise StateMissing(f"this user has no home directory: name a folder with --home or {HOME_VARIABLE}") from None
+        raise StateMissing(f"this user has no home directory: set --home or {HOME_VARIABLE}") from None
 
 
 def user_home() -> str | None:
-    """Return what `~` stands for, where it stands for something."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - says so itself when it does not know
+    """Return the home directory of the user; None if it is not known."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - returns "~" itself if it is not known
     return None if home.startswith("~") else home
 
 
 def user_config() -> Path | None:
-    """Return the folder where programs of this user keep their settings, where it can be told."""
+    """Return the configuration directory of the user (XDG); None if it is not known."""
     named, home = os.environ.get(_CONFIG_VARIABLE, ""), user_home()
     if named.startswith("/"):
         return Path(named)
@@ -94,23 +93,23 @@ def user_config() -> Path | None:
 
 
 def assistant_config(variable: str) -> str:
-    """Return the folder that a variable of a coding assistant names for its settings; nothing where it names none."""
+    """Return the folder that an environment variable of a coding assistant names for its settings; empty if unset."""
     named = os.environ.get(variable, "") if variable else ""
     return named if named.startswith("/") else ""
 
 
 def hook_variable(name: str) -> str:
-    """Return a variable that the hooks of an assistant may name in what they send; nothing where it is not set."""
+    """Return an environment variable that hooks of an assistant may refer to; empty if unset."""
     return os.environ.get(name, "")
 
 
 def user_shell() -> str:
-    """Return the shell that programs are told this user has; nothing where they are told none."""
+    """Return the login shell of the user, from SHELL; empty if unset."""
     return os.environ.get("SHELL", "")
 
 
 def service_environment() -> dict[str, str]:
-    """Return the environment of a service in the background: PYTHONPATH names absolute folders only.
+    """Return the environment for a background service: PYTHONPATH is reduced to absolute folders.
 
     An empty part of it means the current folder, which an agent may write to.
     """
@@ -120,39 +119,39 @@ def service_environment() -> dict[str, str]:
 
 
 def collector() -> str | None:
-    """Return where traces go if no option says so: as the variable says that all tools of this kind read."""
+    """Return the OpenTelemetry endpoint from the standard environment variable; the default for `--otlp-endpoint`."""
     return os.environ.get(COLLECTOR_VARIABLE) or None
 
 
 def share_metrics(folder: str) -> None:
-    """Let processes that are started from now on add their counts up in `folder`: their library reads it so."""
+    """Make child processes share their Prometheus metrics in `folder`, by the variable that its library reads."""
     os.environ[METRICS_VARIABLE] = folder
 
 
 def distrust_current_folder() -> None:
-    """Let no process that is started from now on take modules from the current folder: an agent may write to it."""
+    """Keep child processes from importing modules from the current folder, which an agent may be able to write to."""
     os.environ[SAFE_PATH_VARIABLE] = "1"
 
 
 def user_path(text: str) -> str:
-    """Return a path with the home directory in the place of a `~` at its beginning."""
-    path = os.path.expanduser(text)  # noqa: PTH111 - a Path would drop what a closing slash says
+    """Return a path with a leading `~` expanded."""
+    path = os.path.expanduser(text)  # noqa: PTH111 - a Path would drop a trailing slash
     if path.startswith("~"):
-        raise FieldInvalid(f"{quote(text)} begins with a home directory that is not known")
+        raise FieldInvalid(f"{quote(text)} begins with the home directory of an unknown user: write out the path")
     return path
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `config.json` says that is known here."""
+    """The known members of `config.json`."""
 
-    # Who shows it may use the admin endpoints of the proxy.
+    # Required by the admin endpoints of the proxy.
     admin_token: str | None = field(default=None, repr=False)
-    # Who shows it may use a proxy that asks for a token.
+    # Required by a proxy with `--require-token`.
     proxy_token: str | None = field(default=None, repr=False)
-    # Who shows it may use the Hub.
+    # Required by the Hub.
     hub_token: str | None = field(default=None, repr=False)
-    # Where the Hub is to listen, and where its clients look for it.
+    # Where the Hub listens, and where its clients connect.
     hub_url: str = HUB_URL
 
 
@@ -166,17 +165,17 @@ class _Members(Claims, frozen=True, kw_only=True):
     hub_url: Annotated[str, Meta(max_length=256)] = HUB_URL
 
     def __post_init__(self) -> None:
-        """Hold an address of the Hub, and no other."""
+        """Raise unless `hub_url` is an address that the Hub can have."""
         parse_hub_url(self.hub_url)
 
 
 def load_settings(home: Home) -> Settings:
-    """Return the settings of a home; one without `config.json` has those that everyone begins with."""
+    """Return the settings of a home; the defaults if it has no `config.json`."""
     return _settings(_read(home))
 
 
 def ensure_token(home: Home, name: TokenName) -> str:
-    """Return the token of this name, made first where there is none."""
+    """Return the token of this name; create it if there is none."""
     with home.locked(_LOCK):
         members = _read(home)
         known: str | None = getattr(_settings(members), _member(name))
@@ -184,36 +183,36 @@ def ensure_token(home: Home, name: TokenName) -> str:
 
 
 def rotate_token(home: Home, name: TokenName) -> str:
-    """Return a new token of this name; the one before is not kept."""
+    """Create a new token of this name, and return it. The old one is not kept."""
     with home.locked(_LOCK):
         return _renewed(home, _read(home), name)
 
 
 def set_hub_url(home: Home, url: str) -> None:
-    """Keep where the Hub is to listen; clients look for it there from now on."""
+    """Store where the Hub listens. Clients connect there from now on."""
     parse_hub_url(url)
     with home.locked(_LOCK):
         home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": numeric_url(url)}))
 
 
 def numeric_url(url: str) -> str:
-    """Return an address of the Hub with a number for `localhost`, which may mean a port of another user at `[::1]`."""
+    """Return an address of the Hub with 127.0.0.1 for `localhost`, which could be another user's port on `[::1]`."""
     return url.replace("//localhost:", "//127.0.0.1:", 1)
 
 
 def parse_hub_url(url: str) -> tuple[str, int]:
-    """Return the host and the port in an address of the Hub: plain HTTP, within this machine, and nothing after it."""
+    """Parse an address of the Hub: plain HTTP, a loopback host and a port, and nothing else."""
     found = _HUB_URL.fullmatch(url)
     if found is None or int(found["port"]) > _MAX_PORT:
         hosts = ", ".join(HUB_HOSTS)
-        raise FieldInvalid(f"must be http://HOST:PORT, and HOST one of {hosts}", place="$.hub_url")
+        raise FieldInvalid(f"must be http://HOST:PORT with one of the hosts {hosts}", place="$.hub_url")
     return found["host"].strip("[]"), int(found["port"])
 
 
 def check_hub_host(host: str, place: str) -> None:
-    """Raise unless the Hub can listen there; `place` is where it was said."""
+    """Raise unless the Hub can listen on this host. `place` names the option or member for the message."""
     if host not in HUB_HOSTS:
-        raise FieldInvalid(f"must be one of {', '.join(HUB_HOSTS)}: the Hub is for this machine only", place=place)
+        raise FieldInvalid(f"must be one of {', '.join(HUB_HOSTS)}: the Hub listens on this machine only", place=place)
 
 
 def _renewed(home: Home, members: dict[str, JSON], name: TokenName) -> str:
@@ -229,14 +228,14 @@ def _member(name: TokenName) -> str:
 
 
 def _read(home: Home) -> dict[str, JSON]:
-    """Return all members of the file, once those that are known here are what they must be."""
+    """Return all members of the file, after checking the known ones."""
     data = home.read(CONFIG_FILE, max_bytes=_MAX_BYTES)
     try:
         members = {} if data is None else parse_object(data, max_bytes=_MAX_BYTES)
         _known(members)
     except InputError as error:
         damaged = StateCorrupt(f"{CONFIG_FILE} is damaged: {error}")
-        damaged.add_note(f"Put it right, or move {CONFIG_FILE} away: tokens are made anew, and clients need them.")
+        damaged.add_note(f"Repair it, or move {CONFIG_FILE} away: new tokens are created, and clients need them.")
         raise damaged from None
     return members
 

@@ -65,7 +65,7 @@ def test_a_healthy_home_is_ok_in_a_line_each(place: Path) -> None:
     shown = [line for line in lines(result.stdout) if not line.startswith(" ")]
     assert [line[9:22].strip() for line in shown] == NAMES
     assert [line for line in shown if not line.startswith("ok ")] == [
-        "warning  verification nothing is verified while neither the Hub nor the proxy runs"
+        "warning  verification not verified continuously: neither the Hub nor the proxy is running"
     ]
     assert "ok       keys         1, signing <kid>" in shown
     assert {name for name, check in checks(place).items() if check["state"] != "ok"} == {"verification"}

@@ -256,7 +256,7 @@ def test_a_token_in_a_file_that_the_assistant_can_read_is_a_problem(protected: P
     protected.protect()
     of_first_release(protected)
     token = protected.checks(STATE)["token"]
-    assert (token["state"], token["said"]) == ("problem", "its token stands in a file that the assistant can read")
+    assert (token["state"], token["said"]) == ("problem", "its token is in a file that the assistant can read")
     assert "remit protect claude-code" in token["advice"]
     protected.protect()
     assert protected.checks()["token"]["state"] == "ok"

@@ -72,7 +72,7 @@ def test_without_a_scope_it_is_the_current_directory_and_says_so(place: Path) ->
     assert (claims["resource_scope"], claims["cwd"]) == ([here], here)
     assert told.stderr.splitlines() == [
         f"remit: no --resource-scope: the passport is for the current directory, {here}",
-        f"remit: making a new home: {place}",
+        f"remit: creating a new home: {place}",
     ]
     assert run(place, "issue", *ASKED, "--resource-scope", ".").stderr == ""
 
@@ -162,9 +162,9 @@ def test_where_a_link_leads_is_said(place: Path) -> None:
     (project / "docs").symlink_to(top)
     given = ["--resource-scope", "docs", "docs/*.md", "src", "--cwd", "docs/x"]
     assert run(place, "issue", *ASKED, *given).stderr.splitlines() == [
-        f"remit: 'docs' really is {top}",
-        f"remit: 'docs/' really is {top}",
-        f"remit: 'docs/x' really is {top}/x",
+        f"remit: 'docs' resolves to {top}",
+        f"remit: 'docs/' resolves to {top}",
+        f"remit: 'docs/x' resolves to {top}/x",
     ]
 
 
@@ -247,4 +247,4 @@ def test_a_passport_under_a_kill_switch_is_issued_with_a_word(place: Path) -> No
     issued(place)
     run(place, "kill-switch", "on")
     told = run(place, "issue", *ASKED, "--resource-scope", ".")
-    assert (told.exit_code, told.stderr) == (DONE, "remit: the kill switch is on: no session starts until it is off\n")
+    assert (told.exit_code, told.stderr) == (DONE, "remit: the kill switch is on: no session can start until it is off\n")

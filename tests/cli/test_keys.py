@@ -111,7 +111,7 @@ def test_the_key_that_signs_is_distrusted_after_it_has_handed_over(place: Path) 
         "distrusted   <kid> from <date>, after receipt 0 of the ledger",
         "signing      <kid>, because the key that signed has handed over first",
         "revoked      1 passports; 0 sessions were active",
-        "next         remit ledger check names what the key has signed later",
+        "next         remit ledger check lists what the key has signed later",
     ]
     listed = _kids(place)
     assert [(key["state"], key.get("distrusted_from")) for key in listed] == [("distrusted", 86400), ("signing", None)]

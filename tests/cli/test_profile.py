@@ -50,7 +50,7 @@ def test_a_profile_is_written_and_says_what_is_next(place: Path) -> None:
     assert Path("REMIT.md").read_text(encoding="utf-8") == template("safe-coding")
     assert told.stdout.splitlines() == [
         "written      REMIT.md (safe-coding)",
-        "next         edit it, look at it with: remit profile check",
+        "next         edit it, then: remit profile check",
         "then         remit protect claude-code",
     ]
     assert not place.exists()

@@ -50,7 +50,7 @@ def test_a_passport_that_was_never_used_is_revoked_in_advance(place: Path) -> No
     told = run(place, "revoke", UNKNOWN)
     assert (told.exit_code, told.stdout.splitlines()[0]) == (
         DONE,
-        "REVOKED IN ADVANCE: nothing here has used it yet",
+        "REVOKED IN ADVANCE: it was not used here yet",
     )
     assert json.loads(run(place, "inspect", token, "--json").stdout)["revoked"] is True
 

@@ -114,4 +114,4 @@ def test_a_hub_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pyte
         with open_home(place) as home, run_file(home, "hub", url, {}) as write:
             write()
             told = run(place, "setup", "--rotate-token").stderr
-    assert f"careful: the Hub at {url} may still accept the token before" in told
+    assert f"careful: the Hub at {url} may still accept the old token" in told

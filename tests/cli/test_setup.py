@@ -55,7 +55,7 @@ def test_a_rotated_token_is_shown_and_the_hub_that_has_taken_it_is_named(tmp_pat
     place = tmp_path / "home"
     with running(place) as hub:
         renewed = run(place, "setup", "--rotate-token", "--port", "1234")
-    assert f"the Hub at {hub.url} has taken it, and refuses the one before" in renewed.stderr
+    assert f"the Hub at {hub.url} accepts the new token, and refuses the old one" in renewed.stderr
     assert hub.url in renewed.stderr
     assert hub.token not in renewed.output
     assert run(place, "token", "hub").stdout.strip() in renewed.stdout

@@ -20,7 +20,7 @@ PROTECTION = "prot-0123456789ab"
 def test_a_token_is_made_on_first_use_and_stays(tmp_path: Path, name: str) -> None:
     first = run(tmp_path / "home", "token", name)
     again = run(tmp_path / "home", "token", name, "--json")
-    assert (first.exit_code, first.stderr) == (DONE, f"remit: making a new home: {tmp_path / 'home'}\n")
+    assert (first.exit_code, first.stderr) == (DONE, f"remit: creating a new home: {tmp_path / 'home'}\n")
     assert json.loads(again.stdout) == {"ok": True, "name": name, "token": first.stdout.strip()}
     assert len(first.stdout.strip()) == 43
 

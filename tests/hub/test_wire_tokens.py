@@ -333,7 +333,7 @@ def test_a_rotated_token_is_refused_at_the_first_request_after_the_command(
         assert error_of(hub.ask("GET", f"/dashboard?token={hub.token}")) == CLOSED
         new = json.loads(done.stdout)["token"]
         assert hub.ask("GET", "/v1/status", x_service_hub_token=new).status == 200
-        assert "has taken it, and refuses the one before" in done.stderr
+        assert "accepts the new token, and refuses the old one" in done.stderr
 
 
 def test_a_token_that_another_process_writes_is_taken_without_a_signal(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ RULES = [
 ]  # fmt: skip
 WORDS = [
     "We read a lot here.", "Ask Ann: she knows.", "Run the tests before you commit.", "Use the wrapper, please.",
-    "Reach out to Ann.", "Read the docs first.", "> quoted words", "|---|---|", "*Everything else is refused.*",
+    "Reach out to Ann.", "Read the docs first.", "> quoted words", "|---|---|", "*Everything else is denied.*",
     "See https://example.org",
 ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from remit.profiles.phrases import known_phrases
 from remit.profiles.words import describe_mission, lasting
 from tests.profiles.writing import compiled
 
-UNBOUNDED = "What code does that a command runs, such as a script or a test, is not known: only a sandbox bounds it."
+UNBOUNDED = "What code that a command runs does, such as a script or a test, is not known: only a sandbox limits it."
 FIXED = {name: known for name, known in known_phrases().items() if not known.kind}
 
 
@@ -33,12 +33,12 @@ def test_values_places_and_limits_are_told() -> None:
         "It may use the tools of: github.",
         "It may use: BashOutput, KillShell, TaskOutput, TaskStop, read_bash, list_bash, stop_bash, Foo.",
         "It may not run: “git push”.",
-        "It may touch: /srv/project, /opt/x, and what lies in it.",
+        "It may use: /srv/project, /opt/x, and everything in it.",
         "It may reach: https://example.org.",
-        "What it does may change files, change other things, such as tasks and processes, send data.",
+        "Its calls may change files, change other things, such as tasks and processes, send data.",
         UNBOUNDED,
         "It may make 500 tool calls in 8 hours.",
-        "Everything else is refused.",
+        "Everything else is denied.",
     ]
 
 
@@ -55,7 +55,7 @@ def test_where_no_code_may_run_nothing_is_said_about_it() -> None:
 
 def test_side_effects_are_refused_as_far_as_they_are_known() -> None:
     said = describe_mission(compiled(["Read files", "Plan"], ["Edit files"]))
-    assert "Refused is every call that is known to change files, send data." in said
+    assert "Denied is every call that is known to change files, send data." in said
 
 
 def test_state_of_the_machine_is_told_apart_from_hosts() -> None:
@@ -73,7 +73,7 @@ def test_two_programs_are_told_apart() -> None:
 def test_a_mission_of_any_origin_is_told() -> None:
     said = describe_mission(Mission(agent_id="a", mission="b", resource_scope=("**",), max_tool_calls=1))
     assert "It may use no tool." in said
-    assert "It may touch everything: every file and every host." in said
+    assert "It may use everything: every file and every host." in said
     assert "It may make 1 tool call in 1 hour." in said
 
 
@@ -87,7 +87,7 @@ def test_long_lists_are_cut() -> None:
 
 @pytest.mark.parametrize(("folder", "told"), [(None, "the folder that it is started in"), ("/srv/a[b", "/srv/a[b")])
 def test_the_folder_is_told_as_people_know_it(folder: str | None, told: str) -> None:
-    assert f"It may touch: {told}, and what lies in it." in describe_mission(compiled(["Read files"], folder=folder))
+    assert f"It may use: {told}, and everything in it." in describe_mission(compiled(["Read files"], folder=folder))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command line: one file per noun, text for people, `--json` for programs."""
+"""The command line: one file per command group, text for people, `--json` for programs."""
 
 import click
 

@@ -1,7 +1,7 @@
-"""The checks of `remit doctor ASSISTANT`: is its protection there, does it work, and was it gone past.
+"""The checks of `remit doctor ASSISTANT`: whether its protection is installed and works, and whether it was bypassed.
 
-Keeps this invariant: nothing is believed because it is written somewhere. A call that nobody makes goes through every
-hook that stands in the settings, and must come back refused with a receipt that verifies.
+Keeps this invariant: the settings alone prove nothing. A test call is sent through every hook in the settings, and must
+be denied with a receipt that verifies.
 """
 
 import hashlib
@@ -43,27 +43,27 @@ _MAX_WIRE: Final = 64 * 1024
 _MAX_PROFILE: Final = 1024 * 1024
 _AGAIN: Final = "Protect it again: remit protect {}"
 _PATIENCE_S: Final = 5.0
-_UNASKED: Final = "Hooks hold there, and nothing else asks: see that the profile says what you want."
-# What is said of assistants that run, the worst first.
+_NOT_ASKING: Final = "Hooks still apply, but the assistant asks nobody: check that the profile says what you want."
+# Results for running assistants, the worst first.
 _EFFECTS: Final[Mapping[Effect, CheckResult]] = {
     "bypassing": CheckResult(
-        "problem", "running without hooks", "End them; start them without that option or variable."
+        "problem", "running without hooks", "Stop them; start them without that option or variable."
     ),
     "misleading": CheckResult(
         "problem",
-        "running with a proxy, which is asked in the place of the Hub",
-        "End them; start them with NO_PROXY=127.0.0.1, or without that variable.",
+        "running with an HTTP proxy, which gets the requests for the Hub",
+        "Stop them; start them with NO_PROXY=127.0.0.1, or without that variable.",
     ),
     "steering": CheckResult(
-        "warning", "running with settings of their own", "Look whether these turn hooks off: the doctor does not."
+        "warning", "running with other settings", "Check whether those turn hooks off: the doctor does not."
     ),
-    "unasking": CheckResult("warning", "running with nobody to ask", _UNASKED),
+    "unasking": CheckResult("warning", "running without asking", _NOT_ASKING),
 }
-_HUB_AWAY: Final = "Start it: remit up --background; until then the assistant runs nothing."
+_START_HUB: Final = "Start it: remit up --background; until then the assistant can run nothing."
 
 
-class _Patient(NamedTuple):
-    """A protection that is looked at, with what is known of its assistant and its place."""
+class _CheckTarget(NamedTuple):
+    """The protection that is checked, with its assistant and its place."""
 
     home: Home
     path: Path
@@ -73,8 +73,8 @@ class _Patient(NamedTuple):
     wire: Wire
 
     @property
-    def again(self) -> str:
-        """Return how to put it right."""
+    def advice(self) -> str:
+        """Return the advice to protect it again, with the same options."""
         where = f" --scope {self.protection.folder}" if self.protection.folder else ""
         usual = self.planner.levels[0] == self.protection.level
         level = "" if usual else f" --settings {self.protection.level}"
@@ -82,11 +82,11 @@ class _Patient(NamedTuple):
 
 
 def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Check]:
-    """Go through the checks of an assistant: those of each protection, then what holds for all."""
+    """Run the checks of each protection of an assistant, then those of all together."""
     planner = PLANNERS[assistant]
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            home = held.enter_context(open_home(path, create=False))
+            home = stack.enter_context(open_home(path, create=False))
             damaged = list[RemitError]()
             protections = [one for one in Protections(home).all(damaged=damaged.append) if one.assistant == assistant]
         except RemitError as error:
@@ -98,24 +98,24 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
             yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
             return
         installed = get_program_version(planner.program, None)
-        patients = [_patient(home, path, planner, protection, installed) for protection in protections]
+        targets = [_make_target(home, path, planner, protection, installed) for protection in protections]
         ours = list[Hook]()
-        for patient in patients:
-            found = yield from _of_protection(service, patient)
+        for target in targets:
+            found = yield from _check_protection(service, target)
             ours += found.hooks
-        yield _checked("others", _others(planner, patients, ours))
-        yield _checked("processes", _processes(planner, protections))
-        yield _evidence(service, planner, protections)
+        yield _checked("others", _check_other_hooks(planner, targets, ours))
+        yield _checked("processes", _check_processes(planner, protections))
+        yield _check_evidence(service, planner, protections)
 
 
-def _patient(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _Patient:
+def _make_target(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _CheckTarget:
     program = find_program(planner.program, None)
     place = Place(
         protection.level,
         protection.folder,
         user_home() or "/",
         config=assistant_config(planner.variable),
-        # What was there once says nothing of a program that does not tell.
+        # If the program does not print its version, the stored one may be out of date.
         version=installed if program else protection.version,
         program=program,
     )
@@ -126,11 +126,11 @@ def _patient(home: Home, path: Path, planner: Planner, protection: Protection, i
         hub_url=protection.hub_url,
         hub_token=load_settings(home).hub_token or "",
     )
-    return _Patient(home, path, planner, protection, place, replace(wire, token=_wired_token(home, protection)))
+    return _CheckTarget(home, path, planner, protection, place, replace(wire, token=_read_wire_token(home, protection)))
 
 
-def _wired_token(home: Home, protection: Protection) -> str:
-    """Return the token that the hooks of a protection show; nothing where it cannot be read."""
+def _read_wire_token(home: Home, protection: Protection) -> str:
+    """Return the token in the wire file of a protection; empty if it cannot be read."""
     try:
         with home.folder(FOLDER, create=False) as folder:
             data = folder.read(wire_name(protection.id), max_bytes=_MAX_WIRE)
@@ -140,18 +140,18 @@ def _wired_token(home: Home, protection: Protection) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _of_protection(service: Service, patient: _Patient) -> Generator[Check, None, Registered]:
-    """Go through the checks of one protection; return what was found in its files."""
-    yield _checked("protection", _mission(patient))
-    plan, settings = _planned(patient)
-    yield _checked("version", _version(patient))
+def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check, None, Registered]:
+    """Run the checks of one protection; return the hooks that were found in its files."""
+    yield _checked("protection", _check_mission(target))
+    plan, settings = _check_settings(target)
+    yield _checked("version", _check_version(target))
     yield _checked("settings", settings)
-    found = registered(patient.protection, plan.changes if plan else ())
-    yield _checked("registration", _registration(patient, found))
-    hub = _hub(patient)
+    found = registered(target.protection, plan.changes if plan else ())
+    yield _checked("registration", _check_registration(target, found))
+    hub = _check_hub(target)
     yield _checked("hub", hub)
-    yield _checked("token", _token(patient))
-    yield _checked("canary", _canary(service, patient, found, hub_answers=hub.state == "ok"))
+    yield _checked("token", _check_token(target))
+    yield _checked("canary", _check_canary(service, target, found, hub_answers=hub.state == "ok"))
     return found
 
 
@@ -159,22 +159,22 @@ def _checked(name: str, looked: CheckResult) -> Check:
     return Check(name, *looked)
 
 
-def _mission(patient: _Patient) -> CheckResult:
-    protection = patient.protection
+def _check_mission(target: _CheckTarget) -> CheckResult:
+    protection = target.protection
     where = protection.folder or "wherever it is started"
     said = f"{protection.id}, {protection.level} settings, {where}"
     try:
         mission = parse_mission(protection.mission)
     except InputError as error:
-        return CheckResult("problem", f"{said}: its mission cannot be used: {error}", patient.again)
+        return CheckResult("problem", f"{said}: its mission cannot be used: {error}", target.advice)
     said += f"; {len(mission.allowed_tools)} tools, {mission.max_tool_calls:,} calls a session"
-    if _has_changed(protection):
-        return CheckResult("warning", f"{said}; its profile was changed since", patient.again)
+    if _profile_has_changed(protection):
+        return CheckResult("warning", f"{said}; its profile has changed since", target.advice)
     return CheckResult("ok", said)
 
 
-def _has_changed(protection: Protection) -> bool:
-    """Tell whether the profile says something else by now; a template does not, nor one that is gone."""
+def _profile_has_changed(protection: Protection) -> bool:
+    """Tell whether the profile has changed. A template never has, nor has a file that is gone."""
     try:
         with Path(protection.profile).open("rb") as file:
             data = file.read(_MAX_PROFILE)
@@ -183,76 +183,78 @@ def _has_changed(protection: Protection) -> bool:
     return Path(protection.profile).is_absolute() and hashlib.sha256(data).hexdigest() != protection.profile_digest
 
 
-def _planned(patient: _Patient) -> tuple[Plan | None, CheckResult]:
-    """Return what would be written today, and whether anything in the settings stands against it."""
+def _check_settings(target: _CheckTarget) -> tuple[Plan | None, CheckResult]:
+    """Plan the installation again, and report what in the settings prevents hooks from running."""
     try:
-        plan = patient.planner.plan(patient.place, patient.wire)
-        # Asked of the assistant itself: what is left to write is what it does not trust.
+        plan = target.planner.plan(target.place, target.wire)
+        # The assistant itself reports which hooks it does not trust.
         untrusted = plan.settle() if plan.settle else ()
     except RemitError as error:
-        return None, CheckResult("problem", str(error), f"Take out what is named; then: {patient.again}")
+        return None, CheckResult("problem", str(error), f"Remove what is named; then: {target.advice}")
     if untrusted:
-        return plan, CheckResult("problem", "hooks are not trusted, so they are skipped without a word", patient.again)
+        return plan, CheckResult(
+            "problem", "the assistant does not trust the hooks, and skips them silently", target.advice
+        )
     if plan.warnings:
-        return plan, CheckResult("warning", "; ".join(plan.warnings), patient.again)
-    return plan, CheckResult("ok", "nothing in any layer keeps hooks from running")
+        return plan, CheckResult("warning", "; ".join(plan.warnings), target.advice)
+    return plan, CheckResult("ok", "no settings prevent hooks from running")
 
 
-def _version(patient: _Patient) -> CheckResult:
-    title, version, form = patient.planner.title, patient.place.version, patient.protection.form
-    if not version and form == "http" and patient.place.program:
-        said = f"{title} does not tell its version, and some let calls run when a hook over HTTP fails"
-        return CheckResult("problem", said, patient.again)
+def _check_version(target: _CheckTarget) -> CheckResult:
+    title, version, form = target.planner.title, target.place.version, target.protection.form
+    if not version and form == "http" and target.place.program:
+        said = f"{title} does not print its version, and some versions let calls run when an HTTP hook fails"
+        return CheckResult("problem", said, target.advice)
     if not version:
-        said = f"{title} was not found in PATH, or does not tell its version"
-        return CheckResult("warning", said, "Look whether it is installed, and which version.")
+        said = f"{title} was not found in PATH, or does not print its version"
+        return CheckResult("warning", said, "Check whether it is installed, and which version.")
     if form == "http" and version_of(version) < BLOCKS_ON_FAILURE:
-        return CheckResult("problem", f"{title} {version} lets calls run when a hook over HTTP fails", patient.again)
+        return CheckResult("problem", f"{title} {version} lets calls run when an HTTP hook fails", target.advice)
     return CheckResult("ok", f"{title} {version}, hooks by {form}")
 
 
-def _registration(patient: _Patient, found: Registered) -> CheckResult:
+def _check_registration(target: _CheckTarget, found: Registered) -> CheckResult:
     if found.faults:
-        return CheckResult("problem", "; ".join(found.faults), patient.again)
+        return CheckResult("problem", "; ".join(found.faults), target.advice)
     count = f"{len(found.hooks)} hooks in " if found.hooks else ""
     if found.changed:
-        said = f"{count}{', '.join(found.changed)}: our part as written, but others have changed the file since"
-        advice = f"Look at it: one mistake in it, and the assistant drops it all. If it is right: {patient.again}"
+        said = f"{count}{', '.join(found.changed)}: Remit's part is as written, but the file was changed since"
+        advice = f"Check it: the assistant ignores a file with one mistake. If it is right: {target.advice}"
         return CheckResult("warning", said, advice)
-    names = ", ".join(Path(written.path).name for written in patient.protection.files)
+    names = ", ".join(Path(written.path).name for written in target.protection.files)
     return CheckResult("ok", f"{count}{names}: as written")
 
 
-def _hub(patient: _Patient) -> CheckResult:
-    running = load_running(patient.home, "hub")
+def _check_hub(target: _CheckTarget) -> CheckResult:
+    running = load_running(target.home, "hub")
     if running is None:
-        return CheckResult("problem", "no Hub of this home is running", _HUB_AWAY)
-    if running.listening != patient.protection.hub_url:
-        said = f"it listens at {running.listening}, and hooks ask at {patient.protection.hub_url}"
-        return CheckResult("problem", said, patient.again)
-    return CheckResult("ok", f"it listens where hooks ask, at {running.listening}")
+        return CheckResult("problem", "no Hub of this home is running", _START_HUB)
+    if running.listening != target.protection.hub_url:
+        said = f"it listens at {running.listening}, but hooks connect to {target.protection.hub_url}"
+        return CheckResult("problem", said, target.advice)
+    return CheckResult("ok", f"it listens where hooks connect, at {running.listening}")
 
 
-def _token(patient: _Patient) -> CheckResult:
-    expected = load_settings(patient.home).hub_token
-    shown = patient.wire.token
-    running = load_running(patient.home, "hub")
-    if running is not None and not _takes_token(patient.home, running):
-        advice = f"Restart it: remit hub --stop, then remit hub --background; then: {patient.again}"
-        return CheckResult("problem", "the Hub that runs has another token than this home by now", advice)
-    is_old = patient.protection.generation == 0
-    right = (shared_hook_token(expected) if is_old else hook_token(expected, patient.protection.id)) if expected else ""
+def _check_token(target: _CheckTarget) -> CheckResult:
+    expected = load_settings(target.home).hub_token
+    shown = target.wire.token
+    running = load_running(target.home, "hub")
+    if running is not None and not _accepts_token(target.home, running):
+        advice = f"Restart it: remit hub --stop, then remit hub --background; then: {target.advice}"
+        return CheckResult("problem", "the running Hub has another token than this home", advice)
+    is_old = target.protection.generation == 0
+    right = (shared_hook_token(expected) if is_old else hook_token(expected, target.protection.id)) if expected else ""
     if not right or not shown or not compare_digest(right.encode(), shown.encode()):
-        return CheckResult("problem", "hooks show a token that is not that of this protection", patient.again)
-    if patient.protection.form == "http":
-        return CheckResult("problem", "its token stands in a file that the assistant can read", patient.again)
+        return CheckResult("problem", "hooks use a token that is not that of this protection", target.advice)
+    if target.protection.form == "http":
+        return CheckResult("problem", "its token is in a file that the assistant can read", target.advice)
     if is_old:
-        return CheckResult("warning", "hooks show a token that opens other protections too", patient.again)
-    return CheckResult("ok", "hooks show the token of this protection")
+        return CheckResult("warning", "hooks use a token that is valid for other protections too", target.advice)
+    return CheckResult("ok", "hooks use the token of this protection")
 
 
-def _takes_token(home: Home, running: Running) -> bool:
-    """Tell whether a Hub opens for the token of its home; one that does not answer says nothing of it."""
+def _accepts_token(home: Home, running: Running) -> bool:
+    """Tell whether a Hub accepts the token of its home; True if it does not answer."""
     try:
         with connect_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
             hub.status()
@@ -263,61 +265,61 @@ def _takes_token(home: Home, running: Running) -> bool:
     return True
 
 
-def _canary(service: Service, patient: _Patient, found: Registered, *, hub_answers: bool) -> CheckResult:
-    """Send a call that nobody makes through each hook that is asked before one."""
-    hooks = _asking(patient, found)
+def _check_canary(service: Service, target: _CheckTarget, found: Registered, *, hub_answers: bool) -> CheckResult:
+    """Send a test call through each hook that runs before a call."""
+    hooks = _calling_hooks(target, found)
     if not hooks:
-        return CheckResult("problem", "no hook of ours is asked before a call", patient.again)
-    looked = [_one_canary(service, patient, hook, hub_answers=hub_answers) for hook in hooks]
+        return CheckResult("problem", "no hook of Remit runs before a call", target.advice)
+    looked = [_send_canary(service, target, hook, hub_answers=hub_answers) for hook in hooks]
     return max(looked, key=lambda one: ("ok", "warning", "problem").index(one.state))
 
 
-def _asking(patient: _Patient, found: Registered) -> list[Hook]:
-    """Return the hooks that are asked before a call; a plugin asks as its wire file says."""
-    event = CALLING_EVENTS[patient.planner.name].lower()
-    if patient.protection.form == "plugin" and not found.faults:
-        headers = {"Authorization": f"Bearer {patient.wire.token}", "X-Remit-Session": token_hex(32)}
-        return [Hook(event, patient.wire.path, {"url": patient.wire.url, "headers": headers})]
+def _calling_hooks(target: _CheckTarget, found: Registered) -> list[Hook]:
+    """Return the hooks that run before a call. A plugin has one, with the URL of its wire file."""
+    event = CALLING_EVENTS[target.planner.name].lower()
+    if target.protection.form == "plugin" and not found.faults:
+        headers = {"Authorization": f"Bearer {target.wire.token}", "X-Remit-Session": token_hex(32)}
+        return [Hook(event, target.wire.path, {"url": target.wire.url, "headers": headers})]
     return [hook for hook in found.hooks if hook.event.lower() == event]
 
 
-def _one_canary(service: Service, patient: _Patient, hook: Hook, *, hub_answers: bool) -> CheckResult:
+def _send_canary(service: Service, target: _CheckTarget, hook: Hook, *, hub_answers: bool) -> CheckResult:
     if not hub_answers and "url" in hook.says:
-        return CheckResult("warning", "not tried: the Hub does not answer where the hook asks", _HUB_AWAY)
-    inside = patient.path.absolute() / FOLDER
-    folder = patient.protection.folder or str(inside)
-    canary = new_canary(patient.planner.name, folder, str(inside))
-    sent = send(hook, canary, HOOK_ADAPTERS[patient.planner.name], hook_variable, folder)
+        return CheckResult("warning", "not tested: the Hub does not answer where the hook connects", _START_HUB)
+    inside = target.path.absolute() / FOLDER
+    folder = target.protection.folder or str(inside)
+    canary = new_canary(target.planner.name, folder, str(inside))
+    sent = send(hook, canary, HOOK_ADAPTERS[target.planner.name], hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
-        return CheckResult("warning", "the Hub does not answer, and the hook blocks, as it must", _HUB_AWAY)
-    return _taken(service, patient, sent)
+        return CheckResult("warning", "the Hub does not answer, and the hook blocks calls, as it must", _START_HUB)
+    return _check_denial(service, target, sent)
 
 
-def _taken(service: Service, patient: _Patient, sent: Sent) -> CheckResult:
+def _check_denial(service: Service, target: _CheckTarget, sent: Sent) -> CheckResult:
     if sent.answer != "refused":
-        said = {"let through": "a call that must be refused is let through", "blocked": "blocked without a receipt"}
-        return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", patient.again)
+        said = {"let through": "a call that must be denied is let through", "blocked": "blocked without a receipt"}
+        return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", target.advice)
     means = service.governor.means
     session_id = refusal_in(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
     if session_id is None:
-        advice = "Look which Hub answers there: remit doctor; then: remit ledger check"
-        return CheckResult("problem", f"refused, but its receipt {sent.receipt_id} is not in this ledger", advice)
+        advice = "Check which Hub answers there: remit doctor; then: remit ledger check"
+        return CheckResult("problem", f"denied, but its receipt {sent.receipt_id} is not in this ledger", advice)
     service.governor.run(End(session_id))
-    return CheckResult("ok", f"refused through the hook itself, with receipt {sent.receipt_id}")
+    return CheckResult("ok", f"denied through the hook itself, with receipt {sent.receipt_id}")
 
 
-def _others(planner: Planner, patients: Sequence[_Patient], ours: Sequence[Hook]) -> CheckResult:
-    """Look for hooks of others that are asked before a call too."""
-    found = hooks_of_others(planner.name, [patient.place for patient in patients], ours)
+def _check_other_hooks(planner: Planner, targets: Sequence[_CheckTarget], ours: Sequence[Hook]) -> CheckResult:
+    """Look for other hooks that run before a call."""
+    found = hooks_of_others(planner.name, [target.place for target in targets], ours)
     if not found:
-        return CheckResult("ok", "no hook of others can change a call once it was decided on")
+        return CheckResult("ok", "no other hook can change a call after the decision")
     where = ", ".join(dict.fromkeys("/".join(Path(hook.path).parts[-2:]) for hook in found))
-    said = f"{len(found)} hooks of others can change a call once it was decided on: {where}"
-    return CheckResult("warning", said, "Look at what they do, and take out what you do not need.")
+    said = f"{len(found)} other hooks can change a call after the decision: {where}"
+    return CheckResult("warning", said, "Check what they do, and remove those you do not need.")
 
 
-def _processes(planner: Planner, protections: Sequence[Protection]) -> CheckResult:
-    """Look for assistants that run past their hooks; those of the whole machine hold there too."""
+def _check_processes(planner: Planner, protections: Sequence[Protection]) -> CheckResult:
+    """Look for running assistants that bypass their hooks. They cannot bypass managed settings."""
     over_http = any(one.form == "http" and not excepts_hub(one) for one in protections)
     folders = [one.folder for one in protections]
     found = suspects(planner.name, planner.program, running_processes(), folders, over_http=over_http)
@@ -327,29 +329,27 @@ def _processes(planner: Planner, protections: Sequence[Protection]) -> CheckResu
         such = [one for one in found if one.effect == effect]
         if such:
             return looked._replace(said=f"{looked.said}: {_named(such)}")
-    return CheckResult("ok", f"no {planner.title} runs past its hooks now")
+    return CheckResult("ok", f"no running {planner.title} bypasses its hooks")
 
 
 def _named(found: Sequence[Suspect]) -> str:
     return ", ".join(f"{one.pid} ({one.option})" for one in found)
 
 
-def _evidence(service: Service, planner: Planner, protections: Sequence[Protection]) -> Check:
-    """Look for calls that got past their hooks since the protections were made."""
+def _check_evidence(service: Service, planner: Planner, protections: Sequence[Protection]) -> Check:
+    """Look for calls that bypassed the hooks since the protections were installed."""
     means = service.governor.means
     since = min(one.made_at for one in protections)
     governed = governed_sessions(means.reader, planner.name)
     told = recent(means.reader, governed, planner.name, means.keys.refresh(), since)
     if told.bypassed:
-        said = f"{len(told.bypassed)} calls were made past their hooks: {', '.join(told.bypassed[:3])}"
-        return Check(
-            "evidence", "problem", said, f"Look at them in the dashboard, then: remit reconcile {planner.name}"
-        )
+        said = f"{len(told.bypassed)} calls bypassed their hooks: {', '.join(told.bypassed[:3])}"
+        return Check("evidence", "problem", said, f"See them in the dashboard, then: remit reconcile {planner.name}")
     tampered = [session.id for one in protections for session in ended_for_tampering(governed, one)]
     if tampered:
         said = f"{len(tampered)} sessions were ended because settings were tampered with: {', '.join(tampered[:3])}"
-        advice = f"Look in the dashboard for what was changed, then: remit protect {planner.name}"
+        advice = f"See in the dashboard what was changed, then: remit protect {planner.name}"
         return Check("evidence", "problem", said, advice)
     if "bypassPermissions" in told.modes:
-        return Check("evidence", "warning", "calls were made with permissions bypassed", _UNASKED)
-    return Check("evidence", "ok", f"{len(governed):,} sessions, and no call past its hooks", "")
+        return Check("evidence", "warning", "calls were made with permissions bypassed", _NOT_ASKING)
+    return Check("evidence", "ok", f"{len(governed):,} sessions, and no call bypassed its hooks", "")

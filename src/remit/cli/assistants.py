@@ -1,7 +1,7 @@
-"""Coding assistants on this machine: their version, their way to the Hub, and which folders can be given to one.
+"""Finds the programs of coding assistants and their versions, and checks folders to protect.
 
-Keeps this invariant: a program is asked for its version outside of the folder that is to be governed, so that nothing
-that lies there has a say in it.
+Keeps this invariant: a program is run for its version outside of the governed folder, so that no file in that folder
+has an influence.
 """
 
 import os
@@ -22,7 +22,7 @@ from remit.hub.auth import hook_token, proof_key
 __all__ = ["check_folder", "find_program", "get_program_version", "make_wire"]
 
 _NUMBERS: Final = r"(\d+(?:\.\d+){1,3})(?:[-+][0-9A-Za-z.+-]{1,64})?"
-# A line as each program tells its version in. What says it otherwise may be anything in its place.
+# How each program prints its version. Any other output is not trusted to be a version.
 _VERSIONS: Final[Mapping[str, re.Pattern[str]]] = {
     "claude": re.compile(rf"^{_NUMBERS} \(Claude Code\)\s*$", re.MULTILINE),
     "codex": re.compile(rf"^codex-cli {_NUMBERS}\s*$", re.MULTILINE),
@@ -35,7 +35,7 @@ _MAX_CHARACTERS: Final = 200
 
 
 def find_program(name: str, named: str | None) -> str:
-    """Return the path of an assistant's program: the one that is named, else the one that a shell would start."""
+    """Return the absolute path of an assistant's program: the given one, else from PATH; empty if there is none."""
     path = named or shutil.which(name) or ""
     if Path(path).is_absolute():
         return path
@@ -45,12 +45,12 @@ def find_program(name: str, named: str | None) -> str:
 
 
 def get_program_version(name: str, named: str | None) -> str:
-    """Return the version of an assistant's program; nothing where there is none, or where it tells it otherwise."""
+    """Return the version of an assistant's program; empty if there is none or its output is not understood."""
     path = find_program(name, named)
     if not path:
         return ""
     try:
-        said = subprocess.run(  # noqa: S603 - what the user starts as well
+        said = subprocess.run(  # noqa: S603 - the program that the user runs too
             [path, "--version"],
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -60,14 +60,14 @@ def get_program_version(name: str, named: str | None) -> str:
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.SubprocessError):
         if named:
-            raise FieldInvalid("does not tell its version", place="--program") from None
+            raise FieldInvalid(f"{path} does not print its version", place="--program") from None
         return ""
     found = _VERSIONS[name].search(said[:_MAX_CHARACTERS])
     return found[1] if found else ""
 
 
 def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:
-    """Return how hooks of a protection reach the Hub; `home` is where the home really lies."""
+    """Return how the hooks of a protection reach the Hub. `home` is the real path of the home."""
     folder = Path(home, FOLDER)
     return Wire(
         protection=protection,
@@ -76,18 +76,18 @@ def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_t
         token=hook_token(hub_token, protection),
         proof=proof_key(hub_token, protection),
         path=str(folder / wire_name(protection)),
-        # Not that of a virtual environment, which may lie in the folder that is governed.
+        # Not the Python of a virtual environment, which may be in the governed folder.
         python=os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
         script=str(folder / SCRIPT_NAME),
     )
 
 
 def check_folder(folder: str, *, named: bool) -> None:
-    """Raise unless an absolute and real path is a folder to protect.
+    """Raise unless an absolute, real path is a folder that can be protected.
 
-    The root and the home of the user hold everything: whoever means them names them.
+    The root and the user's home hold everything, so they must be named explicitly.
     """
     if not Path(folder).is_dir():
-        raise FieldInvalid("is not a folder", place="--scope")
+        raise FieldInvalid(f"{folder} is not a folder", place="--scope")
     if not named and folder in ("/", str(Path(user_home() or "/").resolve())):
-        raise FieldInvalid(f"{folder} holds too much to be meant by accident: --scope {folder}", place="--scope")
+        raise FieldInvalid(f"{folder} holds everything; if you mean it: --scope {folder}", place="--scope")

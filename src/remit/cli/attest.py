@@ -1,4 +1,4 @@
-"""`remit attest`: a signed statement over a session, by the Hub that runs."""
+"""`remit attest`: asks the running Hub for an attestation of a session."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ from remit.schemas.proxy import AttestAnswer
 
 __all__ = ["attest"]
 
-# Every receipt of the session is verified first, and there may be many.
+# The Hub verifies every receipt of the session first, which takes time.
 _PATIENCE_S: Final = 1800.0
 
 
@@ -27,9 +27,9 @@ _PATIENCE_S: Final = 1800.0
 @click.option("--end", is_flag=True, help="End the session first.")
 @common_options
 def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool) -> None:
-    """Ask the Hub for an attestation over SESSION_ID, else over the newest session, and print it.
+    """Ask the Hub for an attestation of SESSION_ID, by default of the newest session, and print it.
 
-    Its token is the last line. Exit code 1 if the chain of the session is broken: then the attestation says so.
+    The last line is its token. Exit code 1 if the chain of the session is broken; the attestation says so too.
 
     Example: remit attest --end
     """
@@ -40,7 +40,7 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
         running = get_running_hub(opened)
         chosen = session_id or newest
         if not chosen:
-            raise SessionNotFound("there is no session yet")
+            raise SessionNotFound("the ledger has no session yet")
         if session_id is None:
             note(f"the newest session is {chosen}")
         with (
@@ -53,7 +53,7 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
 
 
 def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
-    """Return the id of the session that was started last, if there is one, and the keys that sign here."""
+    """Return the id of the newest session, empty if there is none, and the keys of the ledger."""
     with open_ledger_reader(home, as_json=as_json) as rows:
         sessions = rows.latest_sessions(limit=1)
         return sessions[0].id if sessions else "", keyring_of(rows.keys())
@@ -76,7 +76,7 @@ def _break(answer: AttestAnswer) -> str:
     before = sum(claims.verdicts.values())
     if claims.receipts <= before:
         return f"the end, after receipt {before:,}{why}"
-    return f"receipt {claims.broken_at:,} of {claims.receipts:,}{why}; what is counted by verdict is before it"
+    return f"receipt {claims.broken_at:,} of {claims.receipts:,}{why}; verdicts are counted up to there"
 
 
 def _facts(claims: Attestation) -> dict[str, str]:

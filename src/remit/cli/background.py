@@ -1,4 +1,4 @@
-"""A service in the background: started, found again by its home, and stopped."""
+"""Services in the background: start them, find them by the record in the home, stop them."""
 
 import json
 import os
@@ -46,7 +46,7 @@ __all__ = [
     "terminate_services",
 ]
 
-# As people call them.
+# The names of the services in messages.
 NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
 _START_S: Final = 60.0
 _STOP_S: Final = 8.0
@@ -54,7 +54,7 @@ _LOOK_S: Final = 0.05
 
 
 class StartedService(NamedTuple):
-    """Where a service listens, and by which process; `child` is that process where it was started just now."""
+    """The address and the process of a service. `child` is set if this command has started it."""
 
     address: str
     pid: int
@@ -64,9 +64,9 @@ class StartedService(NamedTuple):
 def spawn_service(
     home: Home, service: ServiceName, arguments: Sequence[str], asked: Mapping[str, Any]
 ) -> StartedService:
-    """Return the service of a home, started unless it runs; `arguments` are those of the command of its name.
+    """Start a service unless it is already running with the same options. `arguments` are those of its command.
 
-    One that runs otherwise than `asked` is not taken for it: it may be open where this one was to be closed.
+    If it is running with other options than `asked`, this raises: it could be less strict than requested.
     """
     with home.locked(f"{service}.lock"):
         others = all_running(home, service)
@@ -74,11 +74,11 @@ def spawn_service(
         if alike:
             return StartedService(alike[-1].listening, alike[-1].pid)
         if others:
-            raise LedgerInUse(f"{others[-1].listening} runs already, with other options: remit {service} --stop")
+            raise LedgerInUse(f"{others[-1].listening} is already running with other options: remit {service} --stop")
         with open(_log_of(home, service), "ab") as log:  # noqa: PTH123 - a path that the home has checked
-            # -P: what lies in the current folder, which an agent may write to, is none of our modules.
+            # -P: no modules from the current directory, which an agent may be able to write to.
             command = [sys.executable, "-P", "-m", "remit", service, *arguments, "--json"]
-            child = subprocess.Popen(  # noqa: S603 - ourselves
+            child = subprocess.Popen(  # noqa: S603 - runs Remit itself
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -88,13 +88,13 @@ def spawn_service(
             )
         try:
             return _heard(child, service)
-        except BaseException:  # whoever is interrupted, or told otherwise, leaves nothing behind
+        except BaseException:  # an interrupted command leaves no process behind
             terminate_children([child])
             raise
 
 
 def terminate_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
-    """End what was started just now, by force if it takes too long."""
+    """Terminate child processes; kill those that do not end in time."""
     for child in children:
         child.terminate()
     for child in children:
@@ -106,7 +106,7 @@ def terminate_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
 
 
 def _log_of(home: Home, service: ServiceName) -> str:
-    """Return the path of a service's log, which is its owner's alone."""
+    """Create the log file of a service, readable by its owner only, and return its path."""
     name = f"{service}.log"
     with home.folder("log") as folder:
         if not folder.check_file(name):
@@ -115,7 +115,7 @@ def _log_of(home: Home, service: ServiceName) -> str:
 
 
 def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> StartedService:
-    """Return what the service says when it is ready, or raise with what it says instead."""
+    """Wait for the first line of a service: its address, or the error that kept it from starting."""
     said = _first_line(child)
     answer: dict[str, Any] = {}
     with suppress(ValueError):
@@ -124,11 +124,11 @@ def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> StartedSer
         return StartedService(answer["listening"], answer["pid"], child)
     if "error" in answer:
         raise _failure(answer["error_code"], answer["error"], service)
-    raise ServiceUnavailable(f"the {NAMES[service]} did not start: log/{service}.log in the home says why")
+    raise ServiceUnavailable(f"the {NAMES[service]} did not start: see log/{service}.log in the home")
 
 
 def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
-    """Return the first line that the service says, if it says one in time."""
+    """Return the first line of the output of a service; empty if there is none in time."""
     if child.stdout is None:
         return b""
     with child.stdout as output:
@@ -136,7 +136,7 @@ def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
 
 
 def _failure(code: str, message: str, service: ServiceName) -> RemitError:
-    """Return the error of a service that did not start: its kind tells what to do."""
+    """Return the error of a service that did not start, with the class that its code stands for."""
     if code in _INPUT:
         place, _, problem = message.partition(": ")
         return _INPUT[code](problem, place=place)
@@ -148,7 +148,7 @@ def _leaves(kind: type[RemitError]) -> list[type[RemitError]]:
 
 
 _INPUT: Final = {kind.code: kind for kind in (FieldInvalid, PolicyInvalid)}
-# All that take a message and nothing else: what is wrong with the port, the certificates, the keys or the home.
+# Errors that take only a message: about the port, certificates, keys and the home.
 _KINDS: Final[dict[str, type[RemitError]]] = {
     leaf.code: leaf
     for family in (StateError, LedgerError, KeyMaterialError, PortInUse, CertificateUnusable)
@@ -161,7 +161,7 @@ def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
 
 
 def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
-    """Stop the services of these names that run over a home, all at once, and return which they were."""
+    """Stop all running services of these names over a home, and return those that were running."""
     stopping = _all_of(home, services)
     for _, running in stopping:
         with suppress(ProcessLookupError):
@@ -170,7 +170,7 @@ def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
     while left := [one for one in _all_of(home, services) if one in stopping]:
         if time.monotonic() > deadline:
             named = " and ".join(f"the {NAMES[service]} (process {running.pid})" for service, running in left)
-            raise ServiceUnavailable(f"still running, though told to stop: {named}")
+            raise ServiceUnavailable(f"still running after SIGTERM: {named}")
         time.sleep(_LOOK_S)
     return [running for _, running in stopping]
 
@@ -183,7 +183,7 @@ _WRITTEN: Final = {"allowed_hosts": "allowed_host"}
 
 
 def announce_address(service: ServiceName, listening: str, pid: int, *, as_json: bool) -> None:
-    """Print where a service listens, at once: others wait for the line."""
+    """Print the address of a service and flush it: callers wait for this line."""
     with detect_lost_output():
         click.echo(encode({"listening": listening, "pid": pid}) if as_json else f"{service} listening on {listening}")
 
@@ -191,23 +191,23 @@ def announce_address(service: ServiceName, listening: str, pid: int, *, as_json:
 def start_and_announce(
     service: ServiceName, home: str | None, given: Mapping[str, object], asked: Mapping[str, Any], *, as_json: bool
 ) -> None:
-    """Start a service that stays, unless it runs already, and print where it listens."""
+    """Start a service in the background unless it is running, and print its address."""
     with open_command_home(home, as_json=as_json, create=True) as opened:
         listening = start_service(opened, service, given, asked)
     if listening.child is None:
-        note("it was running already")
+        note("it was already running")
     announce_address(service, listening.address, listening.pid, as_json=as_json)
 
 
 def start_service(
     home: Home, service: ServiceName, given: Mapping[str, object], asked: Mapping[str, Any]
 ) -> StartedService:
-    """Return a service that runs in the background; `given` are the options of its command, by name."""
+    """Start a service in the background. `given` are the options of its command, by name."""
     return spawn_service(home, service, _as_arguments(given), asked)
 
 
 def stop_services(*services: ServiceName, home: str | None, as_json: bool) -> None:
-    """Stop the services of these names, and tell which they were."""
+    """Stop the services of these names, and print which were running."""
     with report_errors(as_json=as_json):
         stopped = _stopped(home_path(home), services)
     if as_json:
@@ -217,7 +217,7 @@ def stop_services(*services: ServiceName, home: str | None, as_json: bool) -> No
 
 
 def _stopped(path: Path, services: tuple[ServiceName, ...]) -> list[str]:
-    """Stop services, and return where they listened; over a home that is not there, none runs."""
+    """Stop services and return their addresses; none if the home does not exist."""
     if not os.path.lexists(path):
         return []
     with open_home(path, create=False) as home:
@@ -225,7 +225,7 @@ def _stopped(path: Path, services: tuple[ServiceName, ...]) -> list[str]:
 
 
 def _as_arguments(given: Mapping[str, object]) -> list[str]:
-    """Return options as they are written on a command line."""
+    """Return options as words of a command line."""
     words = []
     for name, value in given.items():
         option = "--" + _WRITTEN.get(name, name).replace("_", "-")

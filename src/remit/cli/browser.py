@@ -1,4 +1,4 @@
-"""`remit open`: the dashboard, in a browser, which is given a file of the home that sends it on."""
+"""`remit open`: opens the dashboard in a browser, through a file in the home that redirects to it with the token."""
 
 import os
 import sys
@@ -22,13 +22,13 @@ _STDERR: Final = 2
 
 
 @click.command("open")
-@click.option("--print", "is_printed", is_flag=True, help="Print the address, token and all, for a browser elsewhere.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the address with its token instead.")
 @common_options
 def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None:
-    """Open the dashboard of the Hub that runs.
+    """Open the dashboard of the running Hub.
 
-    Whoever has the address that --print shows can read everything that the Hub knows. Exit code 78 if there is no
-    browser to open it in.
+    The address that --print shows contains the token: it gives access to everything in the Hub. Exit code 78 if no
+    browser can be started.
 
     Example: remit open
     """
@@ -41,7 +41,7 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
         return show_data({"ok": True, "dashboard": dashboard} | ({"address": address} if is_printed else {}))
     if is_printed:
         return click.echo(address)
-    return note(f"opened {dashboard}; for a browser elsewhere: remit open --print")
+    return note(f"opened {dashboard}; for another browser: remit open --print")
 
 
 def _browse(url: str) -> None:
@@ -49,13 +49,13 @@ def _browse(url: str) -> None:
         opened = webbrowser.open(url)
     if not opened:
         refused = StateMissing("no browser could be started")
-        refused.add_note("Open the address in one yourself: remit open --print")
+        refused.add_note("Print the address, and open it in a browser: remit open --print")
         raise refused
 
 
 @contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """Let programs that are started meanwhile print to stderr: stdout is for what this command says."""
+    """Redirect the output of programs that are started in the block to stderr: stdout is for the result."""
     sys.stdout.flush()
     kept = os.dup(_STDOUT)
     try:

@@ -1,4 +1,4 @@
-"""`remit completion`: scripts by which shells complete the commands and options."""
+"""`remit completion`: prints shell completion scripts."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -14,10 +14,10 @@ __all__ = ["completion"]
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @common_options
 def completion(*, shell: str, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
-    """Print the script that lets SHELL complete commands and options.
+    """Print the completion script for SHELL.
 
     \b
-    Install it for good with one of:
+    Install it permanently with one of:
       remit completion bash > ~/.local/share/bash-completion/completions/remit
       remit completion zsh  > ~/.zfunc/_remit     (a folder of fpath)
       remit completion fish > ~/.config/fish/completions/remit.fish
@@ -25,7 +25,7 @@ def completion(*, shell: str, home: str | None, as_json: bool) -> None:  # noqa:
     \b
     Example: for this shell only
       eval "$(remit completion bash)"
-    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
         kind = get_completion_class(shell)
         program = click.get_current_context().find_root().command

@@ -1,7 +1,7 @@
-"""The proxy of a home that is running, reached as its owner reaches it: by its address, authority and token.
+"""Clients of the Hub and the proxy that are running over a home, with the tokens of that home.
 
-Keeps this invariant: the token goes only where the note of a proxy that runs says, over TLS with the authority of the
-home or within this machine. One that does not talk to us, for want of a certificate, is told apart from a silent one.
+Keeps this invariant: a token is sent only to the address that a running service has recorded in the home; to a proxy,
+only over TLS with the authority of the home or on this machine. If no service is recorded, nothing is contacted.
 """
 
 import socket
@@ -34,13 +34,13 @@ __all__ = [
     "reach",
 ]
 
-_START: Final = "Start it, and the proxy with it: remit up --background"
-_MAKE: Final = "Look whether --home or REMIT_HOME names the right folder; to make one, and start the Hub: remit up"
+_START: Final = "Start the Hub and the proxy: remit up --background"
+_MAKE: Final = "Check --home and REMIT_HOME. To create a home and start the Hub: remit up"
 
 
 @contextmanager
 def open_hub_home(option: str | None, *, as_json: bool) -> Iterator[Home]:
-    """Give the home whose Hub is wanted; errors are told by `report_errors`."""
+    """Open a home to use its Hub."""
     with report_errors(as_json=as_json):
         try:
             home = open_home(home_path(option), create=False)
@@ -52,7 +52,7 @@ def open_hub_home(option: str | None, *, as_json: bool) -> Iterator[Home]:
 
 
 def get_running_hub(home: Home) -> Running:
-    """Return the Hub of a home that was started last, or raise if none runs."""
+    """Return the Hub of a home that was started last. Raises `HubUnavailable` if none is running."""
     running = load_running(home, "hub")
     if running is None:
         refused = HubUnavailable("no Hub of this home is running")
@@ -62,11 +62,11 @@ def get_running_hub(home: Home) -> Running:
 
 
 def get_hub_token(home: Home) -> str:
-    """Return the Hub token of a home whose Hub runs: it has made one."""
+    """Return the Hub token of a home. A running Hub has created it, unless it was removed from config.json since."""
     token = load_settings(home).hub_token
     if token is None:
-        refused = HubUnavailable("the Hub runs, and its token is gone from config.json")
-        refused.add_note("Make a new one: remit setup --rotate-token; then restart the Hub.")
+        refused = HubUnavailable("the Hub is running, but its token is missing from config.json")
+        refused.add_note("Create a new one: remit setup --rotate-token; then restart the Hub.")
         raise refused
     return token
 
@@ -74,29 +74,29 @@ def get_hub_token(home: Home) -> str:
 def connect_hub(
     home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3, keyring: Keyring | None = None
 ) -> Hub:
-    """Return a client of a Hub that runs."""
+    """Return a client of a running Hub."""
     return Hub(running.listening, get_hub_token(home), timeout_s=timeout_s, retries=retries, keyring=keyring)
 
 
 @contextmanager
 def open_hub_client(option: str | None, *, as_json: bool) -> Iterator[Hub]:
-    """Give a client of the Hub of the home; errors are told by `report_errors`."""
+    """Open a home and return a client of its running Hub."""
     with open_hub_home(option, as_json=as_json) as home, connect_hub(home, get_running_hub(home)) as hub:
         yield hub
 
 
 _PATIENCE_S: Final = 2.0
-_WANTS_ONE: Final = "needs a client certificate, and there is none here to show"
-_NOT_TRUSTED: Final = "has a certificate that the authority of the home does not vouch for"
-# Why a proxy that runs does not talk to us, and what to do.
+_WANTS_ONE: Final = "requires a client certificate, and this command has none"
+_NOT_TRUSTED: Final = "has a certificate that the authority of the home did not issue"
+# Why a running proxy does not answer this command, and what to do.
 PROXY_ADVICE: Final[Mapping[str, str]] = {
-    _WANTS_ONE: "Use a client that has one (remit tls client --help), or a proxy without --client-ca.",
-    _NOT_TRUSTED: "Name whom to trust for it: remit doctor --url URL --ca FILE",
+    _WANTS_ONE: "Use a client with a certificate (remit tls client --help), or start a proxy without --client-ca.",
+    _NOT_TRUSTED: "Name the authority of its certificate: remit doctor --url URL --ca FILE",
 }
 
 
 def local_address(running: Running) -> str:
-    """Return where a proxy is reached from this machine: one that listens everywhere, at the loopback address."""
+    """Return the URL of a proxy for this machine: the loopback address if it listens on all addresses."""
     where = urlsplit(running.listening)
     if not is_wildcard(where.hostname or ""):
         return running.listening
@@ -104,14 +104,14 @@ def local_address(running: Running) -> str:
 
 
 def reach(home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
-    """Return a client of the proxy."""
+    """Return a client of a running proxy."""
     ca, token = _authority_for(home, running), load_settings(home).proxy_token
     return Proxy(local_address(running), ca=ca, token=token, timeout_s=timeout_s, retries=retries)
 
 
 @contextmanager
 def explain_proxy_failure(home: Home, running: Running) -> Iterator[None]:
-    """Say why there was no answer, where it can be told."""
+    """Replace `ServiceUnavailable` by an error with the reason, if the reason can be found."""
     try:
         yield
     except ServiceUnavailable:
@@ -124,7 +124,7 @@ def explain_proxy_failure(home: Home, running: Running) -> Iterator[None]:
 
 
 def diagnose_proxy(home: Home, running: Running) -> str:
-    """Return the reason, one of `PROXY_ADVICE`, why a proxy that runs has not answered; nothing where it is another."""
+    """Return why a running proxy did not answer, a key of `PROXY_ADVICE`; empty for any other reason."""
     where = urlsplit(local_address(running))
     if where.scheme != "https":
         return ""
@@ -150,7 +150,7 @@ def _trusting(ca: str | None) -> ssl.SSLContext:
 
 
 def _is_ended(spoken: ssl.SSLSocket) -> bool:
-    """Tell whether the proxy ends a connection before anything is asked: those without a certificate it wants."""
+    """Tell whether the proxy closes the connection before a request: it does that without a client certificate."""
     try:
         return not spoken.recv(1)
     except TimeoutError:
@@ -160,7 +160,7 @@ def _is_ended(spoken: ssl.SSLSocket) -> bool:
 
 
 def _authority_for(home: Home, running: Running) -> str | None:
-    """Return the file of the home's authority for a proxy that it may vouch for; none where there is none."""
+    """Return the path of the home's authority for a proxy that uses TLS; None if there is none."""
     if not running.listening.startswith("https:") or not home.exists("tls"):
         return None
     with home.folder("tls", create=False) as folder:

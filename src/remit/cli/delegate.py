@@ -1,4 +1,4 @@
-"""`remit delegate`: a narrower passport for a delegate of a session, paid for out of its budget."""
+"""`remit delegate`: issues a narrower passport for a delegate, with calls from the budget of the session."""
 
 import secrets
 from collections.abc import Sequence
@@ -20,18 +20,20 @@ from remit.governor.sessions import Look
 
 __all__ = ["delegate"]
 
-_ADVICE: Final = "Ask for fewer calls, or start another session with a new passport."
+_ADVICE: Final = "Request fewer calls, or start another session with a new passport."
 
 
 @click.command(cls=ListCommand)
 @click.argument("session_id")
-@click.option("--agent-id", required=True, metavar="ID", help="Who acts.")
-@click.option("--mission", required=True, metavar="TEXT", help="What is asked of the delegate.")
-@click.option("--max-tool-calls", required=True, type=int, help="How many of the session's calls are set aside for it.")
+@click.option("--agent-id", required=True, metavar="ID", help="The id of the delegate.")
+@click.option("--mission", required=True, metavar="TEXT", help="The task of the delegate.")
+@click.option("--max-tool-calls", required=True, type=int, help="How many of the session's calls it gets.")
 @click.option(
-    "--max-duration-s", type=int, help="How long its session may last. It ends with the parent's in any case."
+    "--max-duration-s", type=int, help="How long its session may last; it never outlasts the parent's session."
 )
-@click.option("--request-id", metavar="ID", help="Makes the request repeatable: the same again gets the same passport.")
+@click.option(
+    "--request-id", metavar="ID", help="Makes the request idempotent: repeating it returns the same passport."
+)
 @mission_options(tools="the parent's", scope="the parent's", effects="the parent's")
 @common_options
 def delegate(
@@ -51,15 +53,15 @@ def delegate(
     home: str | None,
     as_json: bool,
 ) -> None:
-    """Make a passport for a delegate of the session SESSION_ID, and print its token and nothing else.
+    """Issue a passport for a delegate of the session SESSION_ID, and print its token and nothing else.
 
-    It is nowhere wider than the parent's; its calls are set aside at once. What is not told is as the parent has it.
+    It never allows more than the parent; its calls are reserved at once. Options that are not given are the parent's.
 
     \b
     Example:
       remit delegate pass:0123456789abcdef0123456789abcdef --agent-id agent:helper
             --mission "Read the logs" --max-tool-calls 10 --allowed-tools Read
-    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
         bound_to = certificate_confirmation(bind_certificate) if bind_certificate else None
         scope = resolve_scope(resource_scope)
@@ -86,10 +88,10 @@ def delegate(
 
 
 def _mission(parent: Mission, **asked: Any) -> Mission:  # noqa: ANN401 - checked here
-    """Return the mission that is asked for, with what was left out as the parent has it.
+    """Return the requested mission; members that are not given are those of the parent.
 
-    The duration is the parent's whole one, so that a request which is made again later is still the same; the passport
-    and the session of a delegate end with the parent's all the same.
+    The duration is the parent's full one, so that repeating the request later is the same request. The passport and the
+    session of the delegate end with the parent's anyway.
     """
     told = {name: value for name, value in asked.items() if value not in (None, ())}
     members: dict[str, Any] = {
@@ -109,7 +111,7 @@ def _show(delegated: Delegated, claims: dict[str, Any], request: str, *, as_json
     said = delegated.receipt.claims
     if not delegated.permits or delegated.passport is None:
         code = delegated.refusal or said.internal_denial_code or "policy_denied"
-        reason = f"what was delegated does not hold any more ({code})" if delegated.refusal else said.reason
+        reason = f"the delegation is no longer valid ({code})" if delegated.refusal else said.reason
         tell(reason, code, _ADVICE, as_json=as_json)
         raise SystemExit(NO)
     if as_json:

@@ -1,4 +1,8 @@
-"""`remit demo`: a tour in a minute, for a terminal, a pipe or a program."""
+"""`remit demo`: a passport, four calls that are really judged, the evidence, and attempts to forge it.
+
+By default it runs in memory with a new key, and writes nothing. With `--live` it uses the running proxy over HTTP, and
+the session stays in its ledger. Either way the evidence is verified from tokens and public keys alone.
+"""
 
 import base64
 import json
@@ -71,7 +75,7 @@ _CALLS: Final = (
 
 @dataclass(frozen=True)
 class Tampering:
-    """What a forger did to the chain, and where verification found it."""
+    """A forgery of the chain, and where verification detected it."""
 
     deed: str
     index: int
@@ -80,7 +84,7 @@ class Tampering:
 
 
 class DemoRun(NamedTuple):
-    """What a tour leaves: tokens, and the keys that they are checked with."""
+    """The tokens that a run has produced, and the keys to verify them with."""
 
     passport: str
     remedies: list[str]
@@ -93,7 +97,7 @@ class DemoRun(NamedTuple):
 
 @dataclass(frozen=True)
 class DemoReport:
-    """All that the tour shows."""
+    """Everything that the demo shows, verified."""
 
     passport: Passport
     calls: tuple[ToolCall, ...]
@@ -102,12 +106,12 @@ class DemoReport:
     head: Head
     attestation: Attestation
     tamperings: list[Tampering]
-    # The address of the proxy that was asked; none where it was played in memory.
+    # The address of the proxy; empty if the demo ran in memory.
     where: str
 
 
 def run_in_memory() -> DemoRun:
-    """Play the tour in memory: the calls are really judged, by the same path as any other."""
+    """Run the demo in memory. The calls are judged by the same code as any other."""
     with build_rehearsal() as (governor, key):
         issued = governor.run(Issue(Order(_demo_mission(_SOMEWHERE), governor.means.new_id("pass"))))
         token, now = issued.token, issued.issued_at
@@ -125,7 +129,7 @@ def run_in_memory() -> DemoRun:
 
 
 def run_against_proxy(service: Service) -> DemoRun:
-    """Play the tour against the proxy of a home, as an agent would: by its address, its authority and a passport."""
+    """Run the demo against the running proxy of a home, as an agent would."""
     home = service.home
     running = load_running(home, "proxy")
     if running is None:
@@ -149,7 +153,7 @@ def run_against_proxy(service: Service) -> DemoRun:
 
 
 def verify_run(played: DemoRun) -> DemoReport:
-    """Return the tour over what was played, with everything in it verified."""
+    """Verify everything that a run has produced."""
     keyring, tokens = played.keyring, played.receipts
     walked = list(walk_chain(tokens, keyring))
     receipts = [verify_receipt(token, keyring) for token in tokens]
@@ -167,7 +171,7 @@ def verify_run(played: DemoRun) -> DemoReport:
 
 
 def _whitewash(receipt: SignedReceipt) -> str:
-    """Return the token with its denial rewritten to a permit and the old signature kept."""
+    """Return the token with its denial changed to a permit, and the old signature."""
     header, _, signature = receipt.token.split(".")
     claims = to_builtins(receipt.claims) | {"verdict": "compliant", "reason": "nothing to see here"}
     forged = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
@@ -175,7 +179,7 @@ def _whitewash(receipt: SignedReceipt) -> str:
 
 
 def _forgeries(receipts: list[SignedReceipt]) -> dict[str, list[str]]:
-    """Return what a forger could make of the chain, by deed."""
+    """Return forged chains, by what was done to them."""
     first, second, third, fourth = (receipt.token for receipt in receipts)
     return {
         "rewrite the denial in receipt 1 to a permit": [first, _whitewash(receipts[1]), third, fourth],
@@ -194,12 +198,10 @@ def _tamper(deed: str, tokens: list[str], keyring: Keyring, kept: Head) -> Tampe
 
 
 @click.command()
-@click.option(
-    "--live", is_flag=True, help="Ask the proxy of the home that is running, and leave a session in its ledger."
-)
+@click.option("--live", is_flag=True, help="Use the running proxy of the home; the session stays in its ledger.")
 @common_options
 def demo(*, live: bool, home: str | None, as_json: bool) -> None:
-    """Take a tour: a passport, a chain of receipts, and what becomes of a forgery.
+    """See how Remit works: a passport, a chain of receipts, and forgeries that are detected.
 
     Without --live everything happens in memory, and nothing is stored.
 
@@ -239,7 +241,7 @@ def _show(tour: DemoReport, console: TerminalConsole) -> None:
             scope=", ".join(mission.resource_scope),
             limits=f"{mission.max_tool_calls} calls, {mission.max_duration_s} s",
             token=f"{tour.passport.token[:32]}... ({len(tour.passport.token)} characters)",
-            **({"proxy": f"{tour.where} is asked, and answers"} if tour.where else {}),
+            **({"proxy": tour.where} if tour.where else {}),
         ),
         "",
         "[bold]2. Every call gets a decision and a signed receipt, chained to the one before[/]",
@@ -252,7 +254,7 @@ def _show(tour: DemoReport, console: TerminalConsole) -> None:
             root=f"{_short(tour.attestation.receipts_root)} (Merkle root over the receipts)",
         ),
         "",
-        "[bold]4. Tampering is found, and named[/]",
+        "[bold]4. Forgeries are detected[/]",
         *(line for tampering in tour.tamperings for line in _tampering_lines(tampering)),
         "",
         *(_LIVE if tour.where else _STORED_NOTHING),
@@ -261,14 +263,14 @@ def _show(tour: DemoReport, console: TerminalConsole) -> None:
         console.print(line, soft_wrap=True)
 
 
-_STORED_NOTHING: Final = ["Nothing was stored. Next: docs/architecture.md shows how it is built."]
+_STORED_NOTHING: Final = ["Nothing was stored. Next: docs/architecture.md shows how Remit is built."]
 _LIVE: Final = [
-    "[bold]5. What to do next[/]",
-    "   remit ledger show          what the ledger holds by now",
-    "   remit ledger check         every chain of it, verified from its root",
-    "   remit issue --help         a passport of your own;  docs/spec/proxy.md shows every request",
-    "   remit open                 the dashboard, where the Hub runs too: remit up --background",
-    "   remit up --stop            stop what runs in the background",
+    "[bold]5. Next[/]",
+    "   remit ledger show          what the ledger holds",
+    "   remit ledger check         verify every chain",
+    "   remit issue --help         issue your own passport;  docs/spec/proxy.md describes every request",
+    "   remit open                 the dashboard; it needs the Hub: remit up --background",
+    "   remit up --stop            stop the services in the background",
 ]
 
 

@@ -1,4 +1,4 @@
-"""`remit doctor`: is everything here as it must be, and if not, what to do; of an assistant, with a signed answer."""
+"""`remit doctor`: checks this machine and the home, or the protection of a coding assistant."""
 
 from pathlib import Path
 from typing import Final
@@ -26,22 +26,21 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 @click.command()
 @click.argument("assistant", required=False, type=click.Choice(sorted(PLANNERS)))
-@click.option("--url", metavar="URL", help="Ask the proxy there how it is, not that of the home.")
-@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for it; else tls/ca.pem.")
+@click.option("--url", metavar="URL", help="Check the proxy at this URL instead of the services of the home.")
+@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="The authority of --url; else tls/ca.pem.")
 @common_options
 def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str | None, as_json: bool) -> None:
-    """Check this machine and the home, one line each. Nothing is changed, and no home is made.
+    """Check this machine and the home, one line per check. Changes nothing, and creates no home.
 
-    With ASSISTANT, check its protection instead: a call that nobody makes goes through its hooks, and must come back
-    refused. The answer is signed into the ledger.
+    With ASSISTANT, check its protection instead: a test call goes through its hooks and must be denied. The result is
+    signed into the ledger.
 
-    Exit code 0 if there is no problem, 78 if there is one. A Hub or a proxy that does not answer is one: those of the
-    home that are running, or the proxy at URL.
+    Exit code 0 if there is no problem, 78 if there is one. A service that is running but does not answer is a problem.
 
     Example: remit doctor --url https://127.0.0.1:8443
     """
     if assistant and (url or ca):
-        raise click.UsageError("ask about the proxy, or about an assistant")
+        raise click.UsageError("give either ASSISTANT, or --url and --ca")
     with report_errors(as_json=as_json):
         path = home_path(home)
         if assistant:
@@ -64,8 +63,8 @@ def _outcome(problems: list[Check]) -> dict[str, object]:
 
 
 def _of_assistant(path: Path, assistant: str) -> list[Check]:
-    """Return the checks of an assistant, and that they are signed."""
-    from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - most do not ask for it
+    """Run the checks of an assistant and sign their results."""
+    from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - only needed with ASSISTANT
 
     require_ledger(path)
     service = build_service(path)
@@ -77,7 +76,7 @@ def _of_assistant(path: Path, assistant: str) -> list[Check]:
 
 
 def _signed(service: Service, assistant: str, checks: list[Check]) -> Check:
-    """Sign what was found: the `checks` that `--json` prints, without this last one."""
+    """Sign the results: the `checks` that `--json` prints, without this last one."""
     counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
     bad = counts["problem"] > 0
     statement = Declare(

@@ -1,6 +1,7 @@
-"""The checks of `remit doctor` that ask services how they are: those of the home that run, or a proxy at a URL.
+"""The checks of `remit doctor`: of the machine, the home, the ledger and the running services.
 
-The tokens of the home go to its own services only.
+A check changes nothing. It returns a result or raises; an error is a problem with the advice of `advice_for`. Tokens of
+the home are sent to its own services only.
 """
 
 import os
@@ -57,25 +58,27 @@ _TURNS: Final = 4
 
 
 def certificate_days_left(tls: Home) -> int:
-    """Return for how many days the proxy's certificate is good, if clients that trust the authority would take it."""
+    """Return the days until the proxy's certificate expires. Raises if the authority of the home did not issue it."""
     try:
         end = _shown_certificate(tls)["notAfter"]
     except ssl.SSLCertVerificationError as error:
         expired = error.verify_code == _EXPIRED
         raise CertificateUnusable(
-            "the certificate has expired" if expired else "the certificate is not of the authority in tls/ca.pem"
+            "the certificate has expired"
+            if expired
+            else "the certificate was not issued by the authority in tls/ca.pem"
         ) from None
-    except (OSError, KeyError):  # what the library says of files that it cannot use
+    except (OSError, KeyError):  # raised by OpenSSL for files that it cannot use
         raise CertificateUnusable("the certificate, its key or the authority cannot be read") from None
     return int(ssl.cert_time_to_seconds(str(end)) - time.time()) // _DAY_S
 
 
 def _shown_certificate(tls: Home) -> Mapping[str, object]:
-    """Return what a client sees of the certificate."""
+    """Return the certificate that a client sees, by a TLS handshake in memory."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(tls.path_of("proxy.pem"), tls.path_of("proxy-key.pem"))
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False  # which names it is for is asked of a proxy that runs
+    asking.check_hostname = False  # the names are checked against a running proxy
     asking.load_verify_locations(tls.path_of("ca.pem"))
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = asking.wrap_bio(back, there)
@@ -96,12 +99,12 @@ _FULL: Final = 64 * _MIB
 _SKEW_S: Final = 60
 _SOON_DAYS: Final = 14
 _NAMED: Final = 3
-_CHECK: Final = "Verify all of it now with: remit ledger check"
-_FIRST: Final = "Make it with the first passport: remit issue --help"
+_CHECK: Final = "Verify the whole ledger now: remit ledger check"
+_FIRST: Final = "Create it: remit setup"
 
 
 class CheckResult(NamedTuple):
-    """How one thing stands, and what to do where it is not ok."""
+    """The result of a check, and what to do if it is not ok."""
 
     state: _State
     said: str
@@ -109,7 +112,7 @@ class CheckResult(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What was looked at, and how it stands."""
+    """A named check and its result. The field names are those of the JSON output."""
 
     name: str
     state: _State
@@ -118,7 +121,7 @@ class Check(NamedTuple):
 
 
 def check_installation(path: Path) -> Iterator[Check]:
-    """Go through the checks; those of the ledger only where there is a home."""
+    """Run the checks of the machine and the home; those of the ledger only if there is a home."""
     yield _checked("python", _python)
     yield _checked("sqlite", _sqlite)
     yield _checked("umask", _umask)
@@ -166,7 +169,7 @@ def _umask() -> CheckResult:
     mask = os.umask(0o077)
     os.umask(mask)
     if mask & _OWNER:
-        return CheckResult("problem", f"{mask:03o} keeps files from their owner", "Set the umask to 077.")
+        return CheckResult("problem", f"{mask:03o} takes permissions from the owner", "Set the umask to 077.")
     return CheckResult("ok", f"{mask:03o}")
 
 
@@ -175,21 +178,21 @@ def _disk(path: Path) -> CheckResult:
     try:
         free = shutil.disk_usage(place).free
     except OSError:
-        raise StateMissing("the folder of the home cannot be found") from None
+        raise StateMissing(f"the parent folder of the home cannot be found: {place}") from None
     said = f"{free // _MIB:,} MiB free"
     if free < _FULL:
-        return CheckResult("problem", said, "Make room: without it nothing is permitted.")
+        return CheckResult("problem", said, "Free disk space: on a full disk every call is denied.")
     if free < _SCARCE:
-        return CheckResult("warning", said, "Make room soon: on a full disk nothing is permitted.")
+        return CheckResult("warning", said, "Free disk space soon: on a full disk every call is denied.")
     return CheckResult("ok", said)
 
 
 def _home(home: Home, path: Path) -> CheckResult:
-    return CheckResult("ok", f"its owner's alone, with {_check_all(home, path):,} files")
+    return CheckResult("ok", f"accessible to its owner only, {_check_all(home, path):,} files")
 
 
 def _check_all(folder: Home, path: Path) -> int:
-    """Raise for the first thing in a folder, or in one within, that is a link or not its owner's alone; count files."""
+    """Check a folder recursively. Raises for a link or a file that others can access; returns the number of files."""
     count = 0
     for name in folder.names():
         if _is_folder(path / name):
@@ -203,7 +206,7 @@ def _check_all(folder: Home, path: Path) -> int:
 
 
 def _is_folder(path: Path) -> bool:
-    """Tell what to look for; whoever looks follows no link, and finds out what it is by itself."""
+    """Tell whether to open this as a folder. Opening it checks again, and follows no link."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -214,22 +217,22 @@ def _settings(home: Home) -> CheckResult:
 
 def _certificate(home: Home) -> CheckResult:
     if not home.exists("tls"):
-        return CheckResult("ok", "there is none yet: the first start of the proxy makes it")
+        return CheckResult("ok", "there is none yet: the first start of the proxy creates it")
     check_authorities(home, datetime.now(UTC))
     with home.folder("tls", create=False) as tls:
         if not tls.exists("proxy.pem"):
-            return CheckResult("ok", "there is none yet: the next start of the proxy makes it")
+            return CheckResult("ok", "there is none yet: the next start of the proxy creates it")
         left = certificate_days_left(tls)
     if left < _SOON_DAYS:
-        return CheckResult("warning", f"{left} days left", "Restart the proxy: it makes a new certificate.")
+        return CheckResult("warning", f"{left} days left", "Restart the proxy: it creates a new certificate.")
     return CheckResult("ok", f"{left} days left")
 
 
 def _ledger(home: Home) -> Iterator[Check]:
-    """Look at the ledger and what hangs on it, as it stands while others write."""
+    """Check the ledger, its keys and the clock, while other processes may write."""
     with ExitStack() as held:
         try:
-            mark = Anchor(home).read()  # before the ledger, which is always ahead of it
+            mark = Anchor(home).read()  # before the ledger, which is always at or ahead of it
             if mark is None and not home.exists(FILE):
                 yield Check("ledger", "warning", "there is none yet", _FIRST)
                 return
@@ -247,7 +250,7 @@ def _ledger(home: Home) -> Iterator[Check]:
 
 
 def _verification(home: Home, rows: Rows) -> CheckResult:
-    """Say up to when the evidence was verified, and which chains are broken, whoever found them."""
+    """Report up to when the evidence was verified, and the broken chains that are recorded or were found since."""
     broken, sessions = [session.id for session in rows.broken_sessions(limit=_NAMED)], rows.overview().sessions
     snapshot = load_snapshot(home)
     if snapshot is not None and snapshot.is_stale(time.time()):
@@ -255,16 +258,18 @@ def _verification(home: Home, rows: Rows) -> CheckResult:
     broken += [found.session_id for found in (snapshot.broken if snapshot else []) if found.session_id not in broken]
     if broken:
         said = f"the chain of {', '.join(broken[:_NAMED])} is broken"
-        return CheckResult("problem", said, "Trust nothing after the break. All of it is named by: remit ledger check")
+        return CheckResult(
+            "problem", said, "Do not trust receipts after the break. List all of them: remit ledger check"
+        )
     if snapshot is None:
-        said = "nothing is verified while neither the Hub nor the proxy runs"
+        said = "not verified continuously: neither the Hub nor the proxy is running"
         return CheckResult("warning" if sessions else "ok", said, _CHECK if sessions else "")
     summary = snapshot.summary
     if snapshot.problem or summary is None:
         return CheckResult("warning", snapshot.problem or "the verifier has not reported yet", _CHECK)
     of = f"{min(summary.sessions_verified, sessions):,} of {sessions:,} sessions"
     if summary.verified_at is None:
-        return CheckResult("warning", f"the first pass is under way: {of}", _CHECK)
+        return CheckResult("warning", f"the first pass is running: {of}", _CHECK)
     return CheckResult("ok", f"verified up to {timestamp(summary.verified_at * 1000)}, {of}")
 
 
@@ -278,12 +283,12 @@ def _keys(home: Home, rows: Rows) -> CheckResult:
 
 def _kill_switch(rows: Rows) -> CheckResult:
     if rows.switches().kill_switch:
-        return CheckResult("warning", "on: nothing is permitted", "Release it with: remit kill-switch off")
+        return CheckResult("warning", "on: every call is denied", "Turn it off: remit kill-switch off")
     return CheckResult("ok", "off")
 
 
 def _clock(rows: Rows) -> CheckResult:
-    """Hold the clock against the newest receipt: one that was set back would make time stand still."""
+    """Compare the clock with the newest receipt: if it was set back, timestamps stand still until it catches up."""
     newest = rows.overview().last_receipt_id
     kept = rows.receipt(newest) if newest else None
     if kept is None:
@@ -299,15 +304,15 @@ _PROXY: Final = "proxy"
 _HUB: Final = "hub"
 _AUTHORITY: Final = "authority"
 _PATIENCE_S: Final = 5.0
-_NONE: Final = "none of this home is running"
-_START: Final = "Start it with: remit proxy; or look at --url and --ca."
-_NAME_FILE: Final = "Name a file with the certificate of an authority, in PEM form."
-_HANGS: Final = "Look into log/{0}.log of the home, or stop it with: remit {0} --stop"
-_RENEW: Final = "It has another token than config.json. Restart it: remit hub --stop, then remit hub --background"
+_NONE: Final = "not running"
+_START: Final = "Start it: remit proxy; or check --url and --ca."
+_NAME_FILE: Final = "Name a file with the certificate of an authority in PEM form."
+_HANGS: Final = "See log/{0}.log in the home, or stop it: remit {0} --stop"
+_RENEW: Final = "Its token differs from config.json. Restart it: remit hub --stop, then remit hub --background"
 
 
 def check_running_services(path: Path) -> list[Check]:
-    """Ask the services of a home that are running; nothing is said where there is no home that can be opened."""
+    """Check the running services of a home; no checks if the home cannot be opened."""
     with ExitStack() as held:
         try:
             home = held.enter_context(open_home(path, create=False))
@@ -331,7 +336,7 @@ def _ask_hub(home: Home, running: Running) -> Check:
     except ServiceRefused as error:
         if error.error_code != HubTokenRequired.code:
             raise
-        return Check(_HUB, "problem", f"{running.listening} refuses the token", _RENEW)
+        return Check(_HUB, "problem", f"the Hub at {running.listening} refuses the token", _RENEW)
     except HubUnavailable as error:
         return Check(_HUB, "problem", f"{running.listening} is running: {error}", _HANGS.format(_HUB))
     return Check(_HUB, "ok", f"remit {answer.version} answers at {running.listening}", "")
@@ -343,7 +348,7 @@ def _ask_proxy(home: Home, running: Running) -> Check:
             answer = proxy.health()
     except ServiceUnavailable as error:
         if why := diagnose_proxy(home, running):
-            return Check(_PROXY, "warning", f"{running.listening} is running, and {why}", PROXY_ADVICE[why])
+            return Check(_PROXY, "warning", f"{running.listening} is running, but {why}", PROXY_ADVICE[why])
         return Check(_PROXY, "problem", f"{running.listening} is running: {error}", _HANGS.format(_PROXY))
     return Check(_PROXY, "ok", f"remit {answer.version} answers at {running.listening}", "")
 
@@ -352,13 +357,13 @@ _ASKING: Final[Mapping[ServiceName, Callable[[Home, Running], Check]]] = {"hub":
 
 
 def check_proxy_at(path: Path, url: str, ca: Path | None) -> Check:
-    """Ask the proxy at a URL, trusting `ca` for it, else the authority of the home where there is one."""
+    """Check the proxy at a URL. Its authority is `ca`, else that of the home if there is one."""
     own = path / "tls" / "ca.pem"
     trusted = ca or (own if url.startswith("https:") and own.is_file() else None)
     try:
         with Proxy(url, ca=trusted, timeout_s=_PATIENCE_S, retries=0) as proxy:
             answer = proxy.health()
-    except CertificateUnusable as error:  # what we were given, not how the proxy is
+    except CertificateUnusable as error:  # --ca is wrong, not the proxy
         return Check(_AUTHORITY, "problem", str(error), _NAME_FILE)
     except ServiceError as error:
         advice = _START if isinstance(error, ServiceUnavailable) else advice_for(error)

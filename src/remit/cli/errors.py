@@ -1,7 +1,7 @@
-"""What a program sees when a command fails: an exit code by the kind of error, and what to do about it.
+"""Exit codes and advice for errors, as tables over the error tree.
 
-Both are tables over the error tree: a class without an entry of its own has that of the class above it. An error that a
-service has answered counts as its own kind where that matters here; a note that an error carries is its advice.
+A class without an entry has that of its nearest base class. An error from a service is looked up by its error code if
+that code is in `_ANSWERED`. A note that is attached to an error replaces the advice of the table.
 """
 
 import json
@@ -88,32 +88,32 @@ EXIT_CODES: Final[Mapping[type[RemitError], int]] = {
     HomeUnsafe: _PERMISSION,
 }
 ADVICE: Final[Mapping[type[RemitError], str]] = {
-    RemitError: "This should not happen: please report it.",
-    InputError: "Check what was given to the command; --help shows an example.",
-    FieldInvalid: "Check what was given to the command; --help shows an example.",
-    KeyMaterialError: "Name a file that holds a P-256 key.",
-    TokenError: "Take the token again from where it was issued.",
-    PassportError: "Ask for a new passport.",
-    EvidenceError: "Keep the evidence as it is, and look at the first place that does not fit.",
-    RequestError: "Look at what is there with: remit ledger show",
-    AccessError: "Look at what was sent; docs/spec/proxy.md shows every request.",
-    TokenRequired: "Take the token from: remit token",
-    HubTokenRequired: "The Hub reads its token from config.json: remit doctor says more; or start it anew.",
-    ServiceError: "Look whether the service runs: remit doctor",
-    HubUnavailable: "Start the Hub with: remit hub; or look at: remit doctor",
-    ServiceRefused: "Look at what was sent; docs/api.md shows every request.",
+    RemitError: "This is a bug in Remit: please report it.",
+    InputError: "Check the arguments of the command; --help shows an example.",
+    FieldInvalid: "Check the arguments of the command; --help shows an example.",
+    KeyMaterialError: "Name a file with a P-256 key.",
+    TokenError: "Copy the whole token again from where it was issued.",
+    PassportError: "Issue a new passport: remit issue --help",
+    EvidenceError: "Keep the evidence unchanged, and examine the first place that is named.",
+    RequestError: "See what the ledger holds: remit ledger show",
+    AccessError: "Check the request; docs/spec/proxy.md describes every request.",
+    TokenRequired: "Get the token with: remit token",
+    HubTokenRequired: "The Hub reads its token from config.json. See: remit doctor; or restart the Hub.",
+    ServiceError: "Check whether the service is running: remit doctor",
+    HubUnavailable: "Start the Hub: remit hub; or see: remit doctor",
+    ServiceRefused: "Check the request; docs/api.md describes every request.",
     PortInUse: "Choose another port, or 0 to let the system choose, on an address of this machine.",
     CertificateUnusable: "Name the files of a certificate and its key in PEM form, readable for this user.",
-    LedgerError: "Look whether the disk is full or failing, then try again.",
-    LedgerUnavailable: "Look whether the disk is full or failing, then try again.",
-    StateError: "Nothing was changed. Put it right, then try again.",
-    HomeUnsafe: "Make the home, and everything in it, its owner's alone.",
-    StateCorrupt: "Put right what is named; a copy of the ledger is put back with: remit ledger restore FILE",
-    StateMissing: "Look whether --home or REMIT_HOME names the right folder, or restore a copy of what is gone.",
-    LedgerForeign: "Look whether --home and FILE belong together.",
+    LedgerError: "Check whether the disk is full or failing, then try again.",
+    LedgerUnavailable: "Check whether the disk is full or failing, then try again.",
+    StateError: "Nothing was changed. Fix what is named, then try again.",
+    HomeUnsafe: "Make the home and everything in it accessible to its owner only: chmod -R go= DIR",
+    StateCorrupt: "Repair what is named; to restore the ledger from a copy: remit ledger restore FILE",
+    StateMissing: "Check --home and REMIT_HOME, or restore a copy of what is missing.",
+    LedgerForeign: "Check that --home and FILE belong together.",
     LedgerRolledBack: "Restore a newer copy, or accept the loss: remit ledger restore FILE --accept-loss",
     LedgerInUse: "Stop the Hub and the proxy, then try again.",
-    SqliteUnsafe: "Install a current apsw.",
+    SqliteUnsafe: "Install a current version of apsw.",
 }
 
 
@@ -123,7 +123,7 @@ def exit_code(error: RemitError) -> int:
 
 
 def advice_for(error: RemitError) -> str:
-    """Return what to do about an error, as one sentence."""
+    """Return what the user can do about an error, as one sentence."""
     own: list[str] = getattr(error, "__notes__", [])
     return own[0] if own else _nearest(ADVICE, _kind_of(error))
 
@@ -142,13 +142,13 @@ def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T
 
 
 def _answered(error: RemitError) -> tuple[str, str]:
-    """Return what programs are told: the words and the code of the service, where one has refused."""
+    """Return the message and the code for programs: those of the service if a service has refused."""
     return getattr(error, "error", "") or str(error), getattr(error, "error_code", error.code)
 
 
 @contextmanager
 def report_errors(*, as_json: bool) -> Iterator[None]:
-    """Turn an error into two lines on stderr, or one document on stdout, and the exit code."""
+    """Report an error as two lines on stderr or one JSON document on stdout, and exit with its code."""
     try:
         yield
     except RemitError as error:
@@ -156,23 +156,23 @@ def report_errors(*, as_json: bool) -> Iterator[None]:
         tell(said, code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
     except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputNotWritten):
-        raise  # the program says how this ends; a reader of ours that has gone is no error
-    except Exception as error:  # the edge of the program: whatever it is, it is our fault
+        raise  # `Program` handles these; a reader that closed the pipe is not an error
+    except Exception as error:  # the outermost handler: any other exception is a bug
         kind = type(error).__name__
-        tell(f"an unforeseen {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
+        tell(f"unexpected {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
         raise SystemExit(OUR_FAULT) from error
 
 
 def failure(message: str, code: str) -> dict[str, object]:
-    """Return what every JSON document begins with whose command did not come out well; others add their findings."""
+    """Return the first members of the JSON document of a failed command. Commands add their findings."""
     return {"ok": False, "error": message, "error_code": code}
 
 
 def tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
-    """Say what is wrong and what to do, in two lines on stderr, or in one document on stdout."""
+    """Print an error and what to do about it: two lines on stderr, or one JSON document on stdout."""
     if as_json:
         click.echo(json.dumps(failure(message, code)))
         return
-    with suppress(OSError):  # the exit code says it too
+    with suppress(OSError):  # the exit code still reports the failure
         click.echo(f"remit: {message}", err=True)
         click.echo(f"       {advice}", err=True)

@@ -1,8 +1,8 @@
-"""Evidence on its way out of a command: to stdout, or to a file.
+"""Writes an export to stdout or to a file.
 
-Invariants: a file is whole, or it is not there. A link is followed, and stays, if root or the user who runs this owns
-it; a link of another user anywhere on the path is refused. What is no file, such as a pipe or a device, is written
-into, like stdout: what went there cannot be taken back, and the exit code tells.
+Keeps these invariants: a file is complete or it is not there. A link is followed, and kept, if root or the current user
+owns it; a path through a link of another user is refused. A pipe or a device is written to like stdout: a failure is
+reported by the exit code.
 """
 
 import errno
@@ -31,12 +31,12 @@ _INTO: Final = os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINKS: Final = 40
 _SIGNALLED: Final = 128
-# The disk's fault; all others are about what was named.
+# Errors of the disk; all others are about the path.
 _DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG))
 
 
 def check_writable(file: str) -> None:
-    """Raise, before anything is asked for, if a path cannot be that of a file."""
+    """Check before the export starts that a path can be written to."""
     if not file:
         raise FieldInvalid("must name a file, or - for stdout", place=_PLACE)
     with _explained():
@@ -47,7 +47,7 @@ def check_writable(file: str) -> None:
 
 
 def is_stdout(file: str) -> bool:
-    """Tell whether a path leads to where this command prints, as /dev/stdout does."""
+    """Tell whether a path is the stdout of this command, as /dev/stdout is."""
     try:
         return os.path.samestat(os.stat(file), os.fstat(sys.stdout.fileno()))  # noqa: PTH116 - beside a descriptor
     except (OSError, ValueError):
@@ -55,14 +55,14 @@ def is_stdout(file: str) -> bool:
 
 
 def print_chunks(parts: Iterator[bytes]) -> None:
-    """Print what comes. Once there is something on stdout, an error is told on stderr, and not in the middle of it."""
+    """Write chunks to stdout. After the first one, errors are reported on stderr only."""
     first = next(parts, b"")
     with report_errors(as_json=False), detect_lost_output():
         _copy(chain((first,), parts), sys.stdout.buffer)
 
 
 def write_chunks(file: str, parts: Iterator[bytes]) -> int:
-    """Write what comes to a file, and return how many bytes there were. It is opened when the first part is there."""
+    """Write chunks to a file and return the number of bytes. The file is opened when the first chunk has arrived."""
     coming = chain((next(parts, b""),), parts)
     with _explained():
         _check_links(file)
@@ -74,11 +74,11 @@ def write_chunks(file: str, parts: Iterator[bytes]) -> int:
 
 
 def _check_links(file: str) -> None:
-    """Raise if the path goes through a link that neither root nor the user who runs this owns.
+    """Raise if the path goes through a link that neither root nor the current user owns.
 
-    Whoever owns such a link decides where the file is written, and what it replaces.
+    The owner of such a link decides which file is written and replaced.
     """
-    whole = os.path.join(os.getcwd(), file)  # noqa: PTH109, PTH118 - as text: what `..` means depends on links
+    whole = os.path.join(os.getcwd(), file)  # noqa: PTH109, PTH118 - not normalized: `..` depends on links
     todo, at, links = _parts_of(whole), "/", 0
     while todo:
         part = todo.pop()
@@ -86,7 +86,7 @@ def _check_links(file: str) -> None:
         try:
             found = os.lstat(at)
         except FileNotFoundError:
-            return  # nothing beyond it can be a link
+            return  # nothing below it can be a link
         if not stat.S_ISLNK(found.st_mode):
             continue
         if found.st_uid not in (0, os.geteuid()):
@@ -100,27 +100,27 @@ def _check_links(file: str) -> None:
 
 
 def _parts_of(path: str) -> list[str]:
-    """Return the names on a path, the last first."""
+    """Return the names on a path, last first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _mode_of(file: str) -> int | None:
-    """Return what is there, links followed; None if nothing is."""
+    """Return the mode of a file, links followed; None if there is none."""
     try:
-        return os.stat(file).st_mode  # noqa: PTH116 - as it was given: Path drops a slash at the end
+        return os.stat(file).st_mode  # noqa: PTH116 - Path drops a trailing slash
     except FileNotFoundError:
         return None
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say why a file cannot be written. A reader that has gone is none of it."""
+    """Turn errors of the file into errors with a message. A closed pipe is left to the caller."""
     try:
         yield
     except (BrokenPipeError, RemitError):
         raise
     except ValueError:
-        raise FieldInvalid("is not the path of a file", place=_PLACE) from None
+        raise FieldInvalid("is not a valid path", place=_PLACE) from None
     except OSError as error:
         raise _refusal(error.errno or 0) from None
 
@@ -147,7 +147,7 @@ def _replace(file: Path, parts: Iterable[bytes]) -> int:
 
 @contextmanager
 def _opened_folder(folder: Path) -> Iterator[int]:
-    """Hold the folder that was resolved: a link that is put in its place later leads nowhere."""
+    """Open the resolved folder: a link that replaces it later has no effect."""
     fd = os.open(folder, _FOLDER)
     try:
         yield fd
@@ -157,12 +157,12 @@ def _opened_folder(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Let signals that end the program clean up first, as Ctrl-C does."""
+    """Let SIGTERM and SIGHUP run the cleanup before the program ends."""
     ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
 
     def leave(number: int, _frame: FrameType | None) -> NoReturn:
         for each in ours:
-            signal.signal(each, signal.SIG_IGN)  # a second one would come into the cleaning up
+            signal.signal(each, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(_SIGNALLED + number)
 
     for number in ours:
@@ -175,7 +175,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _copy(parts: Iterable[bytes], file: IO[bytes]) -> int:
-    """Copy all parts, and return how many bytes there were."""
+    """Write all chunks, and return the number of bytes."""
     done = 0
     with byte_meter("export") as tell:
         for part in parts:

@@ -1,4 +1,8 @@
-"""The service over a home, for commands that change what it permits."""
+"""Opens the home that a command works on: its files, its ledger for reading, or the whole service.
+
+Errors are reported by `report_errors`. A home is created only by commands that pass `create`: creating one at a
+mistyped path would hide the mistake.
+"""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +26,7 @@ __all__ = ["announce_new_home", "open_command_home", "open_ledger_reader", "open
 
 @contextmanager
 def open_command_home(option: str | None, *, as_json: bool, create: bool = False) -> Iterator[Home]:
-    """Give the home."""
+    """Open the home directory."""
     with report_errors(as_json=as_json):
         path = home_path(option)
         if create:
@@ -33,7 +37,7 @@ def open_command_home(option: str | None, *, as_json: bool, create: bool = False
 
 @contextmanager
 def open_ledger_reader(option: str | None, *, as_json: bool) -> Iterator[Rows]:
-    """Give the ledger for reading, while others write."""
+    """Open the ledger for reading, while other processes write to it."""
     with open_command_home(option, as_json=as_json) as home, open_rows(home) as (_, rows):
         yield rows
 
@@ -42,19 +46,19 @@ def require_ledger(path: Path) -> None:
     """Raise `StateMissing` if the home holds no ledger."""
     with open_home(path, create=False) as home:
         if not home.exists(FILE):
-            raise StateMissing("there is no ledger in the home yet: the first passport makes it")
+            raise StateMissing("the home has no ledger yet: remit issue creates it with the first passport")
 
 
 def announce_new_home(path: Path) -> None:
-    """Say that a home is made, if there is none at the path."""
+    """Print a note if there is nothing at the path yet, so the home will be created."""
     if not os.path.lexists(path):
-        note(f"making a new home: {path}")
+        note(f"creating a new home: {path}")
 
 
 @contextmanager
 def open_service(option: str | None, *, as_json: bool, create: bool = False) -> Iterator["Service"]:
-    """Give the service: a client of the process that has the ledger open, if there is one."""
-    from remit.wiring import build_service  # noqa: PLC0415 - most commands do without it, and start faster
+    """Open the service of a home. If another process has the ledger open, the service is a client of that process."""
+    from remit.wiring import build_service  # noqa: PLC0415 - commands that do not need it start faster
 
     with report_errors(as_json=as_json):
         path = home_path(option)

@@ -1,4 +1,4 @@
-"""`remit hub`: the Personal Hub, until it is stopped. `remit hub start` is the governance proxy, like `remit proxy`."""
+"""`remit hub`: runs the Personal Hub. `remit hub start` runs the governance proxy, like `remit proxy`."""
 
 import os
 import sys
@@ -33,24 +33,24 @@ __all__ = ["hub", "hub_options"]
 
 
 @click.group(invoke_without_command=True)
-@click.option("--host", metavar="HOST", help=f"Where to listen: {', '.join(HUB_HOSTS)}. Without it: as it was set up.")
+@click.option("--host", metavar="HOST", help=f"The address to listen on: {', '.join(HUB_HOSTS)}. Default: see setup.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="The port; 0 lets the system choose. Without it: as it was set up, else 8765.",
+    help="The port; 0 lets the system choose. Default: the port of remit setup, else 8765.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 2),
-    help="2 for a process of its own that writes the ledger, 1 for all in one. Without it: 2, or 1 on one core.",
+    help="2: a separate process writes the ledger; 1: one process does all. Default: 2, on one core 1.",
 )
-@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, beside the passport's own rules.")
+@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, in addition to the passports.")
 @click.option("--otlp-endpoint", metavar="URL", help="Send traces and receipts to an OpenTelemetry collector.")
 @click.option(
     "--log-level", type=click.Choice(list(LEVELS)), default="info", show_default=True, help="How much to log."
 )
-@click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
-@click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
+@click.option("--background", is_flag=True, help="Run it in the background, and return when it is ready.")
+@click.option("--stop", is_flag=True, help="Stop the Hub that runs in the background.")
 @common_options
 @click.pass_context
 def hub(
@@ -63,10 +63,10 @@ def hub(
     stop: bool,
     **chosen: Any,  # noqa: ANN401 - as `hub_options` has them
 ) -> None:
-    """Start the Personal Hub, and print where it listens: on this machine only.
+    """Start the Personal Hub on this machine, and print its address.
 
-    It takes evidence from adapters, serves the dashboard (see: remit open), and asks everyone for the token of: remit
-    token hub. SIGTERM or Ctrl-C stops it; SIGHUP makes it read the token again.
+    It records evidence from adapters and serves the dashboard (remit open). Clients need the token of: remit token hub
+    Ctrl-C or SIGTERM stops it; SIGHUP makes it read the token again.
 
     Example: remit hub --background
     """
@@ -98,7 +98,7 @@ def hub_options(
     otlp_endpoint: str | None = None,
     log_level: str = "info",
 ) -> HubOptions:
-    """Return how the Hub is to run; what is not said here is as it was set up."""
+    """Return the options of the Hub. Those that are not given are as `remit setup` has stored them."""
     path = home_path(home)
     set_host, set_port = parse_hub_url(_set_up(path))
     if host is not None:
@@ -125,7 +125,7 @@ def _set_up(path: Path) -> str:
 
 
 def _refuse_options(context: click.Context) -> None:
-    """Refuse options before the name of another command: they would be lost without a word."""
+    """Refuse options before the name of a subcommand: click would drop them silently."""
     for parameter in context.command.params:
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"Option '{parameter.opts[0]}' must come after '{context.invoked_subcommand}'.")

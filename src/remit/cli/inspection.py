@@ -1,4 +1,7 @@
-"""`remit inspect`: what a token says, and whether anyone vouches for it."""
+"""`remit inspect`: shows what a token says, and whether it verifies.
+
+Keeps this invariant: `details` of an examined token holds verified facts only; `peeked` holds unverified content.
+"""
 
 import json
 import re
@@ -54,16 +57,16 @@ _PEM: Final = re.compile(rb"-----BEGIN .*?(?:-----END [A-Z ]+-----|\Z)", re.DOTA
 
 
 def load_keyring(file: Path, issuer: JSON) -> Keyring:
-    """Return the keys in a file: PEM, a JWK, or a JWKS.
+    """Return the keys in a file: PEM, a JWK or a JWKS.
 
-    Whoever names the file believes them for `issuer`, whom the token says that it comes from; without one, each for the
-    name that a key of ours has.
+    They are trusted for `issuer`, the issuer that the token names. If it names none, each key is trusted for its own
+    verifier id.
     """
     try:
         with file.open("rb") as opened:
             data = opened.read(_MAX_BYTES)
     except (OSError, ValueError):
-        raise FieldInvalid("the file cannot be read", place="$.key") from None
+        raise FieldInvalid(f"the file {file} cannot be read", place="$.key") from None
     keys = list(_from_json(data) if data.lstrip().startswith(b"{") else _from_pem(data))
     if not keys:
         raise KeyMalformed("the file holds no public key that verifies ES256")
@@ -75,7 +78,7 @@ def _from_pem(data: bytes) -> Iterator[VerifyingKey]:
 
 
 def _from_json(data: bytes) -> Iterator[VerifyingKey]:
-    """Go through the keys of a set; a set may hold others for other uses, which do not verify here."""
+    """Yield the P-256 keys of a key set. It may hold keys for other uses, which are skipped."""
     value = parse_object(data, max_bytes=_MAX_BYTES)
     listed = value.get("keys", [value])
     for jwk in listed if isinstance(listed, list) else []:
@@ -95,12 +98,12 @@ def _trusted(key: VerifyingKey, issuer: JSON) -> TrustedKey:
 RECEIPT_KIND: Final = "receipt"
 _PASSPORT_KIND: Final = "passport"
 _Details: TypeAlias = Mapping[str, JSON]
-# All else is a fault of the ledger, not of the token.
+# The token is not genuine. Any other error is a fault of the ledger.
 _NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
 
 
 class ExaminedToken(NamedTuple):
-    """A token, looked at. `error` says why it is not verified, where it is not."""
+    """A token and the result of verifying it. `error` says why it is not verified; None if it is."""
 
     kind: str
     error: RemitError | None
@@ -110,11 +113,11 @@ class ExaminedToken(NamedTuple):
 
 
 def examine_token(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | None, now: int) -> ExaminedToken:
-    """Verify a token with `keyring`, and say what the ledger knows of it, if there is one."""
+    """Verify a token with `keyring`, and look it up in the ledger if there is one."""
     kind, look = _KINDS.get(_typ(peeked), ("", None))
     if look is None:
         readable = peeked.header is not None
-        unknown = TokenKindMismatch("typ is of no kind that is known here") if readable else None
+        unknown = TokenKindMismatch("its typ is not a kind of token of Remit") if readable else None
         return ExaminedToken(
             kind, unknown or TokenMalformed("it is not a token: its header cannot be read"), "", {}, peeked
         )
@@ -129,12 +132,12 @@ def examine_token(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | Non
 
 
 def _check_period(kind: str, kid: str, details: _Details, rows: Rows) -> None:
-    """Raise if the period of a key has ended and the ledger does not hold the token, or holds it after that."""
+    """Raise if the period of the key has ended, and the ledger does not hold the token from before that."""
     limits = Periods(rows).limits().get(kid, ())
     if not limits:
         return
     if not details.get("in_ledger", details.get("registered")):
-        raise KeyPeriodEnded(f"the period of its key has ended, and this ledger does not have the {kind}")
+        raise KeyPeriodEnded(f"the period of its key has ended, and the {kind} is not in this ledger")
     passed = [
         limit for limit in limits if kind == _PASSPORT_KIND and details["id"] in rows.signed_after(kid, limit.position)
     ]
@@ -164,7 +167,7 @@ def _examine_passport(token: str, keyring: Keyring, rows: Rows | None, now: int)
 
 
 def _is_registered(passport: Passport, rows: Rows) -> bool:
-    """Tell whether the home has issued this very token, or started a session with it."""
+    """Tell whether the home has issued exactly this token, or started a session with it."""
     registered, token = rows.registered(passport.jti), passport.token
     if registered is not None and registered.hash == sha256_hex(token.encode()):
         return True
@@ -175,7 +178,7 @@ def _is_registered(passport: Passport, rows: Rows) -> bool:
 
 
 def _is_revoked(passport: Passport, rows: Rows) -> bool:
-    """Tell whether it was revoked, or one that it was delegated from."""
+    """Tell whether the passport or one that it was delegated from was revoked."""
     jti, parent = passport.jti, passport.parent_jti
     while True:
         session = rows.session(jti)
@@ -255,18 +258,18 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int],
 @click.command()
 @click.argument("token")
 @click.option(
-    "--key", type=click.Path(path_type=Path), metavar="FILE", help="Verify with the keys in FILE (PEM, JWKS) instead."
+    "--key", type=click.Path(path_type=Path), metavar="FILE", help="Verify with the keys in FILE (PEM or JWKS)."
 )
-@click.option("--public", is_flag=True, help="Of a receipt: print its public view, as JSON, and nothing else.")
+@click.option("--public", is_flag=True, help="Of a receipt: print only its public view, as JSON.")
 @common_options
 def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_json: bool) -> None:
-    """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from a pipe, @FILE from a file.
+    """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from stdin, @FILE from a file.
 
-    Exit code 0 if it is verified, 1 if not: then nobody vouches for what it says. A passport that is genuine is
-    verified even when it is expired or revoked; that is shown. With --key nobody looks whether it was revoked.
+    Exit code 0 if it is verified, 1 if not. A genuine passport is verified even if it has expired or was revoked; that
+    is shown. With --key, revocation is not checked.
 
-    The public view of a receipt leaves out the internal denial code and all that is for auditors only. It is unsigned,
-    and only a receipt that is verified has one.
+    The public view of a receipt omits the internal denial code and everything else for auditors only. It is not signed,
+    and only a verified receipt has one.
 
     Example: remit issue ... | remit inspect -
     """
@@ -288,12 +291,12 @@ def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_
 def _public_view(examined: ExaminedToken, token: str, keyring: Keyring) -> dict[str, JSON] | None:
     """Return the public view of a receipt; None if it is not verified."""
     if examined.kind and examined.kind != RECEIPT_KIND:
-        raise FieldInvalid(f"a public view is of a receipt, and this is a {examined.kind}", place="--public")
+        raise FieldInvalid(f"only receipts have a public view, and this is a {examined.kind}", place="--public")
     return None if examined.error is not None else public_view(verify_receipt(token, keyring))
 
 
 def _show_public(examined: ExaminedToken, view: dict[str, JSON] | None, *, as_json: bool) -> None:
-    """Print the public view; of what is not verified, only that, because nothing in it can be relied on."""
+    """Print the public view. Of a receipt that is not verified, print only that."""
     if view is not None:
         show_data({"ok": True, **view})
     elif as_json:
@@ -304,7 +307,7 @@ def _show_public(examined: ExaminedToken, view: dict[str, JSON] | None, *, as_js
 
 @contextmanager
 def _means(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple[Keyring, Rows | None]]:
-    """Give the keys to verify with, and the ledger to look into: none of both where there is no home."""
+    """Return the keys to verify with, and the ledger if there is a home."""
     if key is not None:
         yield load_keyring(key, (peeked.claims or {}).get("iss")), None
         return
@@ -329,7 +332,7 @@ def _as_json(examined: ExaminedToken) -> dict[str, Any]:
 def _show(examined: ExaminedToken) -> None:
     if examined.error is not None:
         show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
-        click.echo("it says, and nobody vouches for it:")
+        click.echo("it says, unverified:")
     else:
         details = {name.replace("_", " "): _SHOWN.get(name, str)(value) for name, value in examined.details.items()}
         show_facts({"signed by": examined.kid, **details}, mark=f"VERIFIED {examined.kind}", style="green")
@@ -342,21 +345,21 @@ def _show(examined: ExaminedToken) -> None:
 
 def _why(examined: ExaminedToken) -> str:
     if isinstance(examined.error, KeyUnknown):
-        return f"{examined.error}: it was signed elsewhere, or the home is another one"
+        return f"{examined.error}: it was signed elsewhere, or --home is wrong"
     return str(examined.error)
 
 
 _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "expires_at": date,
-    "expired": lambda yes: "yes, it is not good any more" if yes else "no",
+    "expired": lambda yes: "yes" if yes else "no",
     "registered": {
         True: "yes",
         False: "no: this home has not issued it, and starts no session with it",
     }.__getitem__,
     "revoked": {
-        True: "yes, no call is permitted under it",
+        True: "yes: no call is permitted under it",
         False: "no",
-        None: "not looked at: only the ledger of the home knows",
+        None: "not checked: that needs the ledger of the home",
     }.__getitem__,
-    "in_ledger": lambda yes: "yes" if yes else "no: this ledger does not have it",
+    "in_ledger": lambda yes: "yes" if yes else "no",
 }

@@ -1,6 +1,6 @@
-"""`remit issue`: a mission passport, signed with the key of the home and registered in its ledger.
+"""`remit issue`: issues a mission passport, signed by the home and registered in its ledger.
 
-No token is printed before its registration is durable.
+The token is printed after its registration is durable.
 """
 
 import secrets
@@ -31,12 +31,12 @@ __all__ = ["issue", "issue_registered"]
 
 
 @click.command(cls=ListCommand)
-@click.option("--agent-id", metavar="ID", help="Who acts; must be given unless --from-profile is.")
-@click.option("--mission", metavar="TEXT", help="What is asked of the agent; must be given unless --from-profile is.")
-@click.option("--from-profile", metavar="FILE", help="Take what no other option says from a profile, as in REMIT.md.")
-@click.option("--max-tool-calls", type=int, help="How many calls it may make. Without it: 100.")
-@click.option("--max-duration-s", type=int, help="How long a session may last. Without it: 3600.")
-@click.option("--lifetime-s", type=int, help="How long the passport is good, if shorter than that.")
+@click.option("--agent-id", metavar="ID", help="The id of the agent; required without --from-profile.")
+@click.option("--mission", metavar="TEXT", help="The task of the agent; required without --from-profile.")
+@click.option("--from-profile", metavar="FILE", help="A profile, such as REMIT.md, for what no other option sets.")
+@click.option("--max-tool-calls", type=int, help="How many calls it may make. Default: 100.")
+@click.option("--max-duration-s", type=int, help="How long a session may last. Default: 3600.")
+@click.option("--lifetime-s", type=int, help="How long the passport is valid, if shorter than --max-duration-s.")
 @mission_options(tools="none", scope="the current directory", effects="all")
 @common_options
 def issue(
@@ -58,14 +58,14 @@ def issue(
 ) -> None:
     """Issue a mission passport, and print its token and nothing else.
 
-    Lists take several values and may be given again. Paths are written into the passport as they really are.
+    Lists take several values and may be repeated. Paths are stored absolute and with links resolved.
 
     \b
     Example:
       TOKEN=$(remit issue --agent-id agent:me --mission "Fix the tests"
               --allowed-tools Read Edit Bash --resource-scope ~/project)
       TOKEN=$(remit issue --from-profile REMIT.md)
-    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
         base = _told_by_profile(from_profile) if from_profile is not None else _DEFAULTS
         asked = _mission(
@@ -109,7 +109,7 @@ def _mission(
     base: Mapping[str, Any],
     **told: Any,  # noqa: ANN401 - checked here
 ) -> Mission:
-    """Return the mission: what is told, else what `base` has, else what follows from where the command runs."""
+    """Return the mission: the given options, else those of `base`, else defaults for the current directory."""
     members = {**base, **{name: value for name, value in told.items() if value not in (None, ())}}
     for name, option in _NEEDED.items():
         if name not in members:
@@ -124,7 +124,7 @@ def _mission(
 
 
 def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what may be touched, and where relative paths start: here, where nothing says otherwise."""
+    """Return the resource scope and the directory for relative paths; both default to the current directory."""
     here = resolve_path(".", "$.cwd")
     scope = resolve_scope(resource_scope) or base.get("resource_scope") or (literal_entry(here, "$.cwd"),)
     start = starting_directory(here, scope) if cwd is None else resolve_path(cwd, "$.cwd")
@@ -140,12 +140,12 @@ def _issued(
         raise FieldInvalid("must be between 1 and --max-duration-s", place="$.lifetime_s")
     passport = issue_registered(service, mission, lifetime_s=lifetime_s, bound_to=bound_to)
     if service.reader.switches().kill_switch:
-        note("the kill switch is on: no session starts until it is off")
+        note("the kill switch is on: no session can start until it is off")
     return passport.token, verify_token(PASSPORT, passport.token, service.keys.refresh()).claims
 
 
 def issue_registered(
     service: Service, mission: Mission, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
 ) -> Passport:
-    """Issue a passport of the home, and return it once its registration is durable."""
+    """Issue a passport of the home, and return it after its registration is durable."""
     return service.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)))

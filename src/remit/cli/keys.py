@@ -1,6 +1,6 @@
-"""`remit keys`: which keys have signed here, changing the one that signs, distrusting one, and public keys for others.
+"""`remit keys`: lists, rotates, distrusts and exports the signing keys of a home.
 
-No private key is ever printed.
+Private keys are never printed.
 """
 
 import json
@@ -35,13 +35,13 @@ _MODE: Final = 0o644
 
 @click.group()
 def keys() -> None:
-    """List the keys, change the one that signs, distrust a stolen one, export the public ones."""
+    """List, rotate and distrust the signing keys, and export the public ones."""
 
 
 @keys.command("list")
 @common_options
 def _list_command(*, home: str | None, as_json: bool) -> None:
-    """List the keys that have signed here, oldest first.
+    """List the signing keys of this home, oldest first.
 
     Example: remit keys list
     """
@@ -70,9 +70,9 @@ def _key_data(record: KeyRecord, signing: str, distrusted: Mapping[str, int]) ->
 @keys.command("rotate")
 @common_options
 def _rotate_command(*, home: str | None, as_json: bool) -> None:
-    """Let the key that signs hand over to a new one; what it has signed stays believed.
+    """Replace the signing key by a new one. What the old one has signed stays valid.
 
-    The Hub and the proxy go on with the new key by themselves.
+    A running Hub or proxy uses the new key at once.
 
     Example: remit keys rotate
     """
@@ -88,7 +88,7 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 
 @contextmanager
 def _stated(service: Service) -> Iterator[None]:
-    """Sign a statement about each end of a key's period that is recorded meanwhile."""
+    """Sign a statement about each key period that ends in the block."""
     reader = service.reader
     before = limit_ids(reader.limits(), keyring_of(reader.keys()))
     yield
@@ -97,21 +97,21 @@ def _stated(service: Service) -> Iterator[None]:
             try:
                 service.governor.run(limit_statement(limit))
             except RemitError as error:
-                # It has happened all the same.
+                # The period has ended, with or without the statement.
                 note(f"careful: no statement about the end of the period of {limit.kid} was signed: {error}")
 
 
 @keys.command("distrust", cls=KeyCommand)
 @click.argument("kid", metavar="KID")
-@click.option("--from", "since", required=True, metavar="TIME", help="ISO 8601 with its zone, or now.")
-@click.option("--yes", is_flag=True, help="Do not ask back.")
+@click.option("--from", "since", required=True, metavar="TIME", help="ISO 8601 with a time zone, or now.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common_options
 def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_json: bool) -> None:
-    """Refuse what the key KID has signed later than TIME, as when it was stolen then.
+    """Distrust what the key KID has signed after TIME, for example because it was stolen then.
 
-    TIME is translated at once into a place in the ledger; no date in a token moves it. Passports that the key has
-    signed after it start no session, and sessions under them are revoked. Receipts after it are named by `remit ledger
-    check`. If KID is the key that signs, it hands over to a new one first. What it signed before stays believed.
+    TIME is turned into a position in the ledger; dates in tokens have no influence. Passports that the key signed after
+    it can start no session, and their sessions are revoked. `remit ledger check` lists receipts after it. If KID is the
+    current signing key, it is rotated first. What it signed before stays valid.
 
     Example: remit keys distrust KID --from 2026-03-01T12:00:00Z
     """
@@ -139,15 +139,15 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
     return show_facts(
         {
             "distrusted": f"{kid} from {date(from_ms // 1000)}, after receipt {done.position.receipts:,} of the ledger",
-            "signing": f"{done.signing}{', because the key that signed has handed over first' if done.rotated else ''}",
+            "signing": f"{done.signing}{' (the signing key was rotated first)' if done.rotated else ''}",
             "revoked": f"{len(done.passports):,} passports; {closed:,} sessions were active",
-            "next": "remit ledger check names what the key has signed later",
+            "next": "remit ledger check lists what the key has signed later",
         }
     )
 
 
 def _moment(text: str, now_ms: int) -> int:
-    """Return a time in milliseconds, which is not in the future."""
+    """Parse a time that is not in the future, in milliseconds."""
     if text == "now":
         return now_ms
     try:
@@ -156,34 +156,32 @@ def _moment(text: str, now_ms: int) -> int:
     except (ValueError, OverflowError):
         raise FieldInvalid("must be a time as in 2026-03-01T12:00:00Z, or now", place="--from") from None
     if moment.tzinfo is None:
-        raise FieldInvalid("must say its zone, as in 2026-03-01T12:00:00Z", place="--from")
+        raise FieldInvalid("must have a time zone, as in 2026-03-01T12:00:00Z", place="--from")
     if milliseconds > now_ms:
         raise FieldInvalid("must not be in the future", place="--from")
     return max(0, milliseconds)
 
 
 def _confirm(kid: str, from_ms: int, *, yes: bool, as_json: bool) -> None:
-    """Let a person say that it is meant; a program has to say so at once."""
+    """Ask for confirmation. Without a terminal, `--yes` is required."""
     if yes:
         return
     if as_json or not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here: add --yes.")
-    question = f"Refuse all that {kid} has signed later than {date(from_ms // 1000)}? This cannot be taken back."
+        raise click.UsageError("Confirmation needs a terminal: add --yes.")
+    question = f"Distrust everything that {kid} has signed after {date(from_ms // 1000)}? This cannot be undone."
     click.confirm(question, abort=True, err=True)
 
 
 @keys.command("export")
 @click.option(
-    "--format", "form", type=click.Choice(["jwks", "pem"]), default="jwks", show_default=True, help="As what."
+    "--format", "form", type=click.Choice(["jwks", "pem"]), default="jwks", show_default=True, help="The format."
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file, which must not exist, instead."
-)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to a new file instead of stdout.")
 @common_options
 def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str | None, as_json: bool) -> None:
-    """Print the public keys that verify what was signed here, oldest first.
+    """Print the public keys that verify what this home has signed, oldest first.
 
-    A key that is distrusted is among them, because of what it signed before; a note says so.
+    A distrusted key is included, because of what it signed before; a note names it.
 
     Example: remit keys export --out remit.jwks
     """
@@ -195,7 +193,7 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
         if out is not None:
             _write(out, text)
     for kid, since in distrusted.items():
-        note(f"{kid} is distrusted from {date(since)}: it counts for what this ledger holds from before, and no more")
+        note(f"{kid} is distrusted from {date(since)}: it is valid only for what this ledger holds from before")
     if as_json:
         return show_data({"ok": True} | (jwks if form == "jwks" else {"pem": pem}))
     return show_facts({"file": str(out), "keys": str(len(believed))}) if out else click.echo(text, nl=False)
@@ -207,6 +205,6 @@ def _write(file: Path, text: str) -> None:
         with os.fdopen(fd, "w", encoding="ascii") as opened:
             opened.write(text)
     except FileExistsError:
-        raise FieldInvalid("the file exists already", place="$.out") from None
+        raise FieldInvalid(f"the file {file} exists already", place="$.out") from None
     except (OSError, ValueError):
-        raise FieldInvalid("the file cannot be written", place="$.out") from None
+        raise FieldInvalid(f"the file {file} cannot be written", place="$.out") from None

@@ -1,4 +1,4 @@
-"""`remit kill-switch`: end everything at once. It asks nothing back: who turns it is in a hurry."""
+"""`remit kill-switch`: revokes every session at once. It does not ask for confirmation: it is for emergencies."""
 
 from typing import Literal, TypeAlias
 
@@ -18,10 +18,10 @@ _Turn: TypeAlias = Literal["on", "off", "status"]
 @click.argument("turn", type=click.Choice(["on", "off", "status"]))
 @common_options
 def kill_switch(*, turn: _Turn, home: str | None, as_json: bool) -> None:
-    """Turn the kill switch, or show how it stands.
+    """Turn the kill switch on or off, or show its state.
 
-    `on` revokes every session and lets none start; every call is denied from then on. `off` lets sessions start again,
-    with new passports: those that were revoked stay revoked.
+    `on` revokes every session and refuses new ones: every call is denied. `off` allows new sessions again, with new
+    passports: revoked ones stay revoked.
 
     Example: remit kill-switch on
     """

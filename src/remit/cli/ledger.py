@@ -1,4 +1,4 @@
-"""`remit ledger`: look at the ledger, copy it, put a copy back, and check all of it."""
+"""`remit ledger`: shows, backs up, restores and checks the ledger."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +30,13 @@ _FILE: Final = click.Path(path_type=Path)
 
 @click.group()
 def ledger() -> None:
-    """Look at the ledger, copy it, restore it, check it."""
+    """Show, back up, restore and check the ledger."""
 
 
 @ledger.command("show")
 @common_options
 def _show_command(*, home: str | None, as_json: bool) -> None:
-    """Show how much the ledger holds, and the last of it.
+    """Show the size of the ledger, and its last receipt.
 
     Example: remit ledger show --json
     """
@@ -69,9 +69,9 @@ def _keys_data(rows: Rows) -> dict[str, Any]:
 @click.argument("file", type=_FILE)
 @common_options
 def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
-    """Copy the ledger to FILE, which must not exist, while others go on writing.
+    """Copy the ledger to the new file FILE. The Hub and the proxy may keep running.
 
-    The copy is verified. It holds no private key: keep a copy of keys/ too, elsewhere.
+    The copy is verified. It contains no private keys: back up keys/ separately.
 
     Example: remit ledger backup ~/remit-2026-01-31.db
     """
@@ -84,13 +84,13 @@ def _backup_command(*, file: Path, home: str | None, as_json: bool) -> None:
 
 @ledger.command("restore")
 @click.argument("file", type=_FILE)
-@click.option("--accept-loss", is_flag=True, help="Restore even if receipts that came later are lost by it.")
+@click.option("--accept-loss", is_flag=True, help="Restore even if later receipts are lost.")
 @common_options
 def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json: bool) -> None:
-    """Put the copy in FILE in the place of the ledger. Stop the Hub and the proxy first.
+    """Replace the ledger by the copy in FILE. Stop the Hub and the proxy first.
 
-    Sessions of the copy are closed, because their chains may have gone on since. The ledger of before is kept. What
-    was restored and what is lost is signed, as a statement of Remit's own checks.
+    Active sessions of the copy are closed, because their chains may have continued since. The old ledger is kept. A
+    receipt is signed that records what was restored and lost.
 
     Example: remit ledger restore ~/remit-2026-01-31.db
     """
@@ -114,7 +114,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
 
 
 def _signed_restore(home: str, restored: Restored) -> str | None:
-    """Sign into the restored ledger what was restored and lost; return the id of the receipt."""
+    """Sign a statement about what was restored and lost into the ledger. Return its receipt id, None on failure."""
     overview = restored.overview
     lost = restored.lost_receipts > 0 or not restored.anchored
     report: dict[str, JSON] = {
@@ -149,9 +149,9 @@ def _signed_restore(home: str, restored: Restored) -> str | None:
 @ledger.command("check")
 @common_options
 def _check_command(*, home: str | None, as_json: bool) -> None:
-    """Verify every chain from its root, and hold every row against what is signed.
+    """Verify every chain from its root, and compare every row with what is signed.
 
-    Exit code 0 if all is well, 1 if something is not.
+    Exit code 0 if there are no findings, 1 if there are.
 
     Example: remit ledger check --json
     """

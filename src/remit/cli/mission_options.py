@@ -1,4 +1,4 @@
-"""The options that say what an agent may do, for passports that are issued and for those that are delegated."""
+"""The options of `issue` and `delegate` that say what an agent may do, and whom a passport is bound to."""
 
 import ssl
 from collections.abc import Callable
@@ -21,15 +21,15 @@ _MAX_BYTES: Final = 64 * 1024
 
 
 def certificate_confirmation(file: Path) -> Confirmation:
-    """Return what binds a passport to the holder of the certificate in a PEM file."""
+    """Return the confirmation that binds a passport to a client certificate (RFC 8705), given as a PEM file."""
     try:
         with file.open("rb") as opened:
             text = opened.read(_MAX_BYTES).decode("ascii").strip()
         if text.count(_BEGIN) != 1:
-            raise CertificateUnusable("the file must hold one certificate in PEM form, and nothing else")
+            raise CertificateUnusable("the file must hold exactly one certificate in PEM form")
         der = ssl.PEM_cert_to_DER_cert(text)
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
-    except OSError:  # also what the library says of bytes that are no certificate
+    except OSError:  # also raised by OpenSSL for bytes that are not a certificate
         raise CertificateUnusable("the certificate cannot be read") from None
     except ValueError:
         raise CertificateUnusable("the file is not a certificate in PEM form") from None
@@ -40,13 +40,13 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def mission_options(*, tools: str, scope: str, effects: str) -> Callable[[_Command], _Command]:
-    """Add the options; the arguments say what holds where one is not given."""
+    """Add the options. The arguments describe the defaults for the help text."""
     options = (
         click.option(
             "--allowed-tools",
             cls=ListOption,
             metavar="TOOL [TOOL...]",
-            help=f"Tools it may use, by name or glob. Without it: {tools}.",
+            help=f"Tools the agent may use, by name or glob. Default: {tools}.",
         ),
         click.option(
             "--forbidden-tools", cls=ListOption, metavar="TOOL [TOOL...]", help="Tools it may not use, even if allowed."
@@ -55,16 +55,16 @@ def mission_options(*, tools: str, scope: str, effects: str) -> Callable[[_Comma
             "--resource-scope",
             cls=ListOption,
             metavar="PATH [PATH...]",
-            help=f"Folders, files, globs and URLs it may touch; ** is everything. Without it: {scope}.",
+            help=f"Folders, files, globs and URLs the agent may use; ** is everything. Default: {scope}.",
         ),
         click.option(
             "--allowed-side-effects",
             cls=ListOption,
             type=click.Choice(SIDE_EFFECT_CLASSES),
             metavar="CLASS [CLASS...]",
-            help=f"Of {', '.join(SIDE_EFFECT_CLASSES)}. Without it: {effects}.",
+            help=f"Side effects its calls may have: {', '.join(SIDE_EFFECT_CLASSES)}. Default: {effects}.",
         ),
-        click.option("--cwd", metavar="DIR", help="Where relative paths start."),
+        click.option("--cwd", metavar="DIR", help="The directory that relative paths start from."),
         click.option(
             "--bind-certificate",
             type=click.Path(path_type=Path),

@@ -1,7 +1,7 @@
-"""Options that commands share: where the home is, what the output is, key ids and lists.
+"""Options that commands share: the home, the output format, key ids and lists.
 
-A list option takes several values and may be given again: `--allowed-tools Read Grep --allowed-tools Bash`. It ends at
-the next option, or at `--`; a value that begins with a dash is written `--allowed-tools=-x`.
+A list option takes several values and may be repeated: `--allowed-tools Read Grep --allowed-tools Bash`. It ends at the
+next option or at `--`; a value that begins with a dash is written `--allowed-tools=-x`.
 """
 
 import re
@@ -19,7 +19,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def common_options(command: _Command) -> _Command:
     """Add the options that every command has."""
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
-    return click.option("--home", metavar="DIR", help="The home, instead of REMIT_HOME or ~/.remit.")(command)
+    return click.option("--home", metavar="DIR", help="The home directory. Default: REMIT_HOME, else ~/.remit.")(
+        command
+    )
 
 
 # A key id is a SHA-256 thumbprint in base64url: one in 64 begins with a dash.
@@ -27,10 +29,10 @@ _DASHED_KEY_ID: Final = re.compile(r"-[A-Za-z0-9_-]{42}\Z")
 
 
 class KeyCommand(click.Command):
-    """A command whose argument is a key id, also one that begins with a dash."""
+    """A command whose argument is a key id, which may begin with a dash."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, a key id never as options."""
+        """Parse the arguments; a key id is not taken for an option."""
         ids = [word for word in args if _DASHED_KEY_ID.match(word)]
         if ids and "--" not in args:
             args = [*(word for word in args if word not in ids), "--", *ids]
@@ -38,22 +40,22 @@ class KeyCommand(click.Command):
 
 
 class ListOption(click.Option):
-    """An option with several values, of a `ListCommand`."""
+    """An option with several values. Only for a `ListCommand`."""
 
-    def __init__(self, declarations: list[str], **attributes: Any) -> None:  # noqa: ANN401 - the library's own
+    def __init__(self, declarations: list[str], **attributes: Any) -> None:  # noqa: ANN401 - required by click
         super().__init__(declarations, **(attributes | {"multiple": True}))
 
 
 class ListCommand(click.Command):
-    """A command that has list options."""
+    """A command with list options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, lists written out."""
+        """Parse the arguments after expanding the lists."""
         return super().parse_args(ctx, _written_out(self.params, args, ctx))
 
 
 def _written_out(params: Iterable[click.Parameter], args: Iterable[str], ctx: click.Context) -> list[str]:
-    """Return the arguments with `--list A B` as `--list A --list B`, which is what the library reads."""
+    """Return the arguments with `--list A B` as `--list A --list B`, which is what click parses."""
     options = {name: option for option in params if isinstance(option, click.Option) for name in option.opts}
     given, written = deque(args), list[str]()
     while given:

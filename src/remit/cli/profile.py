@@ -1,8 +1,8 @@
-"""`remit profile`: a profile to begin with, and what a profile comes to.
+"""`remit profile`: writes a profile from a template, and shows what a profile allows. Also loads profiles for others.
 
-A profile is for the folder that it names, started at the place of the file; a link is taken where it lies. Keeps this
-invariant: a file that is there is not overwritten without `--force`, and nothing but a file ever is; what is written is
-whole, or not there.
+A profile is for the folder that it names, relative to the folder of its file. Keeps these invariants: the folder lies
+inside that one, links followed; a template replaces a missing file only, never an unreadable one; and an existing file
+is not overwritten without `--force`.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ PROFILE_FILE: Final = "REMIT.md"
 
 
 class ChosenProfile(NamedTuple):
-    """A profile, where it came from, and its digest. `path` is absolute; without one it is a template."""
+    """A profile, its source and its digest. `path` is absolute; None for a template."""
 
     profile: Profile
     source: str
@@ -53,7 +53,7 @@ class ChosenProfile(NamedTuple):
 
 
 def choose_profile(named: str | None, folder: str | None) -> ChosenProfile:
-    """Return the profile that was named, else the one of a folder, if one is meant, else the usual template."""
+    """Load the named profile, else REMIT.md of the folder, else the default template."""
     path = Path(_expanded(named)) if named is not None else Path(folder or "/", PROFILE_FILE)
     if named is None and (folder is None or not _is_there(path)):
         text = template(DEFAULT_TEMPLATE)
@@ -67,11 +67,13 @@ def choose_profile(named: str | None, folder: str | None) -> ChosenProfile:
 
 
 def profile_folder(profile: Profile, start: str) -> str:
-    """Return the folder that a profile is for, absolute and real, or raise where a link leads out of `start`."""
+    """Return the folder that a profile is for, absolute and real. Raises if a link leads out of `start`."""
     whole = os.path.realpath(start)
     folder = resolve_path(os.path.join(start, profile.folder), "Folder")  # noqa: PTH118 - dots stay
     if os.path.commonpath((whole, folder)) != whole:
-        raise FieldInvalid(f"{quote(profile.folder)} is a link that leads elsewhere: use “Use” for it", place="Folder")
+        raise FieldInvalid(
+            f"{quote(profile.folder)} is a link to another place: allow that place with “Use”", place="Folder"
+        )
     return folder
 
 
@@ -83,40 +85,40 @@ def _expanded(named: str) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Tell whether something has this name: a link that leads nowhere does, and what cannot be seen may."""
+    """Tell whether there is anything of this name, even a dangling link. Raises if that cannot be found out."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        raise FieldInvalid("cannot be read", place=path.name) from None
+        raise FieldInvalid(f"{path} cannot be read", place=path.name) from None
     return True
 
 
 def _read(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise FieldInvalid("is not a file", place=path.name)
+            raise FieldInvalid(f"{path} is not a file", place=path.name)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError:
-        raise FieldInvalid("cannot be read", place=path.name) from None
+        raise FieldInvalid(f"{path} cannot be read", place=path.name) from None
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# Who acts under a profile, where nobody says who it is.
+# The agent id for a profile, if none is given.
 AGENT_ID: Final = "agent:assistant"
 _MODES: Final = {
-    "ask": "what is permitted, the assistant asks about as usual",
-    "allow": "what is permitted, the assistant need not ask about",
+    "ask": "the assistant asks as usual before permitted calls",
+    "allow": "the assistant need not ask before permitted calls",
 }
 
 
 class LoadedProfile(NamedTuple):
-    """A profile that was read: what it says, and the folder that it is for, absolute and real."""
+    """A profile, and the folder that it is for, absolute and real."""
 
     profile: Profile
     folder: str
@@ -124,7 +126,7 @@ class LoadedProfile(NamedTuple):
 
 @click.group()
 def profile() -> None:
-    """Write a profile to edit, and see what it comes to."""
+    """Write a profile to edit, and show what it allows."""
 
 
 @profile.command("init")
@@ -134,13 +136,13 @@ def profile() -> None:
     type=click.Choice(TEMPLATES),
     default=DEFAULT_TEMPLATE,
     show_default=True,
-    help="What to begin with.",
+    help="The template to start from.",
 )
 @click.option("--path", default=PROFILE_FILE, show_default=True, metavar="FILE", help="The file to write.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @common_options
 def _init_command(*, name: str, path: str, force: bool, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
-    """Write a profile: a file in plain words that says what an assistant may do.
+    """Write a profile: a Markdown file that says in plain words what an assistant may do.
 
     Example: remit profile init --template read-only
     """
@@ -151,7 +153,7 @@ def _init_command(*, name: str, path: str, force: bool, home: str | None, as_jso
         return show_data({"ok": True, "path": str(file), "template": name})
     check = "remit profile check" + ("" if path == PROFILE_FILE else f" {path}")
     protect = "remit protect claude-code" + ("" if path == PROFILE_FILE else f" --profile {path}")
-    return show_facts({"written": f"{file} ({name})", "next": f"edit it, look at it with: {check}", "then": protect})
+    return show_facts({"written": f"{file} ({name})", "next": f"edit it, then: {check}", "then": protect})
 
 
 def _write(file: Path, content: bytes, *, force: bool) -> None:
@@ -161,11 +163,11 @@ def _write(file: Path, content: bytes, *, force: bool) -> None:
         else:
             _create(file, content)
     except FileExistsError:
-        refused = FieldInvalid(f"there is a {file.name} already", place="--path")
-        refused.add_note("Look at it, and overwrite it with --force, or write another file with --path.")
+        refused = FieldInvalid(f"{file} exists already", place="--path")
+        refused.add_note("Overwrite it with --force, or name another file with --path.")
         raise refused from None
     except (OSError, ValueError):
-        raise FieldInvalid("is a file that cannot be written", place="--path") from None
+        raise FieldInvalid(f"{file} cannot be written", place="--path") from None
 
 
 def _create(file: Path, content: bytes) -> None:
@@ -192,13 +194,13 @@ def _replace(file: Path, content: bytes) -> None:
 
 
 def _mode_of(file: Path) -> int | None:
-    """Return the mode of a file, None for one that is not there, or raise for a folder, a pipe or a device."""
+    """Return the mode of a file; None if there is none. Raises for a folder, a pipe or a device."""
     try:
         mode = file.lstat().st_mode
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise FieldInvalid("is not a file, and nothing else is replaced", place="--path")
+        raise FieldInvalid(f"{file} is not a regular file", place="--path")
     return mode & 0o777
 
 
@@ -206,7 +208,7 @@ def _mode_of(file: Path) -> int | None:
 @click.argument("path", default=PROFILE_FILE, metavar="[FILE]")
 @common_options
 def _check_command(*, path: str, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
-    """Say in plain words what the profile FILE lets an assistant do; REMIT.md where none is named.
+    """Show in plain words what the profile FILE allows; by default REMIT.md.
 
     Example: remit profile check
     """
@@ -225,19 +227,19 @@ def _check_command(*, path: str, home: str | None, as_json: bool) -> None:  # no
 
 
 def load_profile(path: str) -> LoadedProfile:
-    """Return the profile in a file, or raise for what cannot be read or breaks a rule."""
+    """Load the profile in a file. Raises if it cannot be read or breaks a rule."""
     named = user_path(path)
     if not os.path.lexists(named):
-        missing = FieldInvalid("is not there", place=Path(named).name)
+        missing = FieldInvalid(f"{named} does not exist", place=Path(named).name)
         missing.add_note("Write one with: remit profile init")
         raise missing
     said = choose_profile(named, ".").profile
-    beside = os.path.dirname(os.path.abspath(named))  # noqa: PTH100, PTH120 - a link is taken where it lies
+    beside = os.path.dirname(os.path.abspath(named))  # noqa: PTH100, PTH120 - links stay
     return LoadedProfile(said, profile_folder(said, beside))
 
 
 def mission_of(loaded: LoadedProfile, agent_id: str = AGENT_ID) -> Mission:
-    """Return the mission of a profile for its own folder, with every path as it really is."""
+    """Return the mission of a profile for its folder, with links resolved."""
     return compile_profile(loaded.profile, loaded.folder, agent_id, resolve=_resolve)
 
 

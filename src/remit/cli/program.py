@@ -1,8 +1,7 @@
-"""The program around all commands: which there are, and how it ends when something is not as it should be.
+"""The root command: loads the commands, and turns every ending into an exit code.
 
-Keeps this invariant: whatever happens, a program that calls it gets an exit code and no traceback. A usage error is
-told as any other error is; output that cannot be written, or that is closed, is an error too, but for a reader that has
-gone.
+Keeps this invariant: a caller gets an exit code and never a traceback. A usage error is reported like any other error.
+Output that is closed or cannot be written is an error, except when a reader closed the pipe.
 """
 
 import errno
@@ -25,7 +24,7 @@ from remit.errors import LedgerUnavailable
 
 __all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "Program"]
 
-# As a shell counts a program that a signal has ended.
+# The exit codes that a shell gives to a program that was ended by a signal.
 INTERRUPTED: Final = 128 + signal.SIGINT
 READER_GONE: Final = 128 + signal.SIGPIPE
 USAGE_CODE: Final = "usage"
@@ -33,9 +32,9 @@ _SHOWN_LENGTH: Final = 500
 
 
 class Program(click.Group):
-    """The commands, each read from its own file when it is asked for."""
+    """A group of commands, each imported when it is called."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:  # noqa: ANN401 - the library's own
+    def __init__(self, *args: Any, **attributes: Any) -> None:  # noqa: ANN401 - required by click
         super().__init__(*args, **attributes)
         self.places: Mapping[str, str] = {}
 
@@ -44,15 +43,15 @@ class Program(click.Group):
         return sorted({*super().list_commands(ctx), *self.places})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; its place says which name of which file it is."""
+        """Import a command. Its entry in `places` is `module:name`."""
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
         command: click.Command = getattr(_imported(module), name)
         return command
 
-    def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - the library's own
-        """Read the arguments; help is printed here."""
+    def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - required by click
+        """Parse the arguments. This also prints help."""
         with detect_lost_output():
             return super().make_context(*args, **attributes)
 
@@ -67,10 +66,10 @@ class Program(click.Group):
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
         complete_var: str | None = None,
-        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - the library's own
-        **extra: Any,  # noqa: ANN401 - the library's own
-    ) -> Any:  # noqa: ANN401 - the library's own
-        """Run the program, and exit."""
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - required by click
+        **extra: Any,  # noqa: ANN401 - required by click
+    ) -> Any:  # noqa: ANN401 - required by click
+        """Run the program and exit."""
         given = sys.argv[1:] if args is None else list(args)
         if not standalone_mode:
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
@@ -86,7 +85,7 @@ class Program(click.Group):
     ) -> int:
         as_json = "--json" in takewhile(lambda word: word != "--", given)
         try:
-            with suppress(AttributeError):  # no output at all, or one that is not a stream of ours
+            with suppress(AttributeError):  # no stdout, or one without `reconfigure`
                 sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
             answer = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
@@ -101,7 +100,7 @@ class Program(click.Group):
 
 
 def _imported(module: str) -> ModuleType:
-    """Import a module without looking for garbage meanwhile: that took an eighth of the start of a service."""
+    """Import a module with garbage collection off: that saves an eighth of the start-up time of a service."""
     gc.disable()
     try:
         return importlib.import_module(module)
@@ -110,9 +109,9 @@ def _imported(module: str) -> ModuleType:
 
 
 def _replace_closed_output() -> None:
-    """Put in the place of an output that is closed one that fails, so that nothing printed is lost without a word.
+    """Replace a closed stdout by a file that fails on write, so that lost output is reported.
 
-    It takes the number of the closed one, which the next file that is opened would get otherwise.
+    It takes file descriptor 1, which the next file that is opened would get otherwise.
     """
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8", closefd=False)
@@ -136,7 +135,7 @@ def _tell_lost(lost: OutputNotWritten) -> int:
 
 
 def _finish(stream: TextIO | None) -> None:
-    """Write what is left, or let it go nowhere: at its end the interpreter would try again, and complain."""
+    """Flush a stream, or redirect it to /dev/null: the interpreter would flush again at exit, and print an error."""
     if stream is None:
         return
     try:

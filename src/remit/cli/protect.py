@@ -1,4 +1,4 @@
-"""`remit protect`: a coding assistant, governed by a profile from its next start on; and `--undo`."""
+"""`remit protect`: installs hooks so that a coding assistant is governed by a profile; `--undo` removes them."""
 
 import os
 import sys
@@ -48,37 +48,37 @@ __all__ = [
     "show_undone",
 ]
 
-# Settings that cover more than the folder they were asked for in.
+# Settings that apply beyond the current folder.
 _WIDE: Final[dict[Level, str]] = {
-    "user": "these settings hold in every folder that you work in, not only in this one",
-    "managed": "these settings hold for everyone on this machine, in every folder",
+    "user": "these settings apply in every folder that you work in, not only in this one",
+    "managed": "these settings apply to everyone on this machine, in every folder",
 }
-# What git runs or follows without being told to by its command line.
+# Files that make git run programs by itself.
 _OF_GIT: Final = (".git/config", ".git/hooks", ".git/info")
 
 
 def confirm_wide_settings(planner: Planner, place: Place, *, yes: bool, as_json: bool) -> None:
-    """Raise unless a person has agreed to settings that cover more than one folder; at a terminal, ask."""
+    """Ask for confirmation if the settings apply beyond one folder. Raises without a terminal and `--yes`."""
     wide = _WIDE.get(place.level)
     if wide is None or yes:
         return
     if not as_json and sys.stdin.isatty() and sys.stderr.isatty():
         note(f"{planner.title}: {wide}")
-        if click.confirm("remit: protect all of that?", err=True):
+        if click.confirm("remit: continue?", err=True):
             return
         note("nothing was changed")
         raise SystemExit(NO)
     refused = FieldInvalid(f"{planner.title}: {wide}", place="--settings")
-    refused.add_note(f"To agree: remit protect {planner.name} --settings {place.level} --yes")
+    refused.add_note(f"To confirm: remit protect {planner.name} --settings {place.level} --yes")
     raise refused
 
 
 def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> int:
-    """Return how many sessions of a protection were ended; the next call of each begins one under the new mission."""
+    """End the active sessions of a protection, and return their number. The next call starts a new one."""
     with open_service(home, as_json=as_json) as service:
         governed = governed_sessions(service.governor.means.reader, protection.assistant)
         ours = [session for one in governed if one.protection == protection.id for session in one.sessions]
-        # Those of subagents end with the one that started them.
+        # Sessions of subagents end with their parent.
         running = [session for session in ours if session.state == "active" and session.parent is None]
         for session in running:
             service.governor.run(End(session.id))
@@ -86,7 +86,7 @@ def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> 
 
 
 def control_paths(folder: str | None) -> tuple[str, ...]:
-    """Return what steers any assistant in a folder: what git runs by itself, and Remit if it is installed there."""
+    """Return paths in a folder that can change what any assistant runs: git's hooks, and Remit if installed there."""
     if folder is None:
         return (*(f"**/{name}" for name in _OF_GIT), *_installed())
     inside = (path for path in _installed() if Path(path).is_relative_to(folder) and path != folder)
@@ -94,7 +94,7 @@ def control_paths(folder: str | None) -> tuple[str, ...]:
 
 
 def _installed() -> tuple[str, ...]:
-    """Return the folder of this program, and its virtual environment if it has one."""
+    """Return the folder of this package, and its virtual environment if it has one."""
     package = os.path.realpath(Path(remit.__file__).parent)
     is_own = sys.prefix != sys.base_prefix
     return (package, *((os.path.realpath(sys.prefix),) if is_own else ()))
@@ -113,31 +113,31 @@ _WHERE: Final[dict[Level, str]] = {
     "managed": "for everyone on this machine",
 }
 _TAMPERING: Final[dict[OnTamper, str]] = {
-    "end": "if settings cannot be kept in force, its sessions end",
-    "stop": "if settings cannot be kept in force, its sessions end and its processes are stopped",
+    "end": "if the settings cannot be kept in place, its sessions end",
+    "stop": "if the settings cannot be kept in place, its sessions end and its processes are stopped",
 }
 
 
 class ProtectionSummary(NamedTuple):
-    """A protection as it is told."""
+    """What the output of `remit protect` says."""
 
     title: str
     protection: Protection
     plan: Plan
     from_template: bool
     hub_runs: bool
-    # Sessions that ran under another mission.
+    # How many sessions were ended because they had another mission.
     ended: int = 0
 
 
 def show_protected(told: ProtectionSummary, *, as_json: bool) -> None:
-    """Tell what is protected now."""
+    """Print what is protected, and what to do next."""
     if as_json:
         return show_data(_document(told))
     for warning in told.plan.warnings:
         note(f"careful: {warning}")
     if told.ended:
-        note(f"sessions ended, because they ran under another mission: {told.ended}; their next call begins a new one")
+        note(f"ended {told.ended} sessions with the old mission; their next call starts a new one")
     where = told.protection.folder or _WHERE[told.protection.level]
     show_facts(_facts(told), mark=f"{told.title} is protected: {where}", style="bold green")
     _show_list("protected", told.plan.protected)
@@ -146,7 +146,7 @@ def show_protected(told: ProtectionSummary, *, as_json: bool) -> None:
 
 
 def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *, as_json: bool) -> None:
-    """Tell what was undone."""
+    """Print what was removed."""
     if as_json:
         files = [one._asdict() for one in undone]
         return show_data({"ok": True, "protection": protection.id, "undone": True, "files": files})
@@ -158,8 +158,8 @@ def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *,
 
 def _facts(told: ProtectionSummary) -> dict[str, str]:
     protection, mission = told.protection, told.protection.mission
-    source = f"{protection.profile} (there is no profile here: remit profile init makes one)"
-    asks = {"ask": "it asks you as usual about what is permitted", "allow": "what is permitted, it need not ask you"}
+    source = f"{protection.profile} (no profile here; write one: remit profile init)"
+    asks = {"ask": "it asks you as usual before permitted calls", "allow": "it need not ask you before permitted calls"}
     hours = f"{mission['max_duration_s'] / 3600:g} hours"
     return {
         "profile": source if told.from_template else protection.profile,
@@ -174,7 +174,7 @@ def _facts(told: ProtectionSummary) -> dict[str, str]:
 
 
 def _reach(scope: Sequence[str]) -> dict[str, str]:
-    """Return where it may go, every entry of it: a profile that came with the folder must not hide one among others."""
+    """Return the whole scope: a profile that came with the folder must not hide an entry among others."""
     if EVERYTHING in scope:
         return {"places": "every file", "hosts": "every host"}
     places = ["the folder that it is started in" if entry == "." else entry for entry in scope if "://" not in entry]
@@ -185,13 +185,13 @@ def _reach(scope: Sequence[str]) -> dict[str, str]:
 def _steps(told: ProtectionSummary) -> list[str]:
     name = told.protection.assistant
     again = "" if told.protection.level == "local" else f" --settings {told.protection.level}"
-    start = [] if told.hub_runs else ["remit up --background, because nothing runs without the Hub"]
+    start = [] if told.hub_runs else ["remit up --background: without the Hub, the assistant can run nothing"]
     return [
         *told.plan.steps,
         *start,
-        f"remit doctor {name} tries whether a forbidden call is refused",
+        f"remit doctor {name} tests that a forbidden call is denied",
         "remit open shows every call and its receipt",
-        f"remit protect {name}{again} --undo takes it back",
+        f"remit protect {name}{again} --undo removes the protection",
     ]
 
 
@@ -233,7 +233,7 @@ _LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
 
 
 class _Asked(NamedTuple):
-    """Which assistant is meant, and where."""
+    """The assistant, and where its hooks are installed."""
 
     planner: Planner
     place: Place
@@ -241,7 +241,7 @@ class _Asked(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """A protection that is kept, what was planned for it, and whether sessions may run under another mission still."""
+    """A stored protection, its plan, and whether active sessions may still have an older mission."""
 
     kept: Protection
     plan: Plan
@@ -249,7 +249,7 @@ class _Done(NamedTuple):
 
 
 class _Hub(NamedTuple):
-    """Where the Hub is, its token, and whether it runs."""
+    """The address of the Hub, its token, and whether it is running."""
 
     url: str
     token: str
@@ -258,20 +258,22 @@ class _Hub(NamedTuple):
 
 @click.command()
 @click.argument("assistant", type=click.Choice(sorted(PLANNERS)))
-@click.option("--profile", metavar="FILE", help=f"What it may do. Without it: {PROFILE_FILE} there, else a template.")
-@click.option("--scope", metavar="DIR", help="The folder that it works in. Without it: the current one.")
-@click.option("--settings", "level", type=click.Choice(_LEVELS), help="Where its hooks are written.")
+@click.option(
+    "--profile", metavar="FILE", help=f"What it may do. Default: {PROFILE_FILE} of the folder, else a template."
+)
+@click.option("--scope", metavar="DIR", help="The folder that it works in. Default: the current one.")
+@click.option("--settings", "level", type=click.Choice(_LEVELS), help="Which settings get the hooks; see above.")
 @click.option(
     "--on-tamper",
     type=click.Choice(_ON_TAMPER),
     default="end",
     show_default=True,
-    help="If its settings cannot be kept in force: end its sessions, or stop its processes too.",
+    help="If the settings cannot be kept in place: end its sessions, or stop its processes too.",
 )
-@click.option("--yes", is_flag=True, help="Agree to settings that cover more than one folder.")
-@click.option("--undo", is_flag=True, help="Take out what was written, and give back what was there before.")
+@click.option("--yes", is_flag=True, help="Confirm settings that apply beyond one folder.")
+@click.option("--undo", is_flag=True, help="Remove what was written, and restore what was there before.")
 @click.option("--program", "--claude", "program", metavar="PATH", help="The assistant's program, if not in PATH.")
-@click.option("--no-start", is_flag=True, help="Do not start the Hub. Until it runs, the assistant runs nothing.")
+@click.option("--no-start", is_flag=True, help="Do not start the Hub. Until it runs, the assistant can run nothing.")
 @click.option("--managed-dir", "managed", hidden=True, default="")
 @common_options
 def protect(
@@ -289,20 +291,20 @@ def protect(
     home: str | None,
     as_json: bool,
 ) -> None:
-    """Protect a coding assistant: from its next start on, Remit decides on every call that it makes.
+    """Protect a coding assistant: from its next start on, Remit decides on every call it makes.
 
-    What it may do is kept in the home, where it cannot change it; run the command again after a change of the profile.
-    local: your own settings in a folder; project: those that are shared there; user: in all your folders; managed: for
-    everyone on this machine, and nobody but root can turn it off. The last two ask first, or need --yes.
+    What it may do is stored in the home, out of its reach; run the command again after changing the profile. Settings:
+    local are your own in a folder; project are shared in a folder; user apply in all your folders; managed apply to
+    everyone on this machine, and only root can remove them. The last two ask for confirmation, or need --yes.
 
-    While the Hub runs, it puts the settings back whatever is done to them. Where it cannot, or has to again and again,
-    the sessions of the assistant end, and only this command lets them begin again.
+    While the Hub runs, it restores settings that are changed. If it cannot, or has to repeatedly, the sessions of
+    the assistant end until this command is run again.
 
     \b
     Example:
       remit profile init
       remit protect claude-code
-    """  # noqa: D301 - the mark of the library for lines that stay as they are
+    """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
         asked = _asked(PLANNERS[assistant], level, scope, managed)._replace(on_tamper=on_tamper)
     if undo:
@@ -324,13 +326,13 @@ def protect(
 
 
 def _asked(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _Asked:
-    """Return what is meant."""
+    """Return the assistant and the place of its hooks, from the options."""
     meant = level or planner.levels[0]
     if meant not in planner.levels:
-        raise FieldInvalid(f"{planner.title} has no such settings: {', '.join(planner.levels)}", place="--settings")
+        raise FieldInvalid(f"{planner.title} has only these settings: {', '.join(planner.levels)}", place="--settings")
     if meant == "managed" and not managed and os.geteuid() != 0:
-        refused = HomeUnsafe("managed settings are for root alone to write")
-        refused.add_note("Run it as root: the Hub and its home are root's too then, out of the assistant's reach.")
+        refused = HomeUnsafe("only root can write managed settings")
+        refused.add_note("Run the command as root: then the Hub and its home belong to root too.")
         raise refused
     known_home = user_home()
     if known_home is None:
@@ -352,7 +354,7 @@ def _folder(scope: str | None, level: Level) -> str | None:
 
 
 def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
-    """Return what is meant with the version of the assistant, once its folder is one to protect."""
+    """Check the folder, and add the version and the path of the assistant's program."""
     place = asked.place
     if place.folder is not None:
         check_folder(place.folder, named=scope is not None)
@@ -362,7 +364,7 @@ def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
 
 
 def _mission(asked: _Asked, chosen: ChosenProfile) -> Mission:
-    """Return the mission of a profile; a folder that it names lies in the one that is protected."""
+    """Return the mission of a profile. The folder that it names is inside the protected one."""
     start = asked.place.folder
     folder = None if start is None else profile_folder(chosen.profile, start)
     return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: resolve_scope([text]))
@@ -381,7 +383,7 @@ def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
 
 
 def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, hub: _Hub) -> _Done:
-    """Return the protection, once it is kept and everything is written."""
+    """Write the hooks and store the protection."""
     protections = Protections(opened)
     with protections.locked():
         protections.put_script(script_text().encode("utf-8"))
@@ -406,7 +408,7 @@ def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, 
             mission=to_builtins(mission),
             profile=chosen.path or chosen.source,
             profile_digest=chosen.digest,
-            # What protects since then, protects since then: the command may be run again.
+            # Running the command again keeps the time of the first protection.
             made_at=known.made_at if known else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             hub_url=hub.url,
             form=plan.form,
@@ -421,12 +423,12 @@ def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, 
 
 
 def _next_generation(known: Protection | None) -> int:
-    """Return a number larger than that of any earlier protection in this place, also of one that was undone since."""
+    """Return a number larger than that of any earlier protection here, even one that was removed."""
     return max(int(time.time()), known.generation + 1 if known else 1)
 
 
 def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
-    """Tell whether an id that shared settings name is of no other place in this home."""
+    """Tell whether the id in shared settings is not used for another place in this home."""
     known = intact(protections, protection)
     return (
         not protections.holds(protection)
@@ -436,7 +438,7 @@ def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
 
 
 def _guards(asked: _Asked, chosen: ChosenProfile, plan: Plan, wire: Wire) -> tuple[str, ...]:
-    """Return what is guarded, under the names by which a judge meets it: a link is one, and what it leads to too."""
+    """Return the guarded paths, each as a link and resolved: calls may name either."""
     here = str(Path(asked.place.folder, PROFILE_FILE)) if asked.place.folder else f"**/{PROFILE_FILE}"
     named = (
         *plan.guards,
@@ -464,22 +466,22 @@ def _undo(asked: _Asked, home: str | None, *, as_json: bool) -> None:
 
 
 def _found(protections: Protections, asked: _Asked, own: str) -> Protection:
-    """Return the protection that is meant, or raise and tell which there are."""
+    """Return the protection to remove. Raises with a list of those that exist."""
     level, folder = asked.place.level, asked.place.folder
     known = protections.all(damaged=lambda error: note(f"careful: {error}"))
     ours = [one for one in known if one.assistant == asked.planner.name]
-    # Settings of a user may lie in several folders; shared ones may have the id that somebody else gave them.
+    # User settings may be in several folders; shared settings may have an id from another home.
     here = [one for one in ours if one.id == own or (one.level == level == "project" and one.folder == folder)]
     if here:
         return here[0]
-    missing = ProtectionNotFound(f"no {level} settings of {asked.planner.title} are protected here, by this home")
+    missing = ProtectionNotFound(f"this home protects no {level} settings of {asked.planner.title} here")
     others = [f"--settings {one.level}{_where(one)}" for one in ours]
-    missing.add_note(f"There are: {'; '.join(others)}" if others else "Nothing of it is protected by this home.")
+    missing.add_note(f"It protects: {'; '.join(others)}" if others else f"It does not protect {asked.planner.title}.")
     raise missing
 
 
 def _where(protection: Protection) -> str:
-    """Return what tells a protection from others of its level."""
+    """Return the options that identify a protection among others of its level."""
     if protection.folder:
         return f" --scope {protection.folder}"
     return f" ({protection.files[-1].path})" if protection.files else ""

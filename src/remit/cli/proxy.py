@@ -1,4 +1,4 @@
-"""`remit proxy`, or `remit hub start`: the governance proxy, until it is stopped."""
+"""`remit proxy`, also `remit hub start`: runs the governance proxy."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ _MAX_PROCESSES: Final = 64
 
 def _refuse_workers(context: click.Context, parameter: click.Parameter, value: object) -> None:  # noqa: ARG001
     if value is not None:
-        raise click.NoSuchOption("--workers", message="No such option: --workers. Write --processes instead.")
+        raise click.NoSuchOption("--workers", message="No such option: --workers. Use --processes instead.")
 
 
 @click.command()
@@ -33,33 +33,37 @@ def _refuse_workers(context: click.Context, parameter: click.Parameter, value: o
 @click.option(
     "--processes",
     type=click.IntRange(1, _MAX_PROCESSES),
-    help="How many processes: one writes the ledger, the others serve; 1 is all in one. Without it: 2 on many cores.",
+    help="The number of processes: one writes the ledger, the others serve; 1 does both. Default: 2 on several cores.",
 )
 @click.option("--workers", hidden=True, expose_value=False, callback=_refuse_workers)
-@click.option("--tls-cert", metavar="FILE", help="Your own certificate, with its chain, instead of a local one.")
-@click.option("--tls-key", metavar="FILE", help="The key of your own certificate.")
+@click.option("--tls-cert", metavar="FILE", help="A certificate with its chain, to use instead of a generated one.")
+@click.option("--tls-key", metavar="FILE", help="The key of --tls-cert.")
 @click.option(
-    "--client-ca", metavar="FILE", help="Mutual TLS: serve only clients with a certificate of this authority."
+    "--client-ca", metavar="FILE", help="Mutual TLS: serve only clients with a certificate from this authority."
 )
-@click.option("--insecure-http", is_flag=True, help="Plain HTTP, on a loopback address only.")
+@click.option("--insecure-http", is_flag=True, help="Use plain HTTP; on a loopback address only.")
 @click.option(
-    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="A further Host to serve; repeats."
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A further Host header to accept; repeatable.",
 )
-@click.option("--require-token", is_flag=True, help="Ask everyone for the token of: remit token proxy")
-@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, beside the passport's own rules.")
+@click.option("--require-token", is_flag=True, help="Require the token of: remit token proxy")
+@click.option("--policies", metavar="PATH", help="Cedar policies, a file or a folder, in addition to the passports.")
 @click.option(
     "--connections-per-peer",
     type=click.IntRange(1, 65535),
     default=64,
     show_default=True,
-    help="How many connections one address may have.",
+    help="The number of connections that one address may open.",
 )
 @click.option("--otlp-endpoint", metavar="URL", help="Send traces and receipts to an OpenTelemetry collector.")
 @click.option(
     "--log-level", type=click.Choice(list(LEVELS)), default="info", show_default=True, help="How much to log."
 )
-@click.option("--background", is_flag=True, help="Leave it running, and return when it is ready.")
-@click.option("--stop", is_flag=True, help="Stop the one that runs in the background.")
+@click.option("--background", is_flag=True, help="Run it in the background, and return when it is ready.")
+@click.option("--stop", is_flag=True, help="Stop the proxy that runs in the background.")
 @common_options
 def proxy(
     *,
@@ -70,10 +74,10 @@ def proxy(
     stop: bool,
     **chosen: Any,  # noqa: ANN401 - as `ProxyOptions` has them
 ) -> None:
-    """Start the governance proxy, and print where it listens.
+    """Start the governance proxy, and print its address.
 
-    The first start makes a home, an authority and a certificate: clients trust tls/ca.pem in the home. SIGTERM or
-    Ctrl-C stops it; SIGHUP makes it read certificates and tokens again.
+    The first start creates a home, an authority and a certificate: clients must trust tls/ca.pem of the home.
+    Ctrl-C or SIGTERM stops it; SIGHUP makes it read certificates and tokens again.
 
     Example: remit proxy --port 8443
     """
@@ -92,6 +96,6 @@ def proxy(
         return start_and_announce("proxy", home, given, options.asked(), as_json=as_json)
     with report_errors(as_json=as_json):
         if is_wildcard(options.host):
-            note("listening on every address of this machine: name those that clients use with --allowed-host")
+            note("listening on all addresses of this machine: allow the names that clients use with --allowed-host")
         run_proxy(options, lambda url: announce_address("proxy", url, os.getpid(), as_json=as_json))
     return end_now()

@@ -1,4 +1,4 @@
-"""`remit reconcile`: has every call that an assistant has made a receipt; signed, whatever the answer is."""
+"""`remit reconcile`: checks that every call in an assistant's transcripts has a receipt, and signs the result."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,19 +30,19 @@ __all__ = ["reconcile"]
 _DAY_MS: Final = 24 * 3600 * 1000
 _SHOWN: Final = 20
 _ASSISTANTS: Final = sorted(ASSISTANTS)
-# What is in question, and what to do about it.
+# Kinds of findings, and what to do about them.
 _UNRECEIPTED: Final = "no receipt"
 _RUN: Final = "refused, and run"
 _MISMATCHED: Final = "receipt of another call"
 _UNPROVEN: Final = "not proven"
 _ADVICE: Final = {
-    _UNRECEIPTED: "Look whether it ran past its hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
-    _RUN: "Look at what it did: the assistant did not keep to the refusal. Stop it: remit kill-switch on",
-    _MISMATCHED: "The receipt has the id of the call and is not about it: nothing permitted this call. If its session "
-    "goes on from another one, name the transcripts of both.",
-    _UNPROVEN: "Only the words of its result say that it did not run, and a tool can write those. Look at what it did.",
-    "transcript gone": "It was removed, or never kept: nothing tells what this session has called.",
-    "chain broken": "Keep the ledger as it is, and look at: remit ledger check",
+    _UNRECEIPTED: "Check whether it ran without hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
+    _RUN: "Check what it did: the assistant ignored the denial. Stop it: remit kill-switch on",
+    _MISMATCHED: "The receipt has the id of the call but is about another one: nothing permitted it. If its session "
+    "continues another one, name the transcripts of both.",
+    _UNPROVEN: "Only the text of its result says that it did not run, and a tool can write that. Check what it did.",
+    "transcript gone": "It was removed or never written: the calls of this session are unknown.",
+    "chain broken": "Keep the ledger as it is, and run: remit ledger check",
 }
 _DIFFERENCES: Final[Mapping[Difference, str]] = {
     "session": "another session",
@@ -58,10 +58,10 @@ _DIFFERENCES: Final[Mapping[Difference, str]] = {
 @click.option("--days", type=click.IntRange(1, 3650), default=14, show_default=True, help="How far to look back.")
 @common_options
 def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home: str | None, as_json: bool) -> None:
-    """Hold the transcripts of ASSISTANT against the ledger: every call that it has made needs a receipt.
+    """Compare the transcripts of ASSISTANT with the ledger: every call needs a receipt.
 
-    Without TRANSCRIPTS, those of the sessions that the ledger knows, and all in protected folders. What was found is
-    signed. Exit code 0 if every call is covered, 1 if not, or if nothing but a transcript says that one did not run.
+    Default: the transcripts of sessions in the ledger, and all of protected folders. The result is signed. Exit code
+    0 if every call is covered, 1 if not, or if only a transcript says that a call did not run.
 
     Example: remit reconcile claude-code
     """
@@ -112,8 +112,8 @@ def _selected(
     recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions)]
     selected = of_ledger(reader, _config(reader), governed, recent, protections)
     if not selected.transcripts and not selected.missing:
-        nothing = SessionNotFound(f"no session of {reader.name} is known here yet, and no transcript")
-        nothing.add_note(f"Protect it, and use it: remit protect {reader.name}; or name a transcript.")
+        nothing = SessionNotFound(f"the ledger has no session of {reader.name}, and there is no transcript")
+        nothing.add_note(f"Protect it first: remit protect {reader.name}; or name a transcript.")
         raise nothing
     return selected
 
@@ -173,20 +173,20 @@ def _facts(found: Reconciled) -> dict[str, str]:
 
 
 _MEANS: Final = {
-    "mismatched": " with a receipt of their id that is not about them",
-    "not proven": " not run, by the transcript's own word",
+    "mismatched": " with a receipt of their id that is about another call",
+    "not proven": " not run, according to the transcript only",
     "never begun": " without a receipt, and not run",
     "earlier": " from before the protection",
-    "not seen": " permitted calls that no transcript tells of",
+    "not seen": " permitted calls that are in no transcript",
     "unreadable": " lines of transcripts",
-    "cut": " transcripts too long to be read in full",
+    "cut": " transcripts too long to read in full",
     "gone": " sessions without a transcript",
     "broken": " chains that do not verify",
 }
 
 
 def _questions(found: Reconciled) -> Iterator[str]:
-    """Yield what is in question, a line each, and under each kind what to do."""
+    """Yield the findings, one per line, and what to do about each kind."""
     kinds = {
         _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
         _RUN: [*map(_line, found.coverage.refused_but_run)],
@@ -206,7 +206,7 @@ def _questions(found: Reconciled) -> Iterator[str]:
 
 def _line(call: Call) -> str:
     by = f" by subagent {call.agent}" if call.agent else ""
-    said = "begun; its end is not told" if call.outcome == "pending" else call.outcome
+    said = "started, with unknown end" if call.outcome == "pending" else call.outcome
     return escape_text(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
 
 

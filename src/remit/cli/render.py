@@ -1,7 +1,7 @@
-"""Output: short aligned lines for people, one JSON document for programs, and a bar on stderr while work goes on.
+"""Output: aligned lines for people, one JSON document for programs, and progress on stderr.
 
-Results go to stdout, everything else to stderr. What lasts less than a second shows no bar, and no pipe ever sees one.
-Keeps this invariant: whatever comes from outside is printed as text, and steers no terminal.
+Results go to stdout, everything else to stderr. Progress is shown after one second, and only on a terminal. Keeps this
+invariant: control characters in data from outside are escaped.
 """
 
 import errno
@@ -44,17 +44,17 @@ __all__ = [
 
 
 class OutputNotWritten(Exception):
-    """What was printed could not be written; `reason` says why."""
+    """Output could not be written. `reason` is the errno."""
 
     def __init__(self, reason: int | None) -> None:
-        """Take the number of the error."""
+        """Store the errno."""
         super().__init__()
         self.reason = reason
 
 
 @contextmanager
 def detect_lost_output() -> Iterator[None]:
-    """Raise `OutputNotWritten` if what is printed meanwhile cannot be written."""
+    """Flush stdout at the end of the block. Raises `OutputNotWritten` if any output could not be written."""
     try:
         try:
             yield
@@ -75,7 +75,7 @@ def show_data(data: object) -> None:
 
 
 def show_facts(facts: Mapping[str, str], *, mark: str = "", style: str = "") -> None:
-    """Print facts, one a line, under each other; `mark` is the word that says how it went, coloured in a terminal."""
+    """Print `mark`, the coloured outcome, and then the facts, one per line and aligned."""
     screen = TerminalConsole(highlight=False)
     if mark:
         screen.print(Text(escape_text(mark), style), soft_wrap=True)
@@ -84,21 +84,21 @@ def show_facts(facts: Mapping[str, str], *, mark: str = "", style: str = "") -> 
 
 
 class TerminalConsole(Console):
-    """Where text for people is printed. A reader that has gone is told to the caller, as any other lost output is."""
+    """A console that raises `BrokenPipeError` if the reader has closed the pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Raise again what was caught."""
-        raise BrokenPipeError(errno.EPIPE, "nobody reads any more")
+        """Raise the error that rich has caught."""
+        raise BrokenPipeError(errno.EPIPE, "the reader has closed the pipe")
 
 
 def note(text: str) -> None:
-    """Tell a person something beside the result, on stderr."""
-    with suppress(OSError):  # nothing of the result is lost by it
+    """Print a message beside the result, on stderr."""
+    with suppress(OSError):  # a note is not part of the result
         click.echo(f"remit: {escape_text(text)}", err=True)
 
 
 def escape_text(text: str) -> str:
-    """Return text with everything escaped that is not seen, or that steers a terminal."""
+    """Return text with invisible and control characters escaped."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
@@ -107,7 +107,7 @@ def _visible(character: str) -> str:
 
 
 def date(seconds: int) -> str:
-    """Return a moment for people, or the number itself where no calendar has it."""
+    """Format a Unix time for people; return the number if it is out of range."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
@@ -116,7 +116,7 @@ def date(seconds: int) -> str:
 
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """Show that something goes on whose end is not known."""
+    """Show a spinner while the block runs."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -134,14 +134,14 @@ def spinner(text: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that is told how much is done, and of how much."""
+    """Show a progress bar. The block gets a function to report the amount done and the total."""
     with _progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as tell:
         yield tell
 
 
 @contextmanager
 def byte_meter(text: str) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how many bytes there are by now; how many there will be is not known."""
+    """Show a byte counter without a total. The block gets a function to report the number of bytes."""
     with _progress(text, DownloadColumn(), TransferSpeedColumn()) as tell:
         yield lambda done: tell(done, None)
 

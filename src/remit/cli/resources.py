@@ -1,9 +1,8 @@
-"""What people write for resources, as a passport must say it: absolute, real, and meaning something.
+"""Turns the paths and patterns that a user writes into entries of a resource scope.
 
-A passport is read elsewhere and later, so a relative path, a `~` or a link would come to mean another place. URLs, `**`
-and the wildcards of a glob keep their text. Keeps these invariants: what an entry really is, where a link leads
-elsewhere, is said; a name that exists is never taken for what was written as a pattern; and wildcard characters in the
-name of a file or folder are escaped.
+A passport is used elsewhere and later, so entries are absolute and links are resolved; URLs, `**` and wildcards keep
+their text. Keeps these invariants: a note says where a link leads; a pattern is refused if a file of that very name
+exists; and wildcard characters in the name of a file or folder are escaped.
 """
 
 import os
@@ -27,13 +26,13 @@ _WIDENING: Final = re.compile(r"[*?]")
 
 
 def resolve_scope(entries: Iterable[str]) -> tuple[str, ...]:
-    """Return the entries of a resource scope as a passport says them, or raise for one that would mean nothing."""
+    """Return the entries of a resource scope. Raises for an entry that covers nothing."""
     given = enumerate(entries)
     return tuple(entry for index, text in given for entry in _real_entries(text, f"$.resource_scope[{index}]"))
 
 
 def resolve_path(text: str, place: str) -> str:
-    """Return a path, absolute and without links, and say so where they lead elsewhere; it need not exist."""
+    """Return a path, absolute and without links; print a note if it contained a link. It need not exist."""
     if not text or "\0" in text:
         raise FieldInvalid("is not a path", place=place)
     try:
@@ -42,9 +41,9 @@ def resolve_path(text: str, place: str) -> str:
     except InputError as error:
         raise FieldInvalid(error.problem, place=place) from None
     except OSError:
-        raise FieldInvalid("is a path that cannot be followed", place=place) from None
-    if real != os.path.abspath(path):  # noqa: PTH100 - without links, and without a look at the disk
-        note(f"{quote(text)} really is {real}")
+        raise FieldInvalid("is a path that cannot be resolved", place=place) from None
+    if real != os.path.abspath(path):  # noqa: PTH100 - links stay
+        note(f"{quote(text)} resolves to {real}")
     return real
 
 
@@ -53,7 +52,7 @@ def _real_entries(text: str, place: str) -> tuple[str, ...]:
     scope = build_scope(entries, None)
     if not (scope.everything or scope.paths or scope.urls or scope.machine):
         forms = "a path, a glob, https://host/path, a resource of the machine such as db://name, or **"
-        raise FieldInvalid(f"means no resource: write {forms}", place=place)
+        raise FieldInvalid(f"is not a resource: write {forms}", place=place)
     return entries
 
 
@@ -69,15 +68,15 @@ def _written(text: str, place: str) -> tuple[str, ...]:
     path = f"{real}/{rest}"
     if not os.path.lexists(path):
         return (f"{escape_path(real)}/{rest}",)
-    # Anyone who can make a name here, or has it in a repository, could say by it what the pattern is to mean.
+    # Whoever can create a file here, or commit one to a repository, could change what the pattern means.
     if _WIDENING.search(rest) or os.path.realpath(path) != os.path.normpath(path):
-        advice = "for the name, put its wildcards in brackets, as in [*]; for the pattern, remove what has the name"
-        raise FieldInvalid(f"is a pattern, and there is something of this very name: {advice}", place=place)
+        advice = "for the file, put its wildcards in brackets, as in [*]; for the pattern, remove the file"
+        raise FieldInvalid(f"is a pattern, and a file of this very name exists: {advice}", place=place)
     return (literal_entry(os.path.normpath(path), place),)
 
 
 def starting_directory(preferred: str | None, scope: tuple[str, ...]) -> str | None:
-    """Return where relative paths start: at `preferred` if the scope covers it, else at the scope's first directory."""
+    """Return the directory for relative paths: `preferred` if the scope covers it, else the first one of the scope."""
     entries = build_scope(scope, None)
     if preferred is not None and covers(entries, Effect("read", preferred, "")):
         return preferred

@@ -1,7 +1,7 @@
-"""`remit revoke`: take a passport, a session or a whole lineage back.
+"""`remit revoke`: revokes a passport, a session or a whole lineage.
 
-Keeps this invariant: it never says of a mistyped id that it is revoked. What nothing here has used is revoked in
-advance only if it has the form of our ids, or the passport itself was shown; and then another mark says so.
+Keeps this invariant: a mistyped id is never reported as revoked. An id that is not in the ledger is revoked in advance
+only if it has the form of Remit's ids or the passport itself was given; the output then says so.
 """
 
 import re
@@ -30,37 +30,39 @@ _LONGEST_ID: Final = 64
 @click.command()
 @click.argument("which", metavar="ID")
 @click.option("--session", is_flag=True, help="Revoke the session of this id, which must exist, and its delegates.")
-@click.option("--lineage", is_flag=True, help="Revoke the session that this one was delegated from, and all of it.")
-@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the revocation of a passport.")
+@click.option("--lineage", is_flag=True, help="Revoke the first session of its lineage, and all its delegates.")
+@click.option("--reason", default="", metavar="TEXT", help="Stored with the revocation of a passport.")
 @common_options
 def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str | None, as_json: bool) -> None:
-    """Revoke a passport by its ID, which is also the id of its session. What was delegated from it ends with it.
+    """Revoke a passport by its ID, which is also the id of its session. Its delegates are revoked too.
 
-    Instead of an ID there can be the token itself, `-` to read it from a pipe, or @FILE. A passport that was never used
-    is revoked in advance. Exit code 1 if nothing here has the ID, and no passport of ours could.
+    ID can also be the token itself, `-` to read the token from stdin, or @FILE. A passport that was not used is revoked
+    in advance. Exit code 1 if the ID is unknown and does not have the form of Remit's ids.
 
     Example: remit revoke pass:0123456789abcdef0123456789abcdef --reason "laptop lost"
     """
     if session and lineage:
-        raise click.UsageError("--session and --lineage exclude each other.")
+        raise click.UsageError("--session and --lineage cannot be used together.")
     with open_service(home, as_json=as_json) as service:
         passport_id, is_shown = _id_of(read_token_argument(which), service.keys.keyring())
         known = _is_known(passport_id, service.reader)
         if session or lineage:
             revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
         elif not (known or is_shown or _OUR_ID.fullmatch(passport_id)):
-            raise SessionNotFound("no passport of this id was used here, and none of ours has such an id")
+            raise SessionNotFound(
+                "no passport with this id was used here, and it does not have the form of Remit's ids"
+            )
         else:
             revoked = service.governor.run(RevokePassport(passport_id, reason))
         first = _first_of(revoked, service.reader) if revoked is not None and lineage else ""
     if reason and (session or lineage):
-        note("the reason is not kept: only the revocation of a passport has one")
+        note("the reason is not stored: only the revocation of a passport has one")
     what = "lineage" if lineage else "session" if session else "passport"
     _show({what: passport_id}, first, revoked, known=known, as_json=as_json)
 
 
 def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
-    """Return the id, and whether it is that of a token which verifies: who cannot show a genuine one has to name it."""
+    """Return the id, and whether it came from a token that verifies."""
     if len(text) > _LONGEST_ID:
         return verify_passport_ignoring_time(text, keyring).jti, True
     if not _ID.fullmatch(text):
@@ -69,12 +71,12 @@ def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
 
 
 def _is_known(passport_id: str, rows: Rows) -> bool:
-    """Tell whether a passport has been used here, or was made for a delegate."""
+    """Tell whether a passport was used here, or issued for a delegate."""
     return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
 def _first_of(session: Session, reader: Rows) -> str:
-    """Return the id of the session that a lineage began with."""
+    """Return the id of the first session of a lineage."""
     above: Session | None = session
     while above is not None and above.parent is not None:
         session, above = above, reader.session(above.parent)
@@ -89,10 +91,10 @@ def _show(named: dict[str, str], first: str, session: Session | None, *, known: 
         told = {"ok": True, "revoked": what, "id": passport_id, "known": known, "in_advance": session is None}
         return show_data(told | state | more)
     if session is None:
-        said = "none has been started here, and none can be any more: revoked in advance"
+        said = "not started, and cannot be started any more: revoked in advance"
     elif session.state == "revoked":
         said = f"revoked ({session.cause})"
     else:
-        said = f"had {session.state} before"
+        said = f"was already {session.state}"
     facts = named | ({"from": first} if first else {}) | {"session": said}
-    return show_facts(facts, mark="REVOKED" if known else "REVOKED IN ADVANCE: nothing here has used it yet")
+    return show_facts(facts, mark="REVOKED" if known else "REVOKED IN ADVANCE: it was not used here yet")

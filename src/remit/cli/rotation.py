@@ -1,8 +1,7 @@
-"""Rotating a token so that it takes effect at once: in running services, and in the hooks of assistants.
+"""Rotates a token with immediate effect, in running services and in the hooks of coding assistants.
 
-Running services compare the version of `config.json` when a request comes, at most every 10 milliseconds. A Hub is
-asked with the new token until it accepts it; one that refuses it (an older version that still runs) is sent SIGHUP
-first.
+Running services check `config.json` for changes on requests, at most every 10 milliseconds. This module tries the new
+token on a Hub until the Hub accepts it. A Hub of an older version, which refuses it, is sent SIGHUP.
 """
 
 import os
@@ -25,7 +24,7 @@ from remit.server.record import Running, ServiceName, all_running
 
 __all__ = ["rotate"]
 
-# Which service asks for it.
+# The service that requires each token.
 _ASKED_BY: Final[Mapping[TokenName, ServiceName]] = {"admin": "proxy", "hub": "hub", "proxy": "proxy"}
 _WAIT_S: Final = 5.0
 _LOOK_S: Final = 0.05
@@ -34,11 +33,11 @@ _REFUSED: Final = "it refuses the new one"
 
 
 def rotate(home: Home, name: TokenName) -> str:
-    """Return a new token, once running services have taken it and hooks show one that was made from it."""
+    """Return a new token, after running services have accepted it and hooks have been updated."""
     before = load_settings(home).hub_token
     token = rotate_token(home, name)
     running = all_running(home, _ASKED_BY[name])
-    note(f"there is a new {name} token" + ("" if running else f"; no {NAMES[_ASKED_BY[name]]} of this home is running"))
+    note(f"created a new {name} token" + ("" if running else f"; no {NAMES[_ASKED_BY[name]]} of this home is running"))
     if name == "hub":
         for hub in running:
             _await_hub(hub, token)
@@ -51,7 +50,7 @@ def rotate(home: Home, name: TokenName) -> str:
 
 
 def _await_hub(hub: Running, token: str) -> None:
-    """Wait until a Hub accepts the token; say so if it does not in time."""
+    """Wait until a Hub accepts the token; print a warning if it does not in time."""
     deadline = time.monotonic() + _WAIT_S
     why = _refusal(hub, token)
     if why == _REFUSED:
@@ -60,18 +59,18 @@ def _await_hub(hub: Running, token: str) -> None:
         time.sleep(_LOOK_S)
         why = _refusal(hub, token)
     if why:
-        note(f"careful: the Hub at {hub.listening} may still accept the token before, because {why}: restart it")
+        note(f"careful: the Hub at {hub.listening} may still accept the old token, because {why}: restart it")
     else:
-        note(f"the Hub at {hub.listening} has taken it, and refuses the one before")
+        note(f"the Hub at {hub.listening} accepts the new token, and refuses the old one")
 
 
 def _refusal(hub: Running, token: str) -> str:
-    """Return why a Hub does not show that it has taken the token; nothing if it has."""
+    """Return why a Hub may not have the new token; empty if it has accepted it."""
     try:
         with Hub(hub.listening, token, timeout_s=_WAIT_S, retries=0) as client:
             client.status()
     except ServiceRefused as error:
-        # Whatever else is wrong with it, the token was accepted.
+        # Any other refusal comes after the token was accepted.
         return _REFUSED if error.status == _UNAUTHORIZED else ""
     except ServiceError as error:
         return f"it does not answer ({error.code})"
@@ -84,19 +83,19 @@ def _hang_up(running: Running) -> None:
 
 
 def _retoken_hooks(home: Home, before: str, after: str) -> None:
-    """Write the new token of hooks to where they read it, and say which protections need a person."""
+    """Write the new hook tokens to the files that hooks read, and name the protections that need action."""
     done = replace_tokens(Protections(home), lambda protection: _secrets(before, after, protection))
     renewed = [one for one in done if not one.why]
     if renewed:
-        note(f"hooks show a token made from the new one; protections: {len(renewed)}")
+        note(f"hooks use tokens derived from the new one; protections updated: {len(renewed)}")
     if any(one.changed for one in renewed):
-        note("assistants that run now may have read the old one: start them anew")
+        note("running assistants may have read the old token: restart them")
     for one in done:
         _note_left(one)
 
 
 def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
-    """Return the secrets that hooks of a protection may hold, old to new; the first release shared one token."""
+    """Return the secrets of a protection's hooks, old to new; the first release used one token for all protections."""
     return {
         shared_hook_token(before): shared_hook_token(after),
         hook_token(before, protection): hook_token(after, protection),
@@ -108,10 +107,10 @@ def _note_left(one: Retokened) -> None:
     protection = one.protection
     again = f"remit protect {protection.assistant} --settings {protection.level}{_where(protection)}"
     if one.why:
-        note(f"careful: a protection of {protection.assistant} still shows the old token ({one.why}): run {again}")
+        note(f"careful: a protection of {protection.assistant} still uses the old token ({one.why}): run {again}")
     elif protection.level == "project" and protection.form == "http":
         shown = f"remit token hook {protection.id}"
-        note(f"shared settings{_where(protection)}: everyone sets the variable that they name to: {shown}")
+        note(f"shared settings{_where(protection)}: every user must set their variable to the output of: {shown}")
 
 
 def _where(protection: Protection) -> str:

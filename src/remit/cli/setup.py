@@ -1,4 +1,4 @@
-"""`remit setup`: a home with its ledger, keys and Hub token, as often as one likes."""
+"""`remit setup`: creates a home with its ledger, keys and Hub token. It can be run again at any time."""
 
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,27 +26,27 @@ from remit.server.record import all_running
 
 __all__ = ["OPENED_BY", "PreparedHome", "prepare_home", "setup"]
 
-# Beside the bare address, which asks a browser for the token.
+# Shown beside the address of the dashboard, which asks for the token if it is opened by itself.
 OPENED_BY: Final = "open it with: remit open"
 
 
 class PreparedHome(NamedTuple):
-    """A home that is set up: where its Hub is to listen, and its token where that is new."""
+    """A home that is set up: the URL of its Hub, and its token if that is new."""
 
     hub_url: str
     made: str | None
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help=f"Where the Hub is to listen: {', '.join(HUB_HOSTS)}.")
+@click.option("--host", metavar="HOST", help=f"The address of the Hub: {', '.join(HUB_HOSTS)}.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port of the Hub; 8765 unless it was set before.")
 @click.option(
     "--rotate-token",
     is_flag=True,
-    help="Make a new Hub token; the one before is refused at once.",
+    help="Create a new Hub token; the old one stops working at once.",
 )
-@click.option("--service", is_flag=True, help="Write what lets systemd or launchd start: remit up")
-@click.option("--force", is_flag=True, help="With --service: overwrite a file that is there.")
+@click.option("--service", is_flag=True, help="Write a unit file that lets systemd or launchd run: remit up")
+@click.option("--force", is_flag=True, help="With --service: overwrite an existing file.")
 @common_options
 def setup(
     *,
@@ -58,9 +58,9 @@ def setup(
     home: str | None,
     as_json: bool,
 ) -> None:
-    """Set the home up: its ledger, its keys, and the token of the Hub, which is shown once.
+    """Set up the home: its ledger, its keys, and the token of the Hub, which is shown once.
 
-    What is there already stays as it is, so it can be run again at any time.
+    What exists already is kept, so the command can be run again at any time.
 
     Example: remit setup --port 8765
     """
@@ -70,7 +70,7 @@ def setup(
         unit = unit_for(home_path(home)) if service else None
         if unit is not None:
             check_unit(unit, force=force)
-            write_unit(unit)  # before a token is made that would not be shown if this failed
+            write_unit(unit)  # first: if it failed after a token was created, the token would not be shown
     prepared = prepare_home(home, host=host, port=port, rotate=rotate_token, as_json=as_json)
     _show(home_path(home), prepared, unit, as_json=as_json)
 
@@ -83,7 +83,7 @@ def prepare_home(
     rotate: bool = False,
     as_json: bool,
 ) -> PreparedHome:
-    """Make what is not there yet, and change what is asked for."""
+    """Create what is missing, and change the settings that are given."""
     with open_service(option, as_json=as_json, create=True) as service:
         home = service.home
         before = load_settings(home)
@@ -93,7 +93,7 @@ def prepare_home(
         running = all_running(home, "hub")
     elsewhere = [hub.listening for hub in running if url != before.hub_url]
     if elsewhere:
-        note(f"the Hub stays at {elsewhere[0]} until it is started again")
+        note(f"the running Hub stays at {elsewhere[0]} until it is restarted")
     return PreparedHome(url, None if token == before.hub_token else token)
 
 
@@ -112,6 +112,6 @@ def _show(path: Path, prepared: PreparedHome, unit: Unit | None, *, as_json: boo
         told |= {"service": {"file": str(unit.path), "enable": unit.enable}} if unit else {}
         return show_data(told)
     facts = {"home": str(path), "hub": prepared.hub_url, "dashboard": f"{dashboard} ({OPENED_BY})"}
-    facts |= {"token": prepared.made or "is there already: remit token hub"}
+    facts |= {"token": prepared.made or "exists already: remit token hub"}
     facts |= {"service": str(unit.path), "enable": unit.enable} if unit else {}
     return show_facts(facts | {"next": "remit up, then remit open"})

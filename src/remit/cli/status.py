@@ -1,4 +1,4 @@
-"""`remit status`: how the Hub stands, or all of its evidence."""
+"""`remit status`: shows the status of the Hub, or exports all of its evidence."""
 
 from typing import Final
 
@@ -25,11 +25,11 @@ _NAMED: Final = 3
     is_flag=False,
     flag_value=_STDOUT,
     metavar="[FILE]",
-    help="Write all evidence, as one JSON document, to FILE; without FILE, or with -, to stdout.",
+    help="Write all evidence as one JSON document to FILE; without FILE, or with -, to stdout.",
 )
 @common_options
 def status(*, export: str | None, home: str | None, as_json: bool) -> None:
-    """Show how the Hub stands that runs over the home.
+    """Show the status of the Hub.
 
     Example: remit status --export evidence.json
     """
@@ -55,9 +55,9 @@ def _export(given: str, home: str | None, *, as_json: bool) -> None:
 
 
 def verification_summary(verification: VerificationAnswer | None) -> str:
-    """Return up to where and when the evidence was verified."""
+    """Describe up to which time the evidence was verified."""
     if verification is None:
-        return "unknown: the Hub is of an older version"
+        return "unknown: the Hub has an older version"
     of = f"{verification.sessions_verified:,} of {verification.sessions:,} sessions"
     if verification.state == "broken":
         names = ", ".join(one.session_id for one in verification.broken[:_NAMED])

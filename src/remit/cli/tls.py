@@ -1,4 +1,4 @@
-"""`remit tls`: certificates for clients, so that mutual TLS can be tried in a minute."""
+"""`remit tls`: issues client certificates for mutual TLS."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ __all__ = ["tls"]
 
 @click.group()
 def tls() -> None:
-    """Certificates for clients of the proxy.
+    """Issue certificates for clients of the proxy.
 
     Example: remit tls client agent-1 --out ./agent-1
     """
@@ -29,12 +29,12 @@ def tls() -> None:
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="A new folder for the certificate and its key."
 )
-@click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it is good.")
+@click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it is valid.")
 @common_options
 def _client_command(*, name: str, out: Path, days: int, home: str | None, as_json: bool) -> None:
-    """Make a certificate for the client NAME, with its key, in a new folder.
+    """Issue a certificate for the client NAME, with its key, into a new folder.
 
-    The authority that vouches for it is made on first use. Start the proxy with --client-ca and the path shown.
+    Its authority is created on first use. Start the proxy with --client-ca and the path that is shown.
 
     Example: remit tls client agent-1 --out ./agent-1
     """
@@ -42,12 +42,12 @@ def _client_command(*, name: str, out: Path, days: int, home: str | None, as_jso
         made = issue_client(opened, name, datetime.now(UTC), lifetime=timedelta(days=days))
         with open_home(Path(user_path(str(out)))) as folder:
             if folder.names():
-                raise FieldInvalid("there is something in this folder already", place="--out")
+                raise FieldInvalid(f"the folder {out} is not empty: name a new one", place="--out")
             try:
                 folder.create("client-key.pem", made.key)
                 folder.create("client.pem", made.cert)
             except FileExistsError:
-                raise HomeUnsafe("another has written to the folder at the same moment") from None
+                raise HomeUnsafe(f"another process has written to {out} at the same time") from None
             facts = {
                 "certificate": folder.path_of("client.pem"),
                 "key": folder.path_of("client-key.pem"),

@@ -1,6 +1,6 @@
-"""A token as people give it: on the command line, from a pipe (`-`), or in a file (`@FILE`).
+"""Reads a token argument: the token itself, `-` for stdin, or `@FILE`.
 
-A command line can be read by everyone on the machine while it runs, so there must be other ways.
+Every user of the machine can read command lines, so there are other ways.
 """
 
 import sys
@@ -14,12 +14,12 @@ from remit.errors import FieldInvalid
 
 __all__ = ["read_token_argument", "verify_passport_ignoring_time"]
 
-# What is longer than any token is told apart from one just as well by its beginning.
+# More than any token has: enough to tell that the input is not a token.
 _MAX_BYTES: Final = max(kind.max_length for kind in KINDS) + 1024
 
 
 def read_token_argument(text: str) -> str:
-    """Return what was given, without the white space around it. Bytes that no token has are kept as such."""
+    """Return the token without white space around it. Bytes that are not UTF-8 are escaped."""
     if text == "-" and sys.stdin is not None:
         return _decoded(sys.stdin.buffer.read(_MAX_BYTES))
     if text.startswith("@"):
@@ -27,7 +27,7 @@ def read_token_argument(text: str) -> str:
             with Path(text[1:]).open("rb") as file:
                 return _decoded(file.read(_MAX_BYTES))
         except (OSError, ValueError):
-            raise FieldInvalid("the file cannot be read", place="$.token") from None
+            raise FieldInvalid(f"the file {text[1:]} cannot be read", place="$.token") from None
     return text.strip()
 
 
@@ -36,7 +36,7 @@ def _decoded(data: bytes) -> str:
 
 
 def verify_passport_ignoring_time(token: str, keyring: Keyring) -> Passport:
-    """Return the passport of a token that verifies, even if its time is over or has not come."""
+    """Verify a passport, even one that has expired or is not valid yet."""
     good_from = verify_token(PASSPORT, token, keyring).claims.get("nbf")
     now = good_from if isinstance(good_from, int) else 0
     return verify_passport(token, keyring, now=now, audiences=AUDIENCES)

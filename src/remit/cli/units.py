@@ -1,7 +1,7 @@
-"""What lets the system start Remit with the user's session: a unit of systemd, or an agent of launchd.
+"""The file that makes the system start Remit with the user's session: a systemd unit or a launchd agent.
 
-Keeps these invariants: the file holds no token; what is not ours to overwrite is left as it is; and every path in it
-comes back as it was when the system reads it, or is refused. Enabling it is left to the user.
+Keeps these invariants: the file holds no token; another file is not overwritten without `--force`; and every path in it
+is quoted so that the system reads it back unchanged, or is refused. The user enables the unit.
 """
 
 import os
@@ -43,7 +43,7 @@ WantedBy=default.target
 
 
 class Unit(NamedTuple):
-    """A file for the system, and the command that makes it act on it."""
+    """A unit file, and the command that enables it."""
 
     path: Path
     content: bytes
@@ -51,24 +51,24 @@ class Unit(NamedTuple):
 
 
 def unit_for(home: Path) -> Unit:
-    """Return the unit that runs `remit up` over a home, as this system reads it."""
+    """Return the unit that runs `remit up` over a home, for this system."""
     build = _BUILDERS.get(sys.platform)
     if build is None:
-        raise FieldInvalid("this system has neither systemd nor launchd: start remit up by its own means", place=_PLACE)
-    # -P: what lies in the current folder is none of our modules.
+        raise FieldInvalid("this system has neither systemd nor launchd: start `remit up` in another way", place=_PLACE)
+    # -P: no modules from the current directory.
     words = [sys.executable, "-P", "-m", "remit", "up", "--home", os.path.abspath(home)]  # noqa: PTH100 - links stay
     if not all(word.isprintable() for word in words):
-        raise FieldInvalid("the path of the home or of Python has characters that no unit can hold", place=_PLACE)
+        raise FieldInvalid("the path of the home or of Python has characters that a unit cannot hold", place=_PLACE)
     return build(words)
 
 
 def systemd_unit(words: Sequence[str]) -> Unit:
-    """Return the unit of systemd, for one user."""
+    """Return the systemd unit for one user."""
     folder = user_config()
     if folder is None:
-        raise StateMissing("this user has no folder for settings")
+        raise StateMissing("this user has no configuration directory: set HOME or XDG_CONFIG_HOME")
     if "$" in words[0]:
-        raise FieldInvalid("the path of Python has a dollar sign, which systemd does not take there", place=_PLACE)
+        raise FieldInvalid("the path of Python has a dollar sign, which systemd does not allow there", place=_PLACE)
     command = " ".join(map(_quoted, words))
     path = folder / "systemd" / "user" / f"{_NAME}.service"
     enable = f"systemctl --user daemon-reload && systemctl --user enable --now {_NAME}"
@@ -76,7 +76,7 @@ def systemd_unit(words: Sequence[str]) -> Unit:
 
 
 def _quoted(word: str) -> str:
-    """Return a word of a command line as systemd reads it back: quotes, its specifiers, and variables."""
+    """Quote a word for systemd: quotes, specifiers and variables are escaped."""
     return '"' + "".join(_ESCAPES.get(character, character) for character in word) + '"'
 
 
@@ -84,10 +84,10 @@ _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}
 
 
 def launchd_agent(words: Sequence[str]) -> Unit:
-    """Return the agent of launchd, for one user."""
+    """Return the launchd agent for one user."""
     home = user_home()
     if home is None:
-        raise StateMissing("this user has no home directory")
+        raise StateMissing("this user has no home directory: set HOME")
     members = {
         "Label": _NAME,
         "ProgramArguments": list(words),
@@ -105,21 +105,21 @@ _BUILDERS: Final[Mapping[str, Callable[[Sequence[str]], Unit]]] = {"darwin": lau
 
 
 def check_unit(unit: Unit, *, force: bool) -> None:
-    """Raise if another file is in the place of the unit, unless it may be overwritten."""
+    """Raise if another file is at the path of the unit, unless `force` is set."""
     try:
         there: bytes | None = unit.path.read_bytes()
     except FileNotFoundError:
         there = None
     except OSError:
-        raise FieldInvalid(f"{unit.path.name} cannot be read", place=_PLACE) from None
+        raise FieldInvalid(f"{unit.path} cannot be read", place=_PLACE) from None
     if there not in (None, unit.content) and not force:
-        refused = FieldInvalid(f"there is another {unit.path.name} already", place=_PLACE)
-        refused.add_note(f"Look at it, and overwrite it with --force: {unit.path}")
+        refused = FieldInvalid(f"another {unit.path.name} exists already", place=_PLACE)
+        refused.add_note(f"Check it, and overwrite it with --force: {unit.path}")
         raise refused
 
 
 def write_unit(unit: Unit) -> None:
-    """Write the file whole, or not at all. What is made is its owner's alone, whatever the umask."""
+    """Write the file atomically, with permissions for its owner only."""
     unfinished = unit.path.with_name(f".{unit.path.name}.{secrets.token_hex(8)}")
     try:
         _make_folders(unit.path.parent)
@@ -131,11 +131,11 @@ def write_unit(unit: Unit) -> None:
             with suppress(FileNotFoundError):
                 unfinished.unlink()
     except OSError:
-        raise FieldInvalid(f"{unit.path.name} cannot be written", place=_PLACE) from None
+        raise FieldInvalid(f"{unit.path} cannot be written", place=_PLACE) from None
 
 
 def _make_folders(last: Path) -> None:
-    """Make a folder, and those above it that are not there: `Path.mkdir` would leave their modes to the umask."""
+    """Create a folder and its missing parents: `Path.mkdir` would leave the modes of the parents to the umask."""
     for folder in (*reversed(last.parents), last):
         if not folder.is_dir():
             folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)

@@ -1,7 +1,7 @@
-"""`remit up`: the Hub and the proxy together, set up where that was not done, until they are stopped.
+"""`remit up`: sets up the home if necessary, and runs the Hub and the proxy.
 
-Keeps this invariant: in the foreground, what was started here ends with it, however it ends but by force; what ran
-before goes on.
+Keeps this invariant: in the foreground, services that this command started are stopped when it ends, except by SIGKILL.
+Services that were already running are left alone.
 """
 
 import signal
@@ -28,27 +28,27 @@ from remit.server.record import ServiceName
 
 __all__ = ["up"]
 
-# As a shell counts a program that a signal has ended.
+# The exit code that a shell gives to a program that was ended by a signal, less the signal.
 _SIGNALLED: Final = 128
 _NEXT: Final = """
 Next:
   remit open         the dashboard, in a browser
   remit demo --live  one governed session, from its passport to its attestation
-  remit status       how the Hub stands\
+  remit status       the status of the Hub\
 """
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), help="The port of the Hub. Without it: as it was set up.")
-@click.option("--proxy-port", type=click.IntRange(0, 65535), default=0, help="The port of the proxy; 0: any.")
-@click.option("--background", is_flag=True, help="Leave both running, and return when they are ready.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port of the Hub. Default: the port of remit setup.")
+@click.option("--proxy-port", type=click.IntRange(0, 65535), default=0, help="The port of the proxy. Default: any.")
+@click.option("--background", is_flag=True, help="Run both in the background, and return when they are ready.")
 @click.option("--stop", is_flag=True, help="Stop both.")
 @common_options
 def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home: str | None, as_json: bool) -> None:
-    """Start the Hub and the proxy, and print where they listen. The home is set up first, if it is not.
+    """Start the Hub and the proxy, and print their addresses. Sets up the home first if necessary.
 
-    Ctrl-C or SIGTERM stops both. If one of them ends by itself, the other is stopped too: exit code 69. One that runs
-    already is said to, and goes on; if both do, there is nothing to stay for, and the exit code is 0.
+    Ctrl-C or SIGTERM stops both. If one fails, the other is stopped too, and the exit code is 69. A service that
+    is already running is left alone; if both are, the command ends at once with exit code 0.
 
     Example: remit up --background
     """
@@ -69,12 +69,12 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
 
 
 _Asked: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
-# What tells that it is time to end: the number of a signal, or the name of a service that has ended by itself.
+# Why `remit up` ends: the number of a signal, or the name of a service that has ended by itself.
 _Ending: TypeAlias = "SimpleQueue[ServiceName | int]"
 
 
 def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
-    """Return the options of both, as their commands take them, and what is beyond the usual in them."""
+    """Return, for each service, its command line options and those of them that differ from the defaults."""
     path = home_path(home)
     hub = hub_options(home, port=port)
     proxy = ProxyOptions(home=str(path), port=proxy_port, user_home=user_home(), otlp_endpoint=collector())
@@ -85,7 +85,7 @@ def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
 
 
 def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict[ServiceName, StartedService]:
-    """Start both, or neither: a signal that comes meanwhile takes back what was started."""
+    """Start both services or neither: if a signal arrives, those that were started are stopped."""
     started = dict[ServiceName, StartedService]()
     try:
         for service, (given, beyond) in asked.items():
@@ -98,7 +98,7 @@ def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict
 
 
 def _leave_if_told(ending: _Ending, *, stays: bool) -> None:
-    """Exit if a signal has come. Whoever was to stay until then has done what was asked."""
+    """Exit if a signal has arrived: with 0 in the foreground, where a signal is the normal end."""
     if not ending.empty():
         number = ending.get()
         raise SystemExit(DONE if stays or not isinstance(number, int) else _SIGNALLED + number)
@@ -111,7 +111,7 @@ def _children(started: Mapping[ServiceName, StartedService]) -> "list[subprocess
 def _show(started: Mapping[ServiceName, StartedService], *, as_json: bool) -> None:
     for service, listening in started.items():
         if listening.child is None:
-            note(f"the {NAMES[service]} was running already")
+            note(f"the {NAMES[service]} was already running")
     dashboard = f"{started['hub'].address}/dashboard"
     with detect_lost_output():
         if as_json:
@@ -123,7 +123,7 @@ def _show(started: Mapping[ServiceName, StartedService], *, as_json: bool) -> No
 
 
 def _listen_for_signals() -> _Ending:
-    """Return what tells that it is time to end. Signals wait there: one that struck at once could orphan a child."""
+    """Return a queue for signals. Handling them at once could interrupt the start of a child and orphan it."""
     ending: _Ending = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -132,7 +132,7 @@ def _listen_for_signals() -> _Ending:
 
 
 def _stay(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> None:
-    """Wait for the end of what was started here; raise if it came by itself."""
+    """Wait for a signal. Raises if a service that was started here ends by itself."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:
         return
@@ -140,7 +140,7 @@ def _stay(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> Non
         Thread(target=_tell_end, args=(service, child, ending), daemon=True).start()
     first = ending.get()
     if not isinstance(first, int):
-        raise ServiceUnavailable(f"the {NAMES[first]} has ended by itself: log/{first}.log in the home says why")
+        raise ServiceUnavailable(f"the {NAMES[first]} has ended unexpectedly: see log/{first}.log in the home")
 
 
 def _tell_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ending) -> None:

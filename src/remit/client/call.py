@@ -47,5 +47,5 @@ def accept_any(_answer: Answer, _context: CheckContext) -> None:
 
 
 def health() -> Call[HealthAnswer]:
-    """Ask for the name and the version of the service."""
+    """Ask whether the service is running, and for its versions."""
     return Call("GET", "/health", HealthAnswer, accept_any)

@@ -1,1 +1,1 @@
-"""Profiles: what an assistant may do, written by people in Markdown, and compiled to a mission."""
+"""Profiles: Markdown files that say what an assistant may do, and their compilation to missions."""

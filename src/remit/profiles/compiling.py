@@ -1,7 +1,7 @@
-"""From a profile to a mission: what each phrase adds to a passport, and what a blocked one takes away.
+"""Compiles a profile to a mission.
 
-Keeps this invariant: blocked wins. A blocked phrase forbids its tools and programs, takes its side effects from the
-whole mission, and takes back what it covers under Allowed. What that did to a profile is told by `remarks_on`.
+Keeps this invariant: blocked wins. A blocked phrase forbids its tools and programs, removes its side effects from the
+whole mission, and cancels the allowed phrases that it covers. `remarks_on` reports such effects.
 """
 
 import posixpath
@@ -17,19 +17,19 @@ from remit.profiles.profile import Profile
 
 __all__ = ["Resolve", "compile_profile", "remarks_on"]
 
-# From an absolute path, or one that begins with `~`, to the entries of a resource scope that mean it.
+# Turns an absolute path, or one that begins with `~`, into entries of a resource scope.
 Resolve: TypeAlias = Callable[[str], Sequence[str]]
 
-# A passport is a token of 16 KiB, in which every three bytes take four characters.
+# A passport is a token of at most 16 KiB; base64 turns three bytes into four characters.
 _MAX_BYTES: Final = 11_000
-_UNBOUNDED: Final = "; what a script does that it runs is not known, and not held to that"
+_UNBOUNDED: Final = "; what the scripts it runs do is not known, and not limited by that"
 
 
 def compile_profile(profile: Profile, folder: str | None, agent_id: str, *, resolve: Resolve | None = None) -> Mission:
-    """Return the mission of a profile for one folder, given absolute and real.
+    """Return the mission of a profile for one folder, which must be absolute and real.
 
-    Without a folder it is for wherever the assistant is started, and paths in the folder stay relative. `resolve` says
-    what other paths really are; without it they are taken by their text, and `~` is refused.
+    Without a folder, the mission is for the folder that the assistant is started in, and paths stay relative. `resolve`
+    resolves links in other paths; without it, paths are used as written, and `~` is refused.
     """
     allowed, effects = _allowed(profile), _effects(profile)
     _refuse_spoiled(allowed, effects)
@@ -49,7 +49,7 @@ def compile_profile(profile: Profile, folder: str | None, agent_id: str, *, reso
         }
     )
     if len(encode(mission)) > _MAX_BYTES:
-        raise FieldInvalid("says more than one passport can hold: take out some lines", place="profile")
+        raise FieldInvalid("is too long for one passport: remove some lines", place="profile")
     return mission
 
 
@@ -63,7 +63,7 @@ def _allowed(profile: Profile) -> tuple[Phrase, ...]:
 
 
 def _blockers(profile: Profile) -> Mapping[Phrase, Phrase]:
-    """Return the allowed phrases that a blocked one takes back, each with that one."""
+    """Return the allowed phrases that a blocked phrase cancels, each with that phrase."""
     found: dict[Phrase, Phrase] = {}
     for one in profile.allowed:
         for blocked in profile.blocked:
@@ -82,13 +82,15 @@ def _refuse_spoiled(allowed: Sequence[Phrase], effects: Sequence[SideEffectClass
     for one in allowed:
         spoiled = one.known.spoiled
         if spoiled and spoiled.refused and spoiled.by in effects:
-            raise FieldInvalid(f"“{one.words}” cannot be kept: {spoiled.refused}", place=f"line {one.line}")
+            raise FieldInvalid(f"“{one.words}” is not possible here: {spoiled.refused}", place=f"line {one.line}")
 
 
 def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, resolve: Resolve | None) -> Iterator[str]:
     if folder is None:
         if profile.folder != ".":
-            raise FieldInvalid("is named in a profile that is for wherever the assistant is started", place="Folder")
+            raise FieldInvalid(
+                "must not be set in a profile that is for any folder the assistant is started in", place="Folder"
+            )
         yield "."
     else:
         yield from _meant(folder)
@@ -105,7 +107,7 @@ def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, reso
 
 
 def _meant(folder: str) -> tuple[str, ...]:
-    """Return the entry that means a folder and what lies in it."""
+    """Return the scope entry for a folder and everything in it."""
     return (literal_entry(folder, "$.folder"),)
 
 
@@ -114,7 +116,7 @@ def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequen
     if path.startswith("~"):
         if resolve is None:
             raise FieldInvalid(
-                f"{path!r} begins in a home that is not known here: write it out", place=f"line {phrase.line}"
+                f"{path!r} begins with an unknown home directory: write out the path", place=f"line {phrase.line}"
             )
         return resolve(path)
     if not path.startswith("/") and folder is None:
@@ -132,7 +134,7 @@ def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequen
 
 
 def remarks_on(profile: Profile) -> list[str]:
-    """Return what to know about a profile that compiles: lines that come to less or more than they say."""
+    """Return remarks on a profile that compiles: lines that allow less or more than they seem to."""
     effects = _effects(profile)
     remarks = [
         f"line {one.line}: “{one.words}” is not allowed, because “{blocked.words}” is blocked"
@@ -142,7 +144,7 @@ def remarks_on(profile: Profile) -> list[str]:
         f"line {one.line}: “{one.words}”{remark}" for one in _allowed(profile) for remark in _remarks(one, effects)
     ]
     if not _allowed(profile):
-        remarks.append("nothing is allowed: every call is refused")
+        remarks.append("nothing is allowed: every call is denied")
     return remarks
 
 
@@ -151,7 +153,7 @@ def _remarks(phrase: Phrase, effects: Sequence[SideEffectClass]) -> Iterator[str
     missing = " and ".join(_SIDES[side] for side in known.effects if side not in effects)
     if missing:
         unbounded = _UNBOUNDED if known.runs_code and "state_change" in effects else ""
-        yield f" goes only as far as it is not known to {missing}, which is blocked{unbounded}"
+        yield f" does not cover calls that are known to {missing}, which is blocked{unbounded}"
     if known.spoiled and known.spoiled.by in effects:
         yield f": {known.spoiled.then}, because other lines let it {_SIDES[known.spoiled.by]}"
     if known.caution:
@@ -161,6 +163,6 @@ def _remarks(phrase: Phrase, effects: Sequence[SideEffectClass]) -> Iterator[str
 _SIDES: Final[Mapping[SideEffectClass, str]] = {
     "none": "do nothing",
     "internal_write": "change files",
-    "state_change": "change other things than files",
+    "state_change": "change things other than files",
     "external_send": "send data",
 }

@@ -1,6 +1,6 @@
-"""The limits of a profile: how many calls, how long.
+"""Parses the limits of a profile: the number of calls, and the duration.
 
-Keeps this invariant: a limit is a whole number of a known unit that a passport can hold, or an error with its line.
+Keeps this invariant: a limit is a whole number of a known unit that fits into a passport, or an error with its line.
 """
 
 import re
@@ -22,18 +22,18 @@ _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
 class Limit(NamedTuple):
-    """One limit: the member of a profile that it sets, and its value."""
+    """One limit: the member of `Profile` that it sets, and its value."""
 
     member: str
     value: int
 
 
 def parse_limit(words: str, line: int) -> Limit:
-    """Return the limit that a line says, or raise with its number."""
+    """Parse a limit. Raises `FieldInvalid` with the line number."""
     said = _LIMIT.fullmatch(" ".join(words.split()))
     if said is None:
         raise FieldInvalid(
-            f"{quote(words)} is no limit: write “At most 500 tool calls” or “At most 8 hours”", place=f"line {line}"
+            f"{quote(words)} is not a limit: write “At most 500 tool calls” or “At most 8 hours”", place=f"line {line}"
         )
     number, unit = int(said["number"].replace(",", "")), said["unit"].casefold().rstrip("s")
     limit, most = (
@@ -42,11 +42,11 @@ def parse_limit(words: str, line: int) -> Limit:
         else (Limit("max_tool_calls", number), MAX_INTEGER)
     )
     if not 1 <= limit.value <= most:
-        raise FieldInvalid("is less than one, or more than a passport can hold", place=f"line {line}")
+        raise FieldInvalid("must be at least one, and no more than a passport can hold", place=f"line {line}")
     return limit
 
 
 def resembles_limit(text: str) -> bool:
-    """Tell whether a text is a limit, or begins like one."""
+    """Tell whether a text is a limit or begins like one."""
     words = " ".join(text.split())
     return bool(_BEGUN.match(words) or _LIMIT.fullmatch(words))

@@ -1,8 +1,8 @@
-"""From the bytes of a profile to its lines, and from lines to what they are: headings, items, text.
+"""Parses the Markdown of a profile into headings, list items and text.
 
-Markdown is read as a person sees it rendered: comments and code count for nothing, a line that goes on belongs to the
-item before it, which says where that is. Keeps this invariant: what a reader could see otherwise than we do is
-refused: characters that are not seen, and headings in a form that would leave their items under the heading before.
+Markdown is read as it is rendered: comments and code are ignored, and a continued line belongs to the item before it.
+Keeps this invariant: what a reader could see differently is refused, such as invisible characters, and headings in a
+form that would leave their items under the previous heading.
 """
 
 import re
@@ -22,7 +22,7 @@ _UNSEEN: Final = re.compile(
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
 _UNDERLINE: Final = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 _ITEM: Final = re.compile(r"\s*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(.*)")
-# Code within a line may begin with three backticks too: then there are more of them after it.
+# Inline code may begin with three backticks too, but then has more backticks after it on the line.
 _FENCE: Final = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
 _DECORATION: Final = re.compile(r"<[^<>]*>|[*_:#>`\s]+")
@@ -34,21 +34,21 @@ LineKind: TypeAlias = Literal["heading", "item", "text"]
 
 
 class Line(NamedTuple):
-    """One heading, item or paragraph: its words on one line, and the number of the line where it begins."""
+    """One heading, item or paragraph: its words, and the number of its first line."""
 
     kind: LineKind
     words: str
     number: int
-    # Of a heading: how many marks it has.
+    # Of a heading: its level.
     level: int = 0
-    # Of an item or text: the line where it goes on, if it does.
+    # Of an item or text: the number of its second line; 0 if it has only one.
     goes_on_at: int = 0
 
 
 def decode_profile(data: bytes) -> str:
-    """Return the text of a profile, or raise for what is too long or not UTF-8."""
+    """Decode a profile. Raises if it is too long or not UTF-8."""
     if len(data) > MAX_BYTES:
-        raise FieldInvalid(f"is longer than the {MAX_BYTES} bytes that a profile may have", place="profile")
+        raise FieldInvalid(f"is longer than {MAX_BYTES} bytes, the limit for a profile", place="profile")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -57,7 +57,7 @@ def decode_profile(data: bytes) -> str:
 
 
 def parse_lines(text: str) -> list[Line]:
-    """Return the lines that count, in their order."""
+    """Return the headings, items and paragraphs of a profile, in order."""
     found: list[Line] = []
     goes_on = False
     for number, line in _seen(_checked(text)):
@@ -78,7 +78,7 @@ def parse_lines(text: str) -> list[Line]:
 
 
 def _take(found: list[Line], words: str, number: int, *, goes_on: bool) -> None:
-    """Add a line of text: of its own, or as the rest of the one before, as Markdown has it."""
+    """Add a line of text: as a new paragraph, or as the continuation of the line before."""
     if not goes_on:
         found.append(Line("text", words, number))
         return
@@ -89,21 +89,21 @@ def _take(found: list[Line], words: str, number: int, *, goes_on: bool) -> None:
 
 def _refuse_underline(line: str, number: int, *, goes_on: bool) -> None:
     if goes_on and _UNDERLINE.fullmatch(line):
-        raise _refused("makes a heading of the line before it: write headings with ## instead", number)
+        raise _refused("makes the line before it a heading: write headings with ## instead", number)
 
 
 def plain_words(words: str) -> str:
-    """Return words without what only changes their looks."""
+    """Return words without Markdown emphasis and HTML tags."""
     return _DECORATION.sub(" ", words).strip()
 
 
 def _checked(text: str) -> list[str]:
     if len(text) > MAX_BYTES:
-        raise FieldInvalid(f"is longer than the {MAX_BYTES} bytes that a profile may have", place="profile")
+        raise FieldInvalid(f"is longer than {MAX_BYTES} bytes, the limit for a profile", place="profile")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):
         if _UNSEEN.search(line):
-            raise _refused("has a character that is not seen, or that controls or reorders text", number)
+            raise _refused("has a character that is invisible, or that controls or reorders text", number)
         if len(line) > _MAX_LINE:
             raise _refused(f"is longer than {_MAX_LINE} characters", number)
     return lines
@@ -114,8 +114,8 @@ def _refused(problem: str, number: int) -> FieldInvalid:
 
 
 def _seen(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines without comments and blocks of code, which become empty lines, with their numbers."""
-    # What must come before lines count again, and the line that began it.
+    """Yield the lines with their numbers; comments and code blocks become empty lines."""
+    # What ends the current comment or code block, and the line where it began.
     until, began = "", 0
     for number, line in enumerate(lines, 1):
         if until == _COMMENT_END:
@@ -132,7 +132,7 @@ def _seen(lines: list[str]) -> Iterator[tuple[int, str]]:
             until, began = (_COMMENT_END, number) if open_comment else ("", 0)
             yield number, rest
     if until:
-        raise _refused(f"begins what does not end: write {until} after it", began)
+        raise _refused(f"begins a block that does not end: write {until} after it", began)
 
 
 def _closes(fence: str, line: str) -> bool:
@@ -141,19 +141,19 @@ def _closes(fence: str, line: str) -> bool:
 
 
 def _after_comment(line: str, number: int) -> str:
-    """Return what is still waited for. Text after a comment of several lines is none for Markdown, so there is none."""
+    """Return what ends the comment; empty if it has ended. Markdown renders no text after a multi-line comment."""
     _, end, rest = line.partition(_COMMENT_END)
     if rest.strip():
-        raise _refused("goes on after the end of a comment: begin a new line there", number)
+        raise _refused("continues after the end of a comment: begin a new line there", number)
     return "" if end else _COMMENT_END
 
 
 def _without_comments(line: str, number: int) -> tuple[str, bool]:
-    """Return a line without its comments, and whether the last of them is still open."""
+    """Return a line without its comments, and whether the last one is still open."""
     kept = ""
     while _COMMENT in line:
         before, _, after = line.partition(_COMMENT)
-        # In code, after a backslash, and in these short forms readers do not agree on what a comment is.
+        # Markdown parsers disagree on comments in code, after a backslash, and in these short forms.
         if "`" in before or before.endswith("\\") or after.startswith((">", "->")):
             raise _refused("has a comment that can be read in two ways: put it on a line of its own", number)
         kept += before

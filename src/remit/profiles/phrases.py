@@ -1,7 +1,6 @@
-"""The phrases that a profile is written in: a table, and the reading of one line by it.
+"""The table of phrases that a profile consists of, and the parser of one phrase.
 
-Keeps this invariant: a line is a phrase of the table or an error that names the nearest one. Nothing is guessed: a line
-that only looks like a phrase is not taken for another one.
+Keeps this invariant: a line is a phrase of the table, or an error that names the nearest one. Nothing is guessed.
 """
 
 import tomllib
@@ -20,15 +19,15 @@ from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
 
 __all__ = ["KnownPhrase", "Phrase", "Spoiled", "known_phrases", "parse_phrase", "resembles_phrase"]
 
-# How alike two texts are before one is taken for a slip of the other.
+# How similar two texts must be for one to be a misspelling of the other.
 _NEAR: Final = 0.6
 _SAME: Final = 0.85
-# Longer text is no slip of a phrase without a value, and takes long to compare.
+# Longer text is not a misspelling of a phrase without a value, and slow to compare.
 _MAX_SLIP: Final = 60
 
 
 class Spoiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A side effect with which a phrase promises less: what then holds, or why both cannot be."""
+    """A side effect that weakens a phrase: what is true then, or why both cannot be allowed."""
 
     by: SideEffectClass
     then: str = ""
@@ -36,7 +35,7 @@ class Spoiled(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KnownPhrase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One phrase of the table, which says what each member means."""
+    """One phrase of the table. phrases.toml documents the members."""
 
     says: tuple[str, ...]
     does: str
@@ -60,22 +59,22 @@ class KnownPhrase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def kind(self) -> str:
-        """Return the kind of its value, or nothing where it has none."""
+        """Return the kind of its value; empty if it has none."""
         return self.says[0].partition("{")[2].rstrip("}")
 
     @property
     def allowed_entries(self) -> tuple[str, ...]:
-        """Return what it adds to the allowed tools, whatever its value is."""
+        """Return what it adds to the allowed tools, apart from its value."""
         return (*self.tools, *self.with_tools, *map(program_entry, (*self.programs, *self.with_programs)))
 
     @property
     def blocked_entries(self) -> tuple[str, ...]:
-        """Return what it adds to the forbidden tools, whatever its value is."""
+        """Return what it adds to the forbidden tools, apart from its value."""
         return (*self.tools, *self.blocks, *map(program_entry, self.programs))
 
 
 class Phrase(NamedTuple):
-    """One line of a profile: the phrase, its value, and where it stands."""
+    """One line of a profile: the phrase, its value and the line number."""
 
     name: str
     value: str = ""
@@ -83,17 +82,17 @@ class Phrase(NamedTuple):
 
     @property
     def known(self) -> KnownPhrase:
-        """Return what the table says about it."""
+        """Return its entry in the table."""
         return known_phrases()[self.name]
 
     @property
     def words(self) -> str:
-        """Return it as people write it."""
+        """Return it as it is written in a profile."""
         return self.known.says[0].replace(f"{{{self.known.kind}}}", self.value)
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Return the tools that its value names, as a list of tools holds them."""
+        """Return the entries for a list of tools that its value stands for."""
         if self.known.kind == "program":
             return (program_entry(self.value),)
         if self.known.kind == "tool":
@@ -102,7 +101,7 @@ class Phrase(NamedTuple):
 
 
 def _of_server(server: str) -> tuple[str, ...]:
-    """Return the names of a server's tools, but for globs that would mean a tool of an assistant as well."""
+    """Return the globs for a server's tools, without those that would also match a tool of an assistant."""
     entries = server_entries(server)
     ours = _all_tools()
     apart = [glob for glob in entries[2:] if not any(tool.startswith(glob[:-1]) for tool in ours)]
@@ -123,7 +122,7 @@ def known_phrases() -> Mapping[str, KnownPhrase]:
 
 
 def parse_phrase(text: str, line: int) -> Phrase:
-    """Return the phrase that a line says, or raise with the nearest one."""
+    """Parse a phrase. Raises `FieldInvalid` with the nearest phrase."""
     said = _plain(text)
     fixed = _fixed().get(said.casefold())
     if fixed is not None:
@@ -136,10 +135,9 @@ def parse_phrase(text: str, line: int) -> Phrase:
 
 
 def resembles_phrase(text: str) -> bool:
-    """Tell whether a text is a phrase, or so nearly one that it can be meant as one.
+    """Tell whether a text is a phrase, or so similar that it may be meant as one.
 
-    Where a phrase can be blocked its beginning is enough, whatever comes after it: a rule that is lost there is missed
-    most.
+    For a phrase that can be blocked, its beginning is enough: losing a blocking rule would be the worst mistake.
     """
     said = _plain(text)
     if len(said) <= _MAX_SLIP and _nearest(said, _SAME, values=False):
@@ -153,7 +151,7 @@ def resembles_phrase(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return a line without the spaces and the full stop that mean nothing; dots of a path stay."""
+    """Return a line with single spaces and without a full stop; the dots of a path stay."""
     said = " ".join(text.split())
     return said[:-1] if said[-1:] == "." and (said[-2:-1].isalnum() or said[-2:-1] in '`"') else said
 
@@ -170,17 +168,17 @@ def _value(name: str, text: str, said: str, line: int) -> str:
 
 
 def _is_slip(known: KnownPhrase, text: str, said: str, *, taken: bool) -> bool:
-    """Tell whether a value is rather a phrase that was not written as it is known: “Run developper commands”."""
+    """Tell whether a value is rather a misspelled phrase, as in “Run developper commands”."""
     words = text.casefold().split()
-    alone = taken and len(words) == 1  # a single word that can be a value is one: ctest is none of “Run tests”
+    alone = taken and len(words) == 1  # a single valid word is a value: “ctest” is not a misspelling of “tests”
     return words[0] in known.unlike or (not alone and bool(_nearest(said, _SAME, values=False)))
 
 
 def _unknown(said: str, line: int) -> FieldInvalid:
     nearest = _nearest(said, _NEAR, values=True)
-    hint = f"; the nearest that is known is “{nearest}”" if nearest else ""
-    error = FieldInvalid(f"{quote(said)} is no phrase that is known here{hint}", place=f"line {line}")
-    error.add_note("Write one of the phrases of docs/spec/profile.md; what is meant as it stands goes into backticks.")
+    hint = f"; the nearest is “{nearest}”" if nearest else ""
+    error = FieldInvalid(f"{quote(said)} is not a known phrase{hint}", place=f"line {line}")
+    error.add_note("Use the phrases of docs/spec/profile.md; put a value that looks like a phrase into backticks.")
     return error
 
 
@@ -188,7 +186,7 @@ def _nearest(said: str, likeness: float, *, values: bool) -> str:
     spoken = {text.casefold(): text for text in _spoken() if values or "{" not in text}
     found = get_close_matches(said.casefold(), spoken, 1, likeness)
     if not found and values:
-        # A value makes a line unlike its phrase: then how it begins tells most.
+        # A value makes a line unlike its phrase, so compare the first word.
         begun = {text.partition(" {")[0]: text for text in spoken if "{" in text}
         found = [begun[text] for text in get_close_matches(said.casefold().partition(" ")[0], begun, 1, likeness)]
     return spoken[found[0]].replace("{", "<").replace("}", ">") if found else ""
@@ -205,7 +203,7 @@ def _fixed() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def _beginnings() -> tuple[tuple[str, str], ...]:
-    """Return how phrases with a value begin; the longer beginning is looked at first."""
+    """Return the beginnings of phrases with a value, the longest first."""
     valued = [
         (name, text.partition("{")[0].casefold())
         for name, known in known_phrases().items()

@@ -1,7 +1,7 @@
-"""A profile, read from the Markdown that people edit: settings, limits, what is allowed and what is blocked.
+"""Parses a profile: settings, limits, allowed and blocked phrases.
 
-Keeps this invariant: a line that could be meant as a rule is one or is an error, so that no rule is lost unseen. Text,
-quotes, comments and code beside the rules are for people, and are not read. What it comes to is for `compiling.py`.
+Keeps this invariant: a line that may be meant as a rule is a rule or an error, so no rule is lost silently. Other text,
+quotes, comments and code are ignored. `compiling.py` turns a profile into a mission.
 """
 
 import posixpath
@@ -31,10 +31,10 @@ _SETTING: Final = re.compile(r"[*_]{0,2}([A-Za-z]{2,20})[*_]{0,2}[ \t]*:[*_]{0,2
 
 
 class Profile(NamedTuple):
-    """What a person has written for an assistant."""
+    """The content of a profile."""
 
     mission: str
-    # With "ask", the assistant asks as usual about what is permitted; with "allow" it need not.
+    # With "ask", the assistant asks as usual before permitted calls; with "allow" it need not.
     mode: Mode = "ask"
     folder: str = "."
     max_tool_calls: int = 500
@@ -50,11 +50,11 @@ class _Setting(NamedTuple):
 
 
 def parse_profile(text: str) -> Profile:
-    """Return what the text of a profile says, or raise `FieldInvalid` that names the line."""
+    """Parse the text of a profile. Raises `FieldInvalid` with the line number."""
     sections = _sections(parse_lines(text))
     settings = _settings(sections[""])
     if "Mission" not in settings:
-        raise FieldInvalid("is missing: write it on a line of its own, above the first ## heading", place="Mission")
+        raise FieldInvalid("is missing: write it on its own line, above the first ## heading", place="Mission")
     limits = _limits(sections["Limits"])
     return Profile(
         mission=_mission(settings["Mission"]),
@@ -67,7 +67,7 @@ def parse_profile(text: str) -> Profile:
 
 
 def _sections(lines: Sequence[Line]) -> Mapping[str, list[Line]]:
-    """Return the lines by their heading; those before the first are under the empty one, and so is the title."""
+    """Return the lines by heading. Lines before the first heading, and the title, are under the empty string."""
     sections: dict[str, list[Line]] = {name: [] for name in ("", *HEADINGS)}
     current, titled, seen = "", False, set[str]()
     for line in lines:
@@ -93,15 +93,15 @@ _HEADING_NAMES: Final = {name.casefold(): name for name in HEADINGS}
 def _known_heading(name: str | None, line: Line, seen: set[str]) -> str:
     if name is None:
         nearest = _nearest(line.words, HEADINGS, 0.4) or " or ".join(f"“{known}”" for known in HEADINGS)
-        raise _refused(f"{quote(line.words)} is no heading that is known here: is {nearest} meant?", line.number)
+        raise _refused(f"{quote(line.words)} is not a known heading: do you mean {nearest}?", line.number)
     if name in seen:
-        raise _refused(f"“{name}” is a heading for the second time: put its items together", line.number)
+        raise _refused(f"the heading “{name}” is repeated: put its items together", line.number)
     seen.add(name)
     return name
 
 
 def _refuse_hidden_headings(sections: Mapping[str, list[Line]]) -> None:
-    """Raise for text that a person takes for a heading or a setting, and that would count for nothing."""
+    """Raise for text that looks like a heading or a setting but would be ignored."""
     for name in ("", "Limits", "Allowed", "Blocked"):
         for line in (line for line in sections[name] if line.kind == "text"):
             for number, words in enumerate(line.words.split("\n"), line.number):
@@ -115,13 +115,13 @@ def _settings(lines: Sequence[Line]) -> Mapping[str, _Setting]:
     settings: dict[str, _Setting] = {}
     for setting in (setting for line in lines for setting in _settings_of(line)):
         if setting.name in settings:
-            raise _refused(f"“{setting.name}” is said for the second time", setting.line)
+            raise _refused(f"“{setting.name}” is repeated", setting.line)
         settings[setting.name] = setting
     return settings
 
 
 def _settings_of(line: Line) -> Iterator[_Setting]:
-    """Yield the settings of an item or of a paragraph, where each goes on until the next one begins."""
+    """Yield the settings of an item or a paragraph; each continues until the next one begins."""
     current: _Setting | None = None
     for number, words in enumerate(line.words.split("\n"), line.number):
         said = _SETTING.fullmatch(words)
@@ -131,7 +131,7 @@ def _settings_of(line: Line) -> Iterator[_Setting]:
             current = _Setting(name, (said[2] or "").strip(), number)
         elif line.kind == "item" or (said and _nearest(name, SETTINGS, _LIKE)):
             known = ", ".join(f"“{known}:”" for known in SETTINGS)
-            raise _refused(f"{quote(words)} is no setting; there are {known}, and rules go under ## Allowed", number)
+            raise _refused(f"{quote(words)} is not a setting; there are {known}, and rules go under ## Allowed", number)
         elif current:
             current = current._replace(value=f"{current.value} {words}".strip())
     yield from (current,) if current else ()
@@ -139,32 +139,32 @@ def _settings_of(line: Line) -> Iterator[_Setting]:
 
 def _mission(setting: _Setting) -> str:
     if not 0 < len(setting.value) <= _MAX_MISSION:
-        raise _refused(f"“Mission” takes between 1 and {_MAX_MISSION} characters", setting.line)
+        raise _refused(f"“Mission” must have between 1 and {_MAX_MISSION} characters", setting.line)
     return " ".join(setting.value.split())
 
 
 def _mode(setting: _Setting) -> Mode:
     mode = setting.value.strip('`"*_. ').casefold()
     if mode not in _MODES:
-        raise _refused(f"“Mode” is {' or '.join(_MODES)}, and not {quote(setting.value)}", setting.line)
+        raise _refused(f"“Mode” must be {' or '.join(_MODES)}, not {quote(setting.value)}", setting.line)
     return mode
 
 
 def _folder(setting: _Setting) -> str:
     folder = KINDS["path"].read(setting.value)
     if folder is None or set("*?") & set(folder):
-        raise _refused(f"“Folder” takes {KINDS['path'].wanted}, and not {quote(setting.value)}", setting.line)
+        raise _refused(f"“Folder” must be {KINDS['path'].wanted}, not {quote(setting.value)}", setting.line)
     if f"{posixpath.normpath(folder)}/".startswith(("/", "~", "../")):
         raise _refused(
-            f"{quote(folder)} leads out of the folder of this file: put the file there, and name further folders with "
-            "“Use” under Allowed",
+            f"{quote(folder)} is outside of the folder of this file: put the file there, and allow further "
+            "folders with “Use” under Allowed",
             setting.line,
         )
     return folder
 
 
 def _items(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield the items of a list of rules; what lies between them must be text that cannot be meant as one."""
+    """Yield the items of a list of rules. Raises for other text that may be meant as a rule."""
     for line in lines:
         refuse_unmarked(line)
         if line.kind == "item":
@@ -176,7 +176,7 @@ def _limits(lines: Sequence[Line]) -> dict[str, int]:
     for line in _items(lines):
         member, value = parse_limit(line.words, line.number)
         if member in limits:
-            raise _refused("is a limit of this kind for the second time", line.number)
+            raise _refused("repeats a limit of this kind", line.number)
         limits[member] = value
     return limits
 
@@ -187,10 +187,10 @@ def _phrases(lines: Sequence[Line], barred: Literal["unallowable", "unblockable"
         phrase = parse_phrase(line.words, line.number)
         why: str = getattr(phrase.known, barred)
         if why:
-            raise _refused(f"“{phrase.words}” cannot stand here: {why}", line.number)
+            raise _refused(f"“{phrase.words}” is not possible here: {why}", line.number)
         phrases.setdefault(phrase[:2], phrase)
         if len(phrases) > _MAX_PHRASES:
-            raise _refused(f"is one more than the {_MAX_PHRASES} rules that a profile may have", line.number)
+            raise _refused(f"is beyond the {_MAX_PHRASES} rules that a profile may have", line.number)
     return tuple(phrases.values())
 
 

@@ -1,7 +1,7 @@
-"""The lines of a profile that would permit a call that was refused.
+"""Suggests the lines of a profile that would permit a denied call.
 
-It takes the changes to a passport that a remedy names, as plain values. Keeps this invariant: what it suggests is a
-line that the profile takes; where a change has no such line, it suggests nothing rather than half of it.
+The input are the changes to a passport of a remedy. Keeps this invariant: a suggestion is complete, and made of lines
+that the parser accepts; if a change cannot be written as lines, there is no suggestion.
 """
 
 import re
@@ -30,15 +30,15 @@ _LETS: Final[Mapping[str, str]] = {
 
 
 class Wanted(Protocol):
-    """One change to a passport, as a remedy names it."""
+    """One change to a passport, from a remedy."""
 
     @property
     def member(self) -> str:
-        """Return the member that changes."""
+        """Return the member to change."""
 
     @property
     def operation(self) -> str:
-        """Return whether values are added or removed, or a limit is raised."""
+        """Return the operation: add or remove values, or raise a limit."""
 
     @property
     def values(self) -> Sequence[str | int]:
@@ -46,11 +46,11 @@ class Wanted(Protocol):
 
 
 class _Unsayable(Exception):
-    """A change that no line of a profile makes."""
+    """A change that cannot be written as a line of a profile."""
 
 
 def suggest(changes: Sequence[Wanted]) -> str | None:
-    """Return what to change in a profile, as a sentence without its full stop, or None where no line would do."""
+    """Return what to change in a profile, as a sentence without a full stop; None if no lines would do."""
     try:
         parts = list(_parts(changes))
     except _Unsayable:
@@ -83,13 +83,13 @@ def _values(changes: Sequence[Wanted], member: str) -> list[str | int]:
 
 
 class _Line(Phrase):
-    """A phrase as a line holds it: its value as short as it can be, in backticks where it would mean something else."""
+    """A phrase as a line: its value as short as possible, in backticks if it would be misread otherwise."""
 
     __slots__ = ()
 
     @property
     def written(self) -> str:
-        """Return the line without its mark, or raise where none has this phrase, or it would end our own quotes."""
+        """Return the line without its dash. Raises if it cannot be written, or has quotes of its own."""
         if _MISREAD.search(self.value):
             raise _Unsayable
         for value in (self.value.removeprefix("https://"), self.value, f"`{self.value}`"):
@@ -103,7 +103,7 @@ class _Line(Phrase):
 
 
 def _allowed(changes: Sequence[Wanted]) -> list[_Line]:
-    """Return the phrases to allow: places first, because some bring the tools and side effects that are wanted too."""
+    """Return the phrases to allow: resources first, because some include the tools and side effects."""
     sides = [str(side) for side in _values(changes, "allowed_side_effect_classes")]
     lines = [_place(str(entry), sends="external_send" in sides) for entry in _values(changes, "resource_scope")]
     lines += [
@@ -128,7 +128,7 @@ def _place(entry: str, *, sends: bool) -> _Line:
 
 
 def _state(kind: str, name: str) -> _Line:
-    """Return the phrase for state of the machine: all of a kind, or what is named."""
+    """Return the phrase for a resource of the machine: a whole kind, or a named one."""
     phrases = known_phrases().items()
     whole = next((own for own, known in phrases if known.scope == (f"{kind}://{name}",)), None)
     own = next(own for own, known in phrases if known.machine == kind)
@@ -151,7 +151,7 @@ def _tool(entry: str) -> _Line:
 
 
 def _blocking(entries: Sequence[str]) -> str:
-    """Return the phrases that may have blocked these tools; which of them it was is in the profile."""
+    """Return the phrases that may have blocked these tools, joined by “or”."""
     found = [
         known.says[0]
         for known in known_phrases().values()

@@ -1,7 +1,7 @@
-"""Text among the rules of a profile that a person takes for a rule, and that would count for nothing.
+"""Refuses text among the rules of a profile that looks like a rule but would be ignored.
 
-A list is written with `- `; what looks like an item in another form, or says a phrase or a limit without any, is
-refused with its line. Keeps this invariant: no rule is lost unseen. Text that says something else is for people.
+Rules are list items with `- `. Text that looks like another kind of item, or that is a phrase or a limit without a
+dash, is refused with its line. Keeps this invariant: no rule is lost silently. Other text is ignored.
 """
 
 import re
@@ -16,7 +16,7 @@ from remit.profiles.phrases import resembles_phrase
 
 __all__ = ["refuse_unmarked"]
 
-# What people and programs put before an item, and Markdown does not read as one.
+# Bullets that people and programs use, but that are not Markdown list items.
 _BULLET: Final = re.compile(r"[\u00b7\u2010-\u2015\u2022\u2023\u2043\u2212\u2219\u25a0-\u25ff]|[-+](?![-+\s])|[-+*]\s")
 _LEADING: Final = re.compile(
     r"[\W_]*(?:(?:[0-9]{1,9}|[A-Za-z])[.)\]]|(?:allowed|blocked|limits)\s*:)?[\W_]*", re.IGNORECASE
@@ -27,24 +27,24 @@ _FIRST: Final = re.compile(r"[,;:(]|\s(?:and|or|because)\s", re.IGNORECASE)
 
 
 def refuse_unmarked(line: Line) -> None:
-    """Raise for an item that goes on over a second line, and for text that looks like a rule."""
+    """Raise for an item that continues on a second line, and for text that looks like a rule."""
     if line.kind == "item" and line.goes_on_at:
         raise FieldInvalid(
-            "would go on with the item above it: write an item on one line, and leave an empty line after it",
+            "would continue the item above it: write an item on one line, and leave an empty line after it",
             place=f"line {line.goes_on_at}",
         )
     if line.kind == "text":
         for number, words in enumerate(line.words.split("\n"), line.number):
             if _BULLET.match(words) or any(map(_resembles_rule, _readings(words))):
                 raise FieldInvalid(
-                    f"{quote(words)} looks like a rule, and is text: begin it with “- ” and nothing before that, "
-                    "one rule on a line; text that says so belongs under ## Notes",
+                    f"{quote(words)} looks like a rule but is text: begin the line with “- ”, with one rule per line; "
+                    "text like this belongs under ## Notes",
                     place=f"line {number}",
                 )
 
 
 def _readings(words: str) -> Iterator[str]:
-    """Yield what a line of text may say: each cell of a table, with and without marks, whole and up to a comma."""
+    """Yield what a line may be meant as: each cell of a table, with and without marks, whole and up to a comma."""
     for cell in _TAG.sub(" ", unescape(words)).split("|"):
         bare = _LEADING.sub("", cell, count=1)
         for reading in dict.fromkeys((bare, _TRAILING.sub("", bare), _TRAILING.sub("", plain_words(bare)))):

@@ -1,8 +1,8 @@
-"""The values in phrases: programs, paths, hosts, servers, tools and state of the machine, each read by one rule.
+"""Parses the values in phrases: programs, paths, hosts, servers, tools and resources of the machine.
 
-Keeps this invariant: a value that is taken means one thing and no pattern: it holds no wildcard for tools or hosts but
-a leading `*.`, and nothing that a shell, a list of tools or a URL would read another way. Outside of quotes it is one
-value and no sentence: what lists or explains is refused.
+Keeps this invariant: an accepted value has one meaning and is not a pattern. It has no wildcards for tools or hosts
+except a leading `*.`, and nothing that a shell, a list of tools or a URL would interpret. A value without quotes must not
+be a list or a sentence.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["KINDS", "QUOTES", "Kind", "program_entry", "server_entries"]
 
-# What a value may stand in, to be meant as it stands.
+# Quotes around a value that is meant literally.
 QUOTES: Final = ("`", '"')
 _MAX: Final = 200
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -29,31 +29,31 @@ _WORD: Final = r"[A-Za-z0-9_@%+=:,./-]+"
 _PROGRAM: Final = re.compile(rf"(?!-)[A-Za-z0-9_@%+:,./~-]+(?: {_WORD})*")
 _PATH_LIKE: Final = re.compile(r"[/~.]|[^/\s]+/")
 _UPWARD: Final = re.compile(r"(?:\A|/)\.\.?(?:/|\Z)")
-# What makes a list or a sentence of a value that stands without quotes.
+# What makes an unquoted value a list or a sentence.
 _SENTENCE: Final = re.compile(
     r",|[:;!](?:\s|\Z)|\w\.{2,}(?:\s|\Z)|\s[-+/=:](?=\s)"
     r"|\s(?:and|as|because|but|except|for|if|or|since|then|unless|when)(?:\s|\Z)",
     re.IGNORECASE,
 )
-# The names of programs, and of what they are told to do, are written small; a path or an option may be anything.
+# Programs and their subcommands are written in lower case; a path or an option may be anything.
 _CAPITAL: Final = re.compile(r"(?![^\s]*/)[^\s]*[A-Z]|\S+ [A-Z][A-Za-z]*(?:\s|\Z)")
 
 
 class Kind(NamedTuple):
-    """One kind of value: how it is read, and what it must be where it cannot be."""
+    """One kind of value: its parser, and a description for errors."""
 
-    # Returns the value as it is kept, or None for what is none.
+    # Returns the parsed value, or None if it is invalid.
     read: Callable[[str], str | None]
     wanted: str
 
 
 def program_entry(words: str) -> str:
-    """Return the entry that names the leading words of a command, for every tool that runs commands."""
+    """Return the entry for commands that begin with these words, with any tool that runs commands."""
     return f"*({words})"
 
 
 def server_entries(server: str) -> tuple[str, ...]:
-    """Return the globs by which assistants name the tools of an MCP server; the first two can mean nothing else."""
+    """Return the globs for the tools of an MCP server in the assistants; the first two are unambiguous."""
     return f"mcp__{server}__*", f"mcp_{server}_*", f"{server}_*", f"{server}-*"
 
 
@@ -83,7 +83,7 @@ def _address(text: str) -> str | None:
 
 
 def _is_host(text: str) -> bool:
-    """Tell whether a host with its port can be one: a port that exists, and no address of digits that is none."""
+    """Tell whether a host and port are possible: the port is in range, and a numeric host is a valid IPv4 address."""
     host, _, port = text.partition(":")
     last = host.rpartition(".")[2]
     parts = host.split(".")
@@ -115,7 +115,7 @@ def _machine_name(text: str) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    """Return a value without the backticks or quotes around it, which say that it is meant as it stands."""
+    """Return a value without the backticks or quotes around it."""
     return text[1:-1] if _is_quoted(text) else text
 
 
@@ -130,10 +130,10 @@ def _short(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
 KINDS: Final[Mapping[str, Kind]] = {
     "program": Kind(
         _short(_program),
-        "one program and the words its command begins with, in small letters, as in “npm run lint”: "
-        "write one line for each, and nothing else in it; in backticks it is meant as it stands",
+        "one program and the words its command begins with, in lower case, as in “npm run lint”: "
+        "write one line for each, and nothing else in it; put it into backticks to take it literally",
     ),
-    "path": Kind(_short(_path), "one path that begins with /, ~/, ./ or ../, or stands in backticks"),
+    "path": Kind(_short(_path), "one path that begins with /, ~/, ./ or ../, or is in backticks"),
     "site": Kind(_short(_site), "a host or the beginning of a URL, as in example.org or https://example.org/docs"),
     "address": Kind(_short(_address), "a host, with a port or without, as in example.org:22"),
     "server": Kind(_short(_server), "the name of an MCP server"),

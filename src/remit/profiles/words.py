@@ -1,7 +1,7 @@
-"""A mission in plain words: what an agent may, may not, where, how far and how long.
+"""Describes a mission in plain words.
 
-Keeps this invariant: it promises no more than is judged, which is what a call is known to do, and not what code does
-that it runs.
+Keeps this invariant: it does not promise more than is enforced. Calls are judged by what they are known to do, not by
+what code does that they run.
 """
 
 import re
@@ -28,7 +28,7 @@ _SIDES: Final[Mapping[SideEffectClass, str]] = {
 
 
 def describe_mission(mission: Mission) -> list[str]:
-    """Return what a mission comes to, one sentence a line."""
+    """Describe a mission, one sentence per line."""
     return [
         f"It is asked to: {mission.mission}",
         *_allowed(mission),
@@ -37,12 +37,12 @@ def describe_mission(mission: Mission) -> list[str]:
         *_effects(mission),
         *_unbounded(mission),
         f"It may make {_counted(mission.max_tool_calls, 'tool call')} in {lasting(mission.max_duration_s)}.",
-        "Everything else is refused.",
+        "Everything else is denied.",
     ]
 
 
 def lasting(seconds: int) -> str:
-    """Return a duration in the largest unit that holds it exactly."""
+    """Return a duration in the largest unit that expresses it exactly."""
     size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
     return _counted(seconds // size, unit)
 
@@ -71,7 +71,7 @@ def _forbidden(mission: Mission) -> Iterator[str]:
 
 
 def _whole(named: set[str], phrases: Mapping[KnownPhrase, frozenset[str]]) -> list[KnownPhrase]:
-    """Return the phrases that are there as a whole; what is within another one goes without saying."""
+    """Return the phrases whose entries are all present, without those that another one includes."""
     whole = {one: own for one, own in phrases.items() if not one.kind and own and named >= own}
     return [one for one, own in whole.items() if not any(own < other for other in whole.values())]
 
@@ -102,12 +102,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _places(mission: Mission) -> Iterator[str]:
     if EVERYTHING in mission.resource_scope:
-        yield "It may touch everything: every file and every host."
+        yield "It may use everything: every file and every host."
         return
     machine = [entry for entry in mission.resource_scope if entry.partition("://")[0] in MACHINE_KINDS]
     hosts = [entry for entry in mission.resource_scope if "://" in entry and entry not in machine]
     paths = list(_folders(entry for entry in mission.resource_scope if "://" not in entry))
-    yield f"It may touch: {_listed(paths)}, and what lies in it." if paths else "It may touch no file."
+    yield f"It may use: {_listed(paths)}, and everything in it." if paths else "It may use no file."
     yield f"It may reach: {_listed(hosts)}." if hosts else "It may reach no host."
     if machine:
         yield f"It may use and change: {_listed(machine)}."
@@ -122,14 +122,14 @@ def _folders(entries: Iterable[str]) -> Iterator[str]:
 
 
 def _effects(mission: Mission) -> Iterator[str]:
-    for words, kept in (("What it does may", True), ("Refused is every call that is known to", False)):
+    for words, kept in (("Its calls may", True), ("Denied is every call that is known to", False)):
         sides = [said for side, said in _SIDES.items() if (side in mission.allowed_side_effect_classes) is kept]
         if sides:
             yield f"{words} {', '.join(sides)}."
 
 
 def _unbounded(mission: Mission) -> Iterator[str]:
-    """Yield what holds where a command may be one that runs code: this has the side effect of changing other things."""
+    """Yield a warning if a command may run code, which is the side effect “change other things”."""
     looking = known_phrases()["look-with-commands"].allowed_entries
     shells = known_phrases()["run-commands"].tools
     runs = any(
@@ -138,4 +138,4 @@ def _unbounded(mission: Mission) -> Iterator[str]:
         if entry not in looking
     )
     if runs and "state_change" in mission.allowed_side_effect_classes:
-        yield "What code does that a command runs, such as a script or a test, is not known: only a sandbox bounds it."
+        yield "What code that a command runs does, such as a script or a test, is not known: only a sandbox limits it."

@@ -1,7 +1,7 @@
 """The requests and answers of the Personal Hub.
 
-Adapters are of many makers and versions: a member of a report that is not known here is left out, and never kept. What
-limits an agent, its mission, has no members but those that are known.
+Adapters have many vendors and versions, so unknown members of a report are ignored and never stored. A mission, which
+limits an agent, must not have unknown members.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -48,7 +48,7 @@ __all__ = [
 
 SCHEMA_VERSION: Final = "remit.hub.v0.1"
 MAX_BODY_BYTES: Final = 1024 * 1024
-# How much of a text that somebody has agreed to show is kept.
+# How many characters of a text are stored, if the user has consented to it.
 MAX_EXCERPT: Final = 1800
 
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
@@ -56,62 +56,64 @@ _SHA256: Final = r"sha-256:[A-Fa-f0-9]{64}"
 _Digest: TypeAlias = Annotated[str, matching(_SHA256)]
 _Short: TypeAlias = Annotated[str, Meta(max_length=256)]
 _Long: TypeAlias = Annotated[str, Meta(max_length=8192)]
-# Longer than any that is meant: a fraction of a second may have any number of digits.
+# A fraction of a second may have any number of digits, so the length is limited.
 _Moment: TypeAlias = Annotated[DateTime, Meta(max_length=64)]
-_Text: TypeAlias = Annotated[str, Meta(description="Text that was seen; needs `consent.visible_text`.")]
+_Text: TypeAlias = Annotated[str, Meta(description="Observed text; requires `consent.visible_text`.")]
 _Raw: TypeAlias = Annotated[
     bool | None,
     Meta(
-        description="Raw content is never taken: digests and consented excerpts only.",
+        description="Must not be true: only digests and consented excerpts are accepted.",
         extra_json_schema={"enum": [False, None]},
     ),
 ]
 
 
 class _Report(Request, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A JSON object of an adapter. Members that are not known are left out; null is as good as absent."""
+    """A JSON object from an adapter. Unknown members are ignored; null means absent."""
 
 
 class SourceTold(_Report, frozen=True, kw_only=True):
-    """Who reports."""
+    """The adapter that reports."""
 
-    type: Annotated[SourceType, Meta(description="What kind of adapter it is.")]
-    app: Annotated[_Short | None, Meta(description="The program that is watched.")] = None
-    origin: Annotated[_Long | None, Meta(description="The origin of the page that is watched.")] = None
-    process: Annotated[_Short | None, Meta(description="The process that is watched.")] = None
-    version: Annotated[_Short | None, Meta(description="Of the adapter; it does not tell sessions apart.")] = None
+    type: Annotated[SourceType, Meta(description="The kind of adapter.")]
+    app: Annotated[_Short | None, Meta(description="The observed program.")] = None
+    origin: Annotated[_Long | None, Meta(description="The origin of the observed page.")] = None
+    process: Annotated[_Short | None, Meta(description="The observed process.")] = None
+    version: Annotated[
+        _Short | None, Meta(description="The version of the adapter. It does not identify a session.")
+    ] = None
 
 
 class SessionTold(_Report, frozen=True, kw_only=True):
-    """Which session of the source; `id` tells sessions apart, else `title` does."""
+    """The session of the source, identified by `id`, else by `title`."""
 
-    title: Annotated[_Long | None, Meta(description="For people.")] = None
-    id: Annotated[_Short | None, Meta(description="The adapter's own.")] = None
+    title: Annotated[_Long | None, Meta(description="The title, for people.")] = None
+    id: Annotated[_Short | None, Meta(description="The id that the adapter uses.")] = None
 
 
 class MissionAsked(Request, frozen=True, kw_only=True):
-    """The mission of a session that is started; what is left out is that of a mere observer."""
+    """The mission of a new session. The defaults are those of an observer, which limits nothing."""
 
-    agent_id: Annotated[AgentId | None, Meta(description="Who acts.")] = None
-    mission: Annotated[MissionText | None, Meta(description="What is asked of the agent.")] = None
-    allowed_tools: Annotated[ToolNames | None, Meta(description="Names or patterns; all others are denied.")] = None
-    forbidden_tools: Annotated[ToolNames | None, Meta(description="Denied, even if they are allowed too.")] = None
-    resource_scope: Annotated[Scope | None, Meta(description="What may be touched; else everything.")] = None
-    max_tool_calls: Annotated[Count | None, Meta(description="How many events; else 5,000.")] = None
-    max_duration_s: Annotated[Duration | None, Meta(description="How long it may last; else a day.")] = None
+    agent_id: Annotated[AgentId | None, Meta(description="The id of the agent.")] = None
+    mission: Annotated[MissionText | None, Meta(description="The task of the agent.")] = None
+    allowed_tools: Annotated[ToolNames | None, Meta(description="Names or globs; all other tools are denied.")] = None
+    forbidden_tools: Annotated[ToolNames | None, Meta(description="Denied even if also allowed.")] = None
+    resource_scope: Annotated[Scope | None, Meta(description="What calls may use. Default: everything.")] = None
+    max_tool_calls: Annotated[Count | None, Meta(description="The number of events. Default: 5,000.")] = None
+    max_duration_s: Annotated[Duration | None, Meta(description="The duration in seconds. Default: one day.")] = None
     allowed_side_effect_classes: Annotated[
-        SideEffectClasses | None, Meta(description="What may be brought about; else anything.")
+        SideEffectClasses | None, Meta(description="The allowed side effects. Default: all.")
     ] = None
-    cwd: Annotated[ScopeEntry | None, Meta(description="Where relative paths start.")] = None
+    cwd: Annotated[ScopeEntry | None, Meta(description="The directory for relative paths.")] = None
 
 
-_Source: TypeAlias = Annotated[SourceTold, Meta(description="Who reports.")]
-_Session: TypeAlias = Annotated[SessionTold | None, Meta(description="Which of the source's sessions.")]
-_Mission: TypeAlias = Annotated[MissionAsked | None, Meta(description="Of a session that is started.")]
+_Source: TypeAlias = Annotated[SourceTold, Meta(description="The adapter that reports.")]
+_Session: TypeAlias = Annotated[SessionTold | None, Meta(description="The session of the source.")]
+_Mission: TypeAlias = Annotated[MissionAsked | None, Meta(description="The mission, if a session is started.")]
 
 
 class StartRequest(_Report, frozen=True, kw_only=True):
-    """Start a session, or find the one that there is."""
+    """Start a session, or return the existing one."""
 
     source: _Source
     session: _Session = None
@@ -119,60 +121,61 @@ class StartRequest(_Report, frozen=True, kw_only=True):
 
 
 class Consent(_Report, frozen=True, kw_only=True):
-    """What a person has agreed to."""
+    """What the user has consented to."""
 
-    visible_text: Annotated[bool, Meta(description="That excerpts of visible text are sent.")] = False
+    visible_text: Annotated[bool, Meta(description="Excerpts of visible text may be sent.")] = False
 
 
 class Message(_Report, frozen=True, kw_only=True):
-    """One message of a conversation that was seen."""
+    """One message of an observed conversation."""
 
-    role: Annotated[_Short | None, Meta(description="Who speaks.")] = None
+    role: Annotated[_Short | None, Meta(description="The role of the speaker.")] = None
     text_excerpt: _Text | None = None
-    text_digest: Annotated[_Digest | None, Meta(description="Of the whole text, which need not be sent.")] = None
+    text_digest: Annotated[_Digest | None, Meta(description="The digest of the whole text.")] = None
 
 
 class Event(_Report, frozen=True, kw_only=True):
-    """What was seen: facts and digests, and text only where a person has agreed."""
+    """An observed event: facts and digests, and text only with consent."""
 
-    kind: Annotated[_Short | None, Meta(description="In the words of the adapter.")] = None
-    action_class: Annotated[ActionClass | None, Meta(description="What was done.")] = None
-    target: Annotated[_Long | None, Meta(description="To what: a URL, a path, or words for it.")] = None
-    content_digest: Annotated[_Digest | None, Meta(description="Of what was seen.")] = None
-    capture_mode: Annotated[_Short | None, Meta(description="How it was seen.")] = None
+    kind: Annotated[_Short | None, Meta(description="The adapter's name for it.")] = None
+    action_class: Annotated[ActionClass | None, Meta(description="The class of the action.")] = None
+    target: Annotated[_Long | None, Meta(description="The target: a URL, a path or a description.")] = None
+    content_digest: Annotated[_Digest | None, Meta(description="The digest of the observed content.")] = None
+    capture_mode: Annotated[_Short | None, Meta(description="How it was observed.")] = None
     text_snapshot: _Text | None = None
     text_excerpt: _Text | None = None
-    text_snapshot_included: Annotated[bool | None, Meta(description="That text is in it.")] = None
+    text_snapshot_included: Annotated[bool | None, Meta(description="Whether text is included.")] = None
     messages: Annotated[
-        Annotated[tuple[Message, ...], Meta(max_length=1000)] | None, Meta(description="A conversation that was seen.")
+        Annotated[tuple[Message, ...], Meta(max_length=1000)] | None, Meta(description="An observed conversation.")
     ] = None
-    consent: Annotated[Consent | None, Meta(description="What a person has agreed to.")] = None
-    command: Annotated[str | tuple[str, ...] | None, Meta(description="A command that was run.")] = None
+    consent: Annotated[Consent | None, Meta(description="What the user has consented to.")] = None
+    command: Annotated[str | tuple[str, ...] | None, Meta(description="The command, if one was run.")] = None
     exit_code: Annotated[
-        Annotated[int, Meta(ge=-(2**31), le=2**32)] | None, Meta(description="How the command ended.")
+        Annotated[int, Meta(ge=-(2**31), le=2**32)] | None, Meta(description="The exit code of the command.")
     ] = None
-    stdout_digest: Annotated[_Digest | None, Meta(description="Of what the command printed.")] = None
-    stderr_digest: Annotated[_Digest | None, Meta(description="Of what it printed beside.")] = None
+    stdout_digest: Annotated[_Digest | None, Meta(description="The digest of stdout.")] = None
+    stderr_digest: Annotated[_Digest | None, Meta(description="The digest of stderr.")] = None
     stdout: _Text | None = None
     stderr: _Text | None = None
     hidden_provider_activity: Annotated[
-        Any, Meta(description="What the provider did unseen. There was none by null, false, 0 and what is empty.")
+        Any,
+        Meta(description="Activity of the provider that was not visible. null, false, 0 and empty values mean none."),
     ] = None
     observed_at: Annotated[
         _Moment | None,
-        Meta(description="When it was seen: not before 2020, and at most 5 minutes ahead of the Hub's clock."),
+        Meta(description="When it was observed: not before 2020, and at most 5 minutes ahead of the Hub's clock."),
     ] = None
     raw_content_included: _Raw = None
 
     def __post_init__(self) -> None:
-        """Hold no raw content, and no text that nobody has agreed to."""
+        """Raise for raw content, and for text without consent."""
         _refuse_raw(self.raw_content_included)
         if self._shows_text and not (self.consent and self.consent.visible_text):
-            raise FieldInvalid("text is only taken with consent.visible_text", place=f"$.{self._first_text}")
+            raise FieldInvalid("text requires consent.visible_text", place=f"$.{self._first_text}")
 
     @property
     def _first_text(self) -> str:
-        """Return the member that holds text, or says so."""
+        """Return the first member with text."""
         return next((name for name in _TEXT_MEMBERS if getattr(self, name)), "messages")
 
     @property
@@ -181,9 +184,9 @@ class Event(_Report, frozen=True, kw_only=True):
         return given or bool(self.messages and any(message.text_excerpt for message in self.messages))
 
 
-# Members that hold text, or say that there is some; messages hold it one level deeper.
+# Members that hold text or announce it. Messages hold text one level deeper.
 _TEXT_MEMBERS: Final = ("text_snapshot", "text_excerpt", "stdout", "stderr", "text_snapshot_included")
-# What `Event` asks for beyond each of its members, for those who read the API page: consent, or no text.
+# JSON Schema for the rule that text requires consent.
 _CONSENTED: Final = {
     "anyOf": [
         {
@@ -211,10 +214,10 @@ _CONSENTED: Final = {
 
 
 class ObserveRequest(_Report, frozen=True, kw_only=True):
-    """An event, of which source and session; the session is started where there is none."""
+    """An event with its source and session. The session is started if it does not exist."""
 
     source: _Source
-    event: Annotated[Event, Meta(description="What was seen.", extra_json_schema=_CONSENTED)]
+    event: Annotated[Event, Meta(description="The event.", extra_json_schema=_CONSENTED)]
     session: _Session = None
     mission: _Mission = None
     raw_content_included: _Raw = None
@@ -224,24 +227,24 @@ class ObserveRequest(_Report, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Hold no raw content."""
+        """Raise for raw content."""
         _refuse_raw(self.raw_content_included)
 
 
 def _refuse_raw(included: bool | None) -> None:  # noqa: FBT001 - a member of a request
     if included:
-        raise FieldInvalid("raw content is not taken: send its digest", place="$.raw_content_included")
+        raise FieldInvalid("raw content is not accepted: send its digest", place="$.raw_content_included")
 
 
-_Schema: TypeAlias = Annotated[str, Meta(description="Of this API.")]
+_Schema: TypeAlias = Annotated[str, Meta(description="The version of this API.")]
 _Key: TypeAlias = Annotated[str, Meta(description="The key of the source and session.")]
-_SessionId: TypeAlias = Annotated[str, Meta(description="Of the session: the id of its passport.")]
-_SourceSaid: TypeAlias = Annotated[dict[str, Any], Meta(description="Who reports, as it was told.")]
-_Title: TypeAlias = Annotated[str, Meta(description="For people.")]
-_Started: TypeAlias = Annotated[DateTime, Meta(description="When it was started.")]
-_Verdict: TypeAlias = Annotated[Verdict, Meta(description="What it amounts to.")]
-_Reason: TypeAlias = Annotated[str, Meta(description="Why, for people.")]
-_ReceiptId: TypeAlias = Annotated[str, Meta(description="As it stands in the receipt.")]
+_SessionId: TypeAlias = Annotated[str, Meta(description="The id of the session, which is the id of its passport.")]
+_SourceSaid: TypeAlias = Annotated[dict[str, Any], Meta(description="The adapter, as it was reported.")]
+_Title: TypeAlias = Annotated[str, Meta(description="The title, for people.")]
+_Started: TypeAlias = Annotated[DateTime, Meta(description="The start of the session.")]
+_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict of the receipt.")]
+_Reason: TypeAlias = Annotated[str, Meta(description="The reason, for people.")]
+_ReceiptId: TypeAlias = Annotated[str, Meta(description="The id in the receipt.")]
 
 
 class StartAnswer(Answer, frozen=True, kw_only=True):
@@ -251,26 +254,26 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
     schema_version: _Schema = SCHEMA_VERSION
     session_id: _Key
     ardur_session_id: _SessionId
-    agent_id: Annotated[str, Meta(description="Who acts.")]
-    mission: Annotated[str, Meta(description="What is asked of the agent.")]
+    agent_id: Annotated[str, Meta(description="The id of the agent.")]
+    mission: Annotated[str, Meta(description="The task of the agent.")]
     source: _SourceSaid
     title: _Title
     started_at: _Started
     token: Annotated[str, Meta(description="The passport.")]
-    existing: Annotated[bool, Meta(description="Whether it had been started before.")]
+    existing: Annotated[bool, Meta(description="Whether the session existed before.")]
 
 
 class PolicyAnswer(Answer, frozen=True, kw_only=True):
-    """What policy says to an event."""
+    """The decision of the policy on an event."""
 
     decision: _Verdict
     reason: _Reason
-    tool_name: Annotated[str, Meta(description="The tool that stands for the source.")]
-    arguments: Annotated[dict[str, Any], Meta(description="As they were judged: text is there as its digest.")]
+    tool_name: Annotated[str, Meta(description="The tool name that is used for the source.")]
+    arguments: Annotated[dict[str, Any], Meta(description="As they were judged: with digests instead of text.")]
 
 
 class CheckAnswer(Answer, frozen=True, kw_only=True):
-    """What would be decided. Nothing is kept of it."""
+    """The decision that the event would get. Nothing is recorded."""
 
     ok: Literal[True] = True
     schema_version: _Schema = SCHEMA_VERSION
@@ -278,30 +281,30 @@ class CheckAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ReceiptAnswer(Answer, frozen=True, kw_only=True):
-    """A receipt, and the members of it that people look for first."""
+    """A receipt and its most important members."""
 
     receipt_id: _ReceiptId
-    receipt_hash: Annotated[str, Meta(description="SHA-256 of the token: the next receipt names it.")]
-    jwt: Annotated[str, Meta(description="The signed receipt, durable by now.")]
+    receipt_hash: Annotated[str, Meta(description="SHA-256 of the token; the next receipt refers to it.")]
+    jwt: Annotated[str, Meta(description="The signed receipt. It is already durable.")]
     verdict: _Verdict
-    timestamp: Annotated[DateTime, Meta(description="When it was decided.")]
-    tool: Annotated[str, Meta(description="The tool, or what stands for the source.")]
-    target: Annotated[str, Meta(description="What it was about.")]
+    timestamp: Annotated[DateTime, Meta(description="The time of the decision.")]
+    tool: Annotated[str, Meta(description="The tool name.")]
+    target: Annotated[str, Meta(description="The target.")]
 
 
 class SignedReceiptAnswer(Answer, frozen=True, kw_only=True):
-    """A receipt in full: the signed token, and the claims that it carries."""
+    """A full receipt: the signed token and its claims."""
 
     ok: Literal[True] = True
     schema_version: _Schema = SCHEMA_VERSION
     view: Literal["full"] = "full"
     ardur_session_id: _SessionId
     receipt: ReceiptAnswer
-    claims: Annotated[dict[str, Any], Meta(description="What the token says.")]
+    claims: Annotated[dict[str, Any], Meta(description="The claims of the token.")]
 
 
 class PublicReceiptAnswer(Answer, frozen=True, kw_only=True):
-    """What anyone may see of a receipt: without the internal code and audit-only members, and unsigned."""
+    """The public view of a receipt: without the internal code and audit-only members, and unsigned."""
 
     ok: Literal[True] = True
     schema_version: _Schema = SCHEMA_VERSION
@@ -309,8 +312,8 @@ class PublicReceiptAnswer(Answer, frozen=True, kw_only=True):
     signed: Literal[False] = False
     receipt_id: _ReceiptId
     receipt_hash: Annotated[str, Meta(description="SHA-256 of the signed receipt.")]
-    omitted: Annotated[tuple[str, ...], Meta(description="Members of the receipt that are left out.")]
-    claims: Annotated[dict[str, Any], Meta(description="The members that are left.")]
+    omitted: Annotated[tuple[str, ...], Meta(description="The members of the receipt that are omitted.")]
+    claims: Annotated[dict[str, Any], Meta(description="The remaining members.")]
 
 
 class ReviewAnswer(Answer, frozen=True, kw_only=True):
@@ -319,28 +322,28 @@ class ReviewAnswer(Answer, frozen=True, kw_only=True):
     session_id: _Key
     ardur_session_id: _SessionId
     source: _SourceSaid
-    provider: Annotated[str, Meta(description="Whose service is watched.")]
+    provider: Annotated[str, Meta(description="The provider of the observed service.")]
     title: _Title
     status: Annotated[SessionState, Meta(description="All but `active` are final.")]
     started_at: _Started
-    updated_at: Annotated[DateTime, Meta(description="When it was last reported to.")]
-    observations: Annotated[Count, Meta(description="How many events there were.")]
-    verdicts: Annotated[dict[Verdict, Count], Meta(description="How many receipts say what.")]
-    labels: Annotated[tuple[str, ...], Meta(description="Words for what was in events, and codes of denials.")]
+    updated_at: Annotated[DateTime, Meta(description="The time of the last report.")]
+    observations: Annotated[Count, Meta(description="The number of events.")]
+    verdicts: Annotated[dict[Verdict, Count], Meta(description="The number of receipts by verdict.")]
+    labels: Annotated[tuple[str, ...], Meta(description="Labels of what events contained, and denial codes.")]
     latest_receipt_id: Annotated[str | None, Meta(description="Of the last receipt.")]
     latest_receipt_hash: Annotated[str | None, Meta(description="Of the last receipt.")]
     summary: Annotated[str, Meta(description="One sentence, for people.")]
     actions: Annotated[
         msgspec.Raw,
         Meta(
-            description="What was done last, 50 at most, oldest first.",
+            description="The last 50 actions, oldest first.",
             extra_json_schema={"type": "array", "items": {}},
         ),
     ]
 
 
 class ObserveAnswer(Answer, frozen=True, kw_only=True):
-    """What policy says to the event, its receipt, and the review of its session. A DENY is an answer, not an error."""
+    """The decision on the event, its receipt, and the review of its session. A DENY is an answer, not an error."""
 
     ok: Literal[True] = True
     schema_version: _Schema = SCHEMA_VERSION
@@ -354,11 +357,11 @@ class ObserveAnswer(Answer, frozen=True, kw_only=True):
 
 
 class Adapters(Answer, frozen=True, kw_only=True):
-    """Which adapters there are."""
+    """The availability of the adapters."""
 
-    browser: Annotated[str, Meta(description="An extension.")] = "available"
-    desktop: Annotated[str, Meta(description="An observer.")] = "available_with_macos_permissions"
-    cli: Annotated[str, Meta(description="A command-line adapter.")] = "available"
+    browser: Annotated[str, Meta(description="The browser extension.")] = "available"
+    desktop: Annotated[str, Meta(description="The desktop observer.")] = "available_with_macos_permissions"
+    cli: Annotated[str, Meta(description="The command-line adapter.")] = "available"
 
 
 class BrokenSession(Answer, frozen=True, kw_only=True):
@@ -366,13 +369,13 @@ class BrokenSession(Answer, frozen=True, kw_only=True):
 
     session_id: _SessionId
     receipt: Annotated[
-        Count | None, Meta(description="The first receipt that is wrong, counted from 1; null while not known.")
+        Count | None, Meta(description="The first wrong receipt, counted from 1; null if not known yet.")
     ] = None
-    fault: Annotated[str | None, Meta(description="What is wrong with it; null while not known.")] = None
+    fault: Annotated[str | None, Meta(description="What is wrong with it; null if not known yet.")] = None
 
 
 class VerificationAnswer(Answer, frozen=True, kw_only=True):
-    """Up to where and when the evidence was verified, by the verifier that runs in the background."""
+    """What the background verifier has verified so far."""
 
     state: Annotated[
         Literal["verified", "verifying", "broken", "unknown"],
@@ -382,27 +385,25 @@ class VerificationAnswer(Answer, frozen=True, kw_only=True):
         ),
     ]
     problem: Annotated[str, Meta(description="Why the verifier does not work; empty if it does.")] = ""
-    sessions: Annotated[Count, Meta(description="How many sessions there are.")]
-    sessions_verified: Annotated[
-        Count, Meta(description="How many of them were verified as far as they were read.")
-    ] = 0
-    sessions_broken: Annotated[Count, Meta(description="How many have a broken chain.")] = 0
-    receipts_verified: Annotated[Count, Meta(description="How many receipts were verified.")] = 0
+    sessions: Annotated[Count, Meta(description="The number of sessions.")]
+    sessions_verified: Annotated[Count, Meta(description="The number of verified sessions.")] = 0
+    sessions_broken: Annotated[Count, Meta(description="The number of sessions with a broken chain.")] = 0
+    receipts_verified: Annotated[Count, Meta(description="The number of verified receipts.")] = 0
     verified_through: Annotated[
         str | None, Meta(description="The last receipt up to which everything was verified.")
     ] = None
     verified_at: Annotated[
         DateTime | None, Meta(description="Everything that was recorded before this time was verified.")
     ] = None
-    pass_started_at: Annotated[DateTime | None, Meta(description="When the present pass was started.")] = None
+    pass_started_at: Annotated[DateTime | None, Meta(description="The start of the current pass.")] = None
     last_full_pass_at: Annotated[
-        DateTime | None, Meta(description="When the last pass ended that verified every signature.")
+        DateTime | None, Meta(description="The end of the last pass that verified every signature.")
     ] = None
     broken: Annotated[tuple[BrokenSession, ...], Meta(description="Sessions with a broken chain, 100 at most.")] = ()
 
 
 class AdapterDetail(Answer, frozen=True, kw_only=True):
-    """What was really seen of one kind of adapter."""
+    """Observed activity of one kind of adapter."""
 
     available: Annotated[bool, Meta(description="Whether it is known to be installed, or has reported.")]
     by: Annotated[str, Meta(description="What reports as this kind of source.")]
@@ -411,11 +412,11 @@ class AdapterDetail(Answer, frozen=True, kw_only=True):
         DateTime | None,
         Meta(description="When its last receipt was issued, among those since the Hub started and the last sessions."),
     ] = None
-    version: Annotated[str | None, Meta(description="As `source.version` has told it.")] = None
+    version: Annotated[str | None, Meta(description="The reported `source.version`.")] = None
 
 
 class AdapterDetails(Answer, frozen=True, kw_only=True):
-    """What was really seen, by the type of source."""
+    """Observed activity, by the type of source."""
 
     browser: AdapterDetail
     desktop: AdapterDetail
@@ -423,20 +424,20 @@ class AdapterDetails(Answer, frozen=True, kw_only=True):
 
 
 class StatusAnswer(Answer, frozen=True, kw_only=True):
-    """How the Hub stands."""
+    """The status of the Hub."""
 
     ok: Literal[True] = True
     schema_version: _Schema = SCHEMA_VERSION
-    version: Annotated[str, Meta(description="Of the program.")]
-    home: Annotated[str, Meta(description="Where the service is at home.")]
-    verifier_id: Annotated[str, Meta(description="Who signs receipts.")]
-    hub_url: Annotated[str, Meta(description="Where the Hub is reached.")]
-    sessions: Annotated[Count, Meta(description="How many were started, at the proxy too.")]
-    session_reviews: Annotated[Count, Meta(description="How many sessions adapters report to.")]
-    latest_receipt: Annotated[ReceiptAnswer | None, Meta(description="The last of all.")]
-    public_key_pem: Annotated[str, Meta(description="The key that signs.")]
+    version: Annotated[str, Meta(description="The version of the program.")]
+    home: Annotated[str, Meta(description="The path of the home.")]
+    verifier_id: Annotated[str, Meta(description="The verifier id that signs receipts.")]
+    hub_url: Annotated[str, Meta(description="The address of the Hub.")]
+    sessions: Annotated[Count, Meta(description="The number of sessions, including those of the proxy.")]
+    session_reviews: Annotated[Count, Meta(description="The number of sessions with reports from adapters.")]
+    latest_receipt: Annotated[ReceiptAnswer | None, Meta(description="The newest receipt of the ledger.")]
+    public_key_pem: Annotated[str, Meta(description="The public key that verifies receipts.")]
     adapters: Adapters
-    adapter_details: Annotated[AdapterDetails, Meta(description="What was really seen of each kind of adapter.")]
+    adapter_details: Annotated[AdapterDetails, Meta(description="Observed activity of each kind of adapter.")]
     verification: Annotated[
-        VerificationAnswer | None, Meta(description="Up to where and when the evidence was verified.")
+        VerificationAnswer | None, Meta(description="What the background verifier has verified so far.")
     ] = None

@@ -40,9 +40,9 @@ SCHEMA_VERSION: Final = "remit.proxy.v0.1"
 MAX_ID: Final = 64
 MAX_TOKEN: Final = 16 * 1024
 
-# Ids that are looked up: whatever fits is asked for, and what is not there is not found.
+# Ids that are only looked up, so they need not have the exact form.
 _Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
-_OfSession: TypeAlias = Annotated[_Id, Meta(description="Of the session, as its start has told it.")]
+_OfSession: TypeAlias = Annotated[_Id, Meta(description="The id of the session, from the answer to its start.")]
 _Key: TypeAlias = Annotated[
     str,
     Meta(
@@ -51,12 +51,14 @@ _Key: TypeAlias = Annotated[
         description="Chosen by the client. The same request again under the same key gets the same receipt.",
     ),
 ]
-_Tool: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256 * 1024, description="As the agent calls it.")]
+_Tool: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=256 * 1024, description="The name by which the agent calls it.")
+]
 _Cwd: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096)]
-# How many characters a digest has in base64url.
+# The length of a digest in base64url.
 _DIGEST_LENGTHS: Final = {"sha-256": 43, "sha-384": 64, "sha-512": 86}
 _OUTCOME: Final = Meta(
-    description="The digest of what came out.",
+    description="The digest of the outcome.",
     extra_json_schema={
         "oneOf": [
             {"properties": {"alg": {"const": alg}, "value": {"minLength": length, "maxLength": length}}}
@@ -65,50 +67,56 @@ _OUTCOME: Final = Meta(
     },
 )
 _DELEGATED: Final = Meta(
-    description="Nowhere wider than the session's own, and for one call at least.",
+    description="Must not allow more than the session's own mission, and at least one call.",
     extra_json_schema={"properties": {"max_tool_calls": {"minimum": 1}}},
 )
 _BOUND_TO: Final = Meta(
-    description="Whom the passport is bound to.",
+    description="The key or certificate that the passport is bound to.",
     extra_json_schema={"oneOf": [{"required": ["jkt"]}, {"required": ["x5t#S256"]}]},
 )
-Decision: TypeAlias = Annotated[Literal["PERMIT", "DENY"], Meta(description="Whether it may go on.")]
-_SessionId: TypeAlias = Annotated[str, Meta(description="Of the session: the id of its passport.")]
-_Verdict: TypeAlias = Annotated[Verdict, Meta(description="What it amounts to.")]
-_Reason: TypeAlias = Annotated[str, Meta(description="Why, for people.")]
-_Receipt: TypeAlias = Annotated[str, Meta(description="The signed receipt, durable by now.")]
-_ReceiptId: TypeAlias = Annotated[str, Meta(description="As it stands in the receipt.")]
-_ReceiptHash: TypeAlias = Annotated[str, Meta(description="SHA-256 of the receipt's token: the next one names it.")]
-_Repeated: TypeAlias = Annotated[bool, Meta(description="Whether the same was asked before, and this is its answer.")]
-_Denial: TypeAlias = Annotated[PublicDenialReason, Meta(description="Why not, in one word; only with a DENY.")]
+Decision: TypeAlias = Annotated[Literal["PERMIT", "DENY"], Meta(description="Whether the call may run.")]
+_SessionId: TypeAlias = Annotated[str, Meta(description="The id of the session, which is the id of its passport.")]
+_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict of the receipt.")]
+_Reason: TypeAlias = Annotated[str, Meta(description="The reason, for people.")]
+_Receipt: TypeAlias = Annotated[str, Meta(description="The signed receipt. It is already durable.")]
+_ReceiptId: TypeAlias = Annotated[str, Meta(description="The id in the receipt.")]
+_ReceiptHash: TypeAlias = Annotated[
+    str, Meta(description="SHA-256 of the receipt's token; the next receipt refers to it.")
+]
+_Repeated: TypeAlias = Annotated[
+    bool, Meta(description="Whether this is the stored answer to an earlier identical request.")
+]
+_Denial: TypeAlias = Annotated[PublicDenialReason, Meta(description="The public denial code; only with a DENY.")]
 _State: TypeAlias = Annotated[SessionState, Meta(description="All but `active` are final.")]
-_Started: TypeAlias = Annotated[DateTime, Meta(description="When it was started.")]
-_Ended: TypeAlias = Annotated[DateTime | None, Meta(description="When it came to its end, if it has.")]
-Budget: TypeAlias = Annotated[dict[str, Count], Meta(description="What is left: tool_calls and duration_s.")]
+_Started: TypeAlias = Annotated[DateTime, Meta(description="The start of the session.")]
+_Ended: TypeAlias = Annotated[DateTime | None, Meta(description="When it ended; null while it is active.")]
+Budget: TypeAlias = Annotated[dict[str, Count], Meta(description="The remaining budget: tool_calls and duration_s.")]
 
 
 class StartRequest(Request, frozen=True, kw_only=True):
-    """Start a session; the same passport again is the same session."""
+    """Start a session. The same passport always gets the same session."""
 
     token: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN, description="The passport.")]
 
 
 class StartAnswer(Answer, frozen=True, kw_only=True):
-    """The session, and what its passport allows."""
+    """The session and the mission of its passport."""
 
     ok: Literal[True] = True
     session_id: _SessionId
-    agent_id: Annotated[str, Meta(description="Who acts.")]
-    mission: Annotated[str, Meta(description="What is asked of the agent.")]
-    allowed_tools: Annotated[tuple[str, ...], Meta(description="Names or patterns; all others are denied.")]
-    forbidden_tools: Annotated[tuple[str, ...], Meta(description="Denied, even if they are allowed too.")]
-    resource_scope: Annotated[tuple[str, ...], Meta(description="Paths, patterns and URLs that calls may touch.")]
-    max_tool_calls: Annotated[Count, Meta(description="How many calls may be permitted.")]
-    max_duration_s: Annotated[Count, Meta(description="How long it may last.")]
-    allowed_side_effect_classes: Annotated[tuple[SideEffectClass, ...], Meta(description="What calls may bring about.")]
+    agent_id: Annotated[str, Meta(description="The id of the agent.")]
+    mission: Annotated[str, Meta(description="The task of the agent.")]
+    allowed_tools: Annotated[tuple[str, ...], Meta(description="Names or globs; all other tools are denied.")]
+    forbidden_tools: Annotated[tuple[str, ...], Meta(description="Denied even if also allowed.")]
+    resource_scope: Annotated[tuple[str, ...], Meta(description="Paths, globs and URLs that calls may use.")]
+    max_tool_calls: Annotated[Count, Meta(description="The number of calls that may be permitted.")]
+    max_duration_s: Annotated[Count, Meta(description="The maximum duration in seconds.")]
+    allowed_side_effect_classes: Annotated[
+        tuple[SideEffectClass, ...], Meta(description="The side effects that calls may have.")
+    ]
     started_at: _Started
-    expires_at: Annotated[DateTime, Meta(description="When it ends at the latest.")]
-    existing: Annotated[bool, Meta(description="Whether it had been started before.")]
+    expires_at: Annotated[DateTime, Meta(description="The latest end of the session.")]
+    existing: Annotated[bool, Meta(description="Whether the session existed before.")]
     state: _State
     budget_remaining: Budget
 
@@ -118,13 +126,15 @@ class EvaluateRequest(Request, frozen=True, kw_only=True):
 
     session_id: _OfSession
     tool_name: _Tool
-    arguments: Annotated[dict[str, Any], Meta(description="As the agent gives them; what they name is looked at.")]
-    cwd: Annotated[_Cwd, Meta(description="Where relative paths start, instead of the passport's.")] | UnsetType = UNSET
+    arguments: Annotated[dict[str, Any], Meta(description="As the agent gives them. They are judged with the tool.")]
+    cwd: (
+        Annotated[_Cwd, Meta(description="The directory for relative paths, instead of the passport's.")] | UnsetType
+    ) = UNSET
     idempotency_key: _Key | UnsetType = UNSET
 
 
 class EvaluateAnswer(Answer, frozen=True, kw_only=True):
-    """The decision, and the signed receipt that is durable by now. A DENY is an answer, not an error."""
+    """The decision and its signed receipt, which is already durable. A DENY is an answer, not an error."""
 
     ok: Literal[True] = True
     session_id: _SessionId
@@ -136,24 +146,26 @@ class EvaluateAnswer(Answer, frozen=True, kw_only=True):
     receipt_hash: _ReceiptHash
     budget_remaining: Budget
     public_denial_reason: _Denial | UnsetType = UNSET
-    remedy: Annotated[str, Meta(description="What would have permitted the call.")] | UnsetType = UNSET
+    remedy: Annotated[str, Meta(description="The smallest change that would permit the call.")] | UnsetType = UNSET
 
 
 class ResultRequest(Request, frozen=True, kw_only=True):
-    """What became of a call: the digest of its outcome, never the outcome."""
+    """The outcome of a call, as a digest and never the outcome itself."""
 
     session_id: _OfSession
-    receipt_id: Annotated[_Id, Meta(description="Of the decision on the call.")]
+    receipt_id: Annotated[_Id, Meta(description="The receipt id of the decision on the call.")]
     result_hash: Annotated[Digest, _OUTCOME]
 
     def __post_init__(self) -> None:
-        """Hold a digest, and not something longer in its place: it goes into a receipt."""
+        """Raise unless the digest has the length of its algorithm: it becomes part of a receipt."""
         if len(self.result_hash.value) != _DIGEST_LENGTHS[self.result_hash.alg]:
-            raise FieldInvalid(f"is not as long as {self.result_hash.alg} is", place="$.result_hash.value")
+            raise FieldInvalid(
+                f"does not have the length of a {self.result_hash.alg} digest", place="$.result_hash.value"
+            )
 
 
 class ResultAnswer(Answer, frozen=True, kw_only=True):
-    """The receipt that binds the outcome to its decision."""
+    """The receipt that links the outcome to its decision."""
 
     ok: Literal[True] = True
     session_id: _SessionId
@@ -166,45 +178,47 @@ class ResultAnswer(Answer, frozen=True, kw_only=True):
 
 
 class EndRequest(Request, frozen=True, kw_only=True):
-    """End a session, and with it its delegates."""
+    """End a session and its delegates."""
 
     session_id: _OfSession
 
 
 class SessionAnswer(Answer, frozen=True, kw_only=True):
-    """A session as it stands."""
+    """The state of a session."""
 
     ok: Literal[True] = True
     session_id: _SessionId
     state: _State
     started_at: _Started
     ended_at: _Ended
-    receipts: Annotated[Count, Meta(description="How many there are.")]
-    verdicts: Annotated[dict[Verdict, Count], Meta(description="How many receipts say what.")]
+    receipts: Annotated[Count, Meta(description="The number of receipts.")]
+    verdicts: Annotated[dict[Verdict, Count], Meta(description="The number of receipts by verdict.")]
     budget_remaining: Budget
 
 
 class AttestRequest(Request, frozen=True, kw_only=True):
-    """Attest a session, and end it first where that is asked for."""
+    """Attest a session, and optionally end it first."""
 
     end: Annotated[bool, Meta(description="End it first.")] = False
 
 
 class AttestAnswer(Answer, frozen=True, kw_only=True):
-    """A signed statement over the session, and what it says."""
+    """A signed attestation of the session, and its claims."""
 
     ok: Literal[True] = True
     token: Annotated[str, Meta(description="The signed attestation.")]
-    claims: Annotated[Attestation, Meta(description="What it says.")]
+    claims: Annotated[Attestation, Meta(description="The claims of the attestation.")]
     broken_at: (
-        Annotated[Count, Meta(description="The receipt at which the chain breaks, counted from 1; only if it does.")]
+        Annotated[
+            Count, Meta(description="The receipt at which the chain breaks, counted from 1. Absent if it does not.")
+        ]
         | UnsetType
     ) = UNSET
-    fault: Annotated[str, Meta(description="How it breaks; only if it does.")] | UnsetType = UNSET
+    fault: Annotated[str, Meta(description="How the chain breaks. Absent if it does not.")] | UnsetType = UNSET
 
 
 class DelegateRequest(Request, frozen=True, kw_only=True):
-    """Make a narrower passport for a delegate; its calls are set aside from the session's."""
+    """Issue a narrower passport for a delegate; its calls are reserved from the session's budget."""
 
     session_id: _OfSession
     request_id: _Key
@@ -213,7 +227,7 @@ class DelegateRequest(Request, frozen=True, kw_only=True):
 
 
 class DelegateAnswer(Answer, frozen=True, kw_only=True):
-    """The delegate's passport, or why there is none; and the receipt that says so."""
+    """The delegate's passport or the reason for its denial, and the receipt of the decision."""
 
     ok: Literal[True] = True
     session_id: _SessionId
@@ -225,12 +239,14 @@ class DelegateAnswer(Answer, frozen=True, kw_only=True):
     receipt_hash: _ReceiptHash
     repeated: _Repeated
     token: Annotated[str, Meta(description="The delegate's passport.")] | UnsetType = UNSET
-    delegate_id: Annotated[str, Meta(description="Of the delegate's passport, and of its session.")] | UnsetType = UNSET
+    delegate_id: (
+        Annotated[str, Meta(description="The id of the delegate's passport and of its session.")] | UnsetType
+    ) = UNSET
     public_denial_reason: _Denial | UnsetType = UNSET
 
 
 class RevokeRequest(Request, frozen=True, kw_only=True):
-    """Revoke a passport, used or not; or a session, and with `lineage` everything from its first passport on."""
+    """Revoke a passport, used or not; or a session; with `lineage`, its whole lineage."""
 
     rules: ClassVar[dict[str, Any]] = {
         "oneOf": [
@@ -247,38 +263,40 @@ class RevokeRequest(Request, frozen=True, kw_only=True):
         ]
     }
 
-    passport_id: Annotated[IdString, Meta(description="This, or `session_id`.")] | UnsetType = UNSET
-    session_id: Annotated[_Id, Meta(description="This, or `passport_id`.")] | UnsetType = UNSET
-    lineage: Annotated[bool, Meta(description="With `session_id`: from its first passport on.")] = False
-    reason: Annotated[str, Meta(max_length=1024, description="With `passport_id`: kept with it.")] = ""
+    passport_id: Annotated[IdString, Meta(description="Either this or `session_id`.")] | UnsetType = UNSET
+    session_id: Annotated[_Id, Meta(description="Either this or `passport_id`.")] | UnsetType = UNSET
+    lineage: Annotated[
+        bool, Meta(description="With `session_id`: revoke the whole lineage, from its first passport on.")
+    ] = False
+    reason: Annotated[str, Meta(max_length=1024, description="With `passport_id`: stored with the revocation.")] = ""
 
     def __post_init__(self) -> None:
-        """Hold exactly one of the two, and nothing that would not be kept."""
+        """Raise unless exactly one of the ids is given, with only the members that belong to it."""
         if (self.passport_id is UNSET) == (self.session_id is UNSET):
-            raise FieldInvalid("exactly one of passport_id and session_id")
+            raise FieldInvalid("must have exactly one of passport_id and session_id")
         if self.passport_id is not UNSET and self.lineage:
-            raise FieldInvalid("goes with session_id", place="$.lineage")
+            raise FieldInvalid("is only allowed with session_id", place="$.lineage")
         if self.session_id is not UNSET and self.reason:
-            raise FieldInvalid("goes with passport_id", place="$.reason")
+            raise FieldInvalid("is only allowed with passport_id", place="$.reason")
 
 
 class RevokeAnswer(Answer, frozen=True, kw_only=True):
-    """What was revoked; without a session where the passport was never used."""
+    """What was revoked. Without a session if the passport was never used."""
 
     ok: Literal[True] = True
-    revoked: Annotated[str, Meta(description="The id that was asked for.")]
-    session: Annotated[SessionAnswer | None, Meta(description="As it stands then, if there is one.")]
+    revoked: Annotated[str, Meta(description="The id in the request.")]
+    session: Annotated[SessionAnswer | None, Meta(description="The state of the session; null if there is none.")]
 
 
 class KillSwitchRequest(Request, frozen=True, kw_only=True):
-    """Revoke every session and let none start, or let sessions start again."""
+    """Revoke every session and refuse new ones, or allow new ones again."""
 
-    on: Annotated[bool, Meta(description="Whether nothing may go on.")]
+    on: Annotated[bool, Meta(description="Whether the kill switch is on.")]
 
 
 class KillSwitchAnswer(Answer, frozen=True, kw_only=True):
-    """How the switch stands, and how many sessions were revoked by this."""
+    """The state of the kill switch, and the number of sessions that this request revoked."""
 
     ok: Literal[True] = True
-    on: Annotated[bool, Meta(description="Whether nothing may go on.")]
-    revoked: Annotated[Count, Meta(description="How many sessions were revoked by this.")]
+    on: Annotated[bool, Meta(description="Whether the kill switch is on.")]
+    revoked: Annotated[Count, Meta(description="The number of sessions that this request revoked.")]
