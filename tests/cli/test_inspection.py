@@ -367,7 +367,7 @@ def test_a_passport_that_is_verified_with_a_key_alone_says_that_revocation_was_n
     (tmp_path / "keys").write_text(run(place, "keys", "export").stdout, encoding="ascii")
     assert told(place, token, "--key", str(tmp_path / "keys"))["revoked"] is None
     shown = run(place, "inspect", token, "--key", str(tmp_path / "keys")).stdout
-    assert next(line for line in shown.splitlines() if line.startswith("revoked ")).split()[1:3] == ["not", "looked"]
+    assert next(line for line in shown.splitlines() if line.startswith("revoked ")).split()[1:3] == ["not", "checked:"]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
@@ -387,7 +387,7 @@ def test_the_public_view_of_a_receipt_leaves_out_what_is_for_auditors(place: Pat
 def test_only_a_receipt_that_is_verified_has_a_public_view(place: Path) -> None:
     passport = issued(place, "--resource-scope", "/srv")
     refused = run(place, "inspect", passport, "--public")
-    assert (refused.exit_code, "a public view is of a receipt" in refused.stderr) == (USAGE, True)
+    assert (refused.exit_code, "only receipts have a public view" in refused.stderr) == (USAGE, True)
     service = Service(place)
     receipt = service.call(service.start())
     service.close()

@@ -247,4 +247,5 @@ def test_a_passport_under_a_kill_switch_is_issued_with_a_word(place: Path) -> No
     issued(place)
     run(place, "kill-switch", "on")
     told = run(place, "issue", *ASKED, "--resource-scope", ".")
-    assert (told.exit_code, told.stderr) == (DONE, "remit: the kill switch is on: no session can start until it is off\n")
+    assert told.exit_code == DONE
+    assert told.stderr == "remit: the kill switch is on: no session can start until it is off\n"

@@ -141,7 +141,7 @@ def test_a_session_that_has_ended_is_said_to_have(place: Path) -> None:
     service = Service(place)
     service.governor.run(End(session_id))
     service.close()
-    assert run(place, "revoke", session_id).stdout.splitlines()[-1] == "session      had ended before"
+    assert run(place, "revoke", session_id).stdout.splitlines()[-1] == "session      was already ended"
 
 
 def test_a_session_that_has_ended_is_revoked_all_the_same(place: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_session_that_has_ended_is_revoked_all_the_same(place: Path) -> None:
     service.close()
     told = run(place, "revoke", session_id, "--session")
     assert told.stdout.splitlines()[0] == "REVOKED"
-    assert told.stdout.splitlines()[-1] == "session      had ended before"
+    assert told.stdout.splitlines()[-1] == "session      was already ended"
     assert json.loads(run(place, "inspect", session.passport, "--json").stdout)["revoked"] is True
 
 
@@ -163,7 +163,7 @@ def test_options_that_exclude_each_other_and_reasons_that_are_not_kept(place: Pa
     session_id = started(place)
     assert run(place, "revoke", "pass:01234567", "--session", "--lineage").exit_code == USAGE
     told = run(place, "revoke", session_id, "--session", "--reason", "x")
-    assert (told.exit_code, "not kept" in told.stderr) == (DONE, True)
+    assert (told.exit_code, "not stored" in told.stderr) == (DONE, True)
     long = run(place, "revoke", UNKNOWN, "--reason", "x" * 1025, "--json")
     assert (long.exit_code, json.loads(long.stdout)["error_code"]) == (USAGE, "field_invalid")
 

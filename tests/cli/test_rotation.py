@@ -84,7 +84,7 @@ class TestHooksOfTheFirstRelease:
         right, wires = self._tokens(kept)
         assert wires == {right}
         assert settings.read_text(encoding="utf-8") == text.replace(old, right)
-        assert "start them anew" in result.stderr
+        assert "restart them" in result.stderr
         assert right not in result.output
 
     def test_what_others_have_changed_in_the_settings_stays(self, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

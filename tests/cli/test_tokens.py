@@ -72,7 +72,7 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
 
 def test_the_help_says_what_each_token_opens() -> None:
     told = " ".join(CliRunner().invoke(main, ["token", "--help"]).stdout.split())
-    assert "`admin` opens /revoke and /kill-switch" in told
+    assert "`admin`: for /revoke and /kill-switch" in told
     assert all(f"`{name}`" in told for name in TOKEN_NAMES)
     assert "delegate" not in told
 

@@ -41,8 +41,8 @@ __all__ = ["check_assistant"]
 
 _MAX_WIRE: Final = 64 * 1024
 _MAX_PROFILE: Final = 1024 * 1024
-_AGAIN: Final = "Protect it again: remit protect {}"
-_PATIENCE_S: Final = 5.0
+_PROTECT_AGAIN: Final = "Protect it again: remit protect {}"
+_TIMEOUT_S: Final = 5.0
 _NOT_ASKING: Final = "Hooks still apply, but the assistant asks nobody: check that the profile says what you want."
 # Results for running assistants, the worst first.
 _EFFECTS: Final[Mapping[Effect, CheckResult]] = {
@@ -78,7 +78,7 @@ class _CheckTarget(NamedTuple):
         where = f" --scope {self.protection.folder}" if self.protection.folder else ""
         usual = self.planner.levels[0] == self.protection.level
         level = "" if usual else f" --settings {self.protection.level}"
-        return _AGAIN.format(self.planner.name) + level + where
+        return _PROTECT_AGAIN.format(self.planner.name) + level + where
 
 
 def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Check]:
@@ -103,8 +103,8 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
         for target in targets:
             found = yield from _check_protection(service, target)
             ours += found.hooks
-        yield _checked("others", _check_other_hooks(planner, targets, ours))
-        yield _checked("processes", _check_processes(planner, protections))
+        yield _named_check("others", _check_other_hooks(planner, targets, ours))
+        yield _named_check("processes", _check_processes(planner, protections))
         yield _check_evidence(service, planner, protections)
 
 
@@ -142,20 +142,20 @@ def _read_wire_token(home: Home, protection: Protection) -> str:
 
 def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check, None, Registered]:
     """Run the checks of one protection; return the hooks that were found in its files."""
-    yield _checked("protection", _check_mission(target))
+    yield _named_check("protection", _check_mission(target))
     plan, settings = _check_settings(target)
-    yield _checked("version", _check_version(target))
-    yield _checked("settings", settings)
+    yield _named_check("version", _check_version(target))
+    yield _named_check("settings", settings)
     found = registered(target.protection, plan.changes if plan else ())
-    yield _checked("registration", _check_registration(target, found))
+    yield _named_check("registration", _check_registration(target, found))
     hub = _check_hub(target)
-    yield _checked("hub", hub)
-    yield _checked("token", _check_token(target))
-    yield _checked("canary", _check_canary(service, target, found, hub_answers=hub.state == "ok"))
+    yield _named_check("hub", hub)
+    yield _named_check("token", _check_token(target))
+    yield _named_check("canary", _check_canary(service, target, found, hub_answers=hub.state == "ok"))
     return found
 
 
-def _checked(name: str, looked: CheckResult) -> Check:
+def _named_check(name: str, looked: CheckResult) -> Check:
     return Check(name, *looked)
 
 
@@ -256,7 +256,7 @@ def _check_token(target: _CheckTarget) -> CheckResult:
 def _accepts_token(home: Home, running: Running) -> bool:
     """Tell whether a Hub accepts the token of its home; True if it does not answer."""
     try:
-        with connect_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
+        with connect_hub(home, running, timeout_s=_TIMEOUT_S, retries=0) as hub:
             hub.status()
     except ServiceRefused as error:
         return error.error_code != HubTokenRequired.code
@@ -270,8 +270,8 @@ def _check_canary(service: Service, target: _CheckTarget, found: Registered, *, 
     hooks = _calling_hooks(target, found)
     if not hooks:
         return CheckResult("problem", "no hook of Remit runs before a call", target.advice)
-    looked = [_send_canary(service, target, hook, hub_answers=hub_answers) for hook in hooks]
-    return max(looked, key=lambda one: ("ok", "warning", "problem").index(one.state))
+    results = [_send_canary(service, target, hook, hub_answers=hub_answers) for hook in hooks]
+    return max(results, key=lambda one: ("ok", "warning", "problem").index(one.state))
 
 
 def _calling_hooks(target: _CheckTarget, found: Registered) -> list[Hook]:
@@ -325,14 +325,14 @@ def _check_processes(planner: Planner, protections: Sequence[Protection]) -> Che
     found = suspects(planner.name, planner.program, running_processes(), folders, over_http=over_http)
     if any(one.level == "managed" for one in protections):
         found = [one for one in found if one.effect != "bypassing"]
-    for effect, looked in _EFFECTS.items():
+    for effect, result in _EFFECTS.items():
         such = [one for one in found if one.effect == effect]
         if such:
-            return looked._replace(said=f"{looked.said}: {_named(such)}")
+            return result._replace(said=f"{result.said}: {_process_list(such)}")
     return CheckResult("ok", f"no running {planner.title} bypasses its hooks")
 
 
-def _named(found: Sequence[Suspect]) -> str:
+def _process_list(found: Sequence[Suspect]) -> str:
     return ", ".join(f"{one.pid} ({one.option})" for one in found)
 
 

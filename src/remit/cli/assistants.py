@@ -30,7 +30,7 @@ _VERSIONS: Final[Mapping[str, re.Pattern[str]]] = {
     "gemini": re.compile(rf"\A\s*{_NUMBERS}\s*\Z"),
     "opencode": re.compile(rf"\A\s*{_NUMBERS}\s*\Z"),
 }
-_PATIENCE_S: Final = 30
+_TIMEOUT_S: Final = 30
 _MAX_CHARACTERS: Final = 200
 
 
@@ -50,20 +50,20 @@ def get_program_version(name: str, named: str | None) -> str:
     if not path:
         return ""
     try:
-        said = subprocess.run(  # noqa: S603 - the program that the user runs too
+        output = subprocess.run(  # noqa: S603 - the program that the user runs too
             [path, "--version"],
             cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=True,
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.SubprocessError):
         if named:
             raise FieldInvalid(f"{path} does not print its version", place="--program") from None
         return ""
-    found = _VERSIONS[name].search(said[:_MAX_CHARACTERS])
-    return found[1] if found else ""
+    match = _VERSIONS[name].search(output[:_MAX_CHARACTERS])
+    return match[1] if match else ""
 
 
 def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:

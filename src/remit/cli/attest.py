@@ -19,7 +19,7 @@ from remit.schemas.proxy import AttestAnswer
 __all__ = ["attest"]
 
 # The Hub verifies every receipt of the session first, which takes time.
-_PATIENCE_S: Final = 1800.0
+_TIMEOUT_S: Final = 1800.0
 
 
 @click.command()
@@ -35,7 +35,7 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
     """
     if session_id == "":
         raise click.BadParameter("must not be empty", param_hint="SESSION_ID")
-    newest, keyring = _newest(home, as_json=as_json)
+    newest, keyring = _newest_session(home, as_json=as_json)
     with open_command_home(home, as_json=as_json) as opened:
         running = get_running_hub(opened)
         chosen = session_id or newest
@@ -45,14 +45,14 @@ def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool
             note(f"the newest session is {chosen}")
         with (
             spinner("attesting"),
-            connect_hub(opened, running, timeout_s=_PATIENCE_S, retries=0, keyring=keyring) as hub,
+            connect_hub(opened, running, timeout_s=_TIMEOUT_S, retries=0, keyring=keyring) as hub,
         ):
             answer = hub.attest(chosen, end=end)
     _show(answer, as_json=as_json)
     raise SystemExit(DONE if answer.claims.chain_verified else NO)
 
 
-def _newest(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
+def _newest_session(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
     """Return the id of the newest session, empty if there is none, and the keys of the ledger."""
     with open_ledger_reader(home, as_json=as_json) as rows:
         sessions = rows.latest_sessions(limit=1)
@@ -66,12 +66,12 @@ def _show(answer: AttestAnswer, *, as_json: bool) -> None:
         return show_data(head | {name: value for name, value in to_builtins(answer).items() if name != "ok"})
     verified = answer.claims.chain_verified
     mark, style = ("CHAIN VERIFIED", "green") if verified else ("CHAIN BROKEN", "red")
-    broken = {} if verified else {"breaks at": _break(answer)}
+    broken = {} if verified else {"breaks at": _describe_break(answer)}
     show_facts(_facts(answer.claims) | broken, mark=mark, style=style)
     return click.echo(answer.token)
 
 
-def _break(answer: AttestAnswer) -> str:
+def _describe_break(answer: AttestAnswer) -> str:
     claims, why = answer.claims, f" ({answer.fault.replace('_', ' ')})" if answer.fault else ""
     before = sum(claims.verdicts.values())
     if claims.receipts <= before:

@@ -50,7 +50,7 @@ __all__ = [
 NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
 _START_S: Final = 60.0
 _STOP_S: Final = 8.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 class StartedService(NamedTuple):
@@ -70,12 +70,12 @@ def spawn_service(
     """
     with home.locked(f"{service}.lock"):
         others = all_running(home, service)
-        alike = [running for running in others if running.asked == _as_kept(asked)]
-        if alike:
-            return StartedService(alike[-1].listening, alike[-1].pid)
+        same = [running for running in others if running.asked == _as_stored(asked)]
+        if same:
+            return StartedService(same[-1].listening, same[-1].pid)
         if others:
             raise LedgerInUse(f"{others[-1].listening} is already running with other options: remit {service} --stop")
-        with open(_log_of(home, service), "ab") as log:  # noqa: PTH123 - a path that the home has checked
+        with open(_create_log(home, service), "ab") as log:  # noqa: PTH123 - a path that the home has checked
             # -P: no modules from the current directory, which an agent may be able to write to.
             command = [sys.executable, "-P", "-m", "remit", service, *arguments, "--json"]
             child = subprocess.Popen(  # noqa: S603 - runs Remit itself
@@ -87,7 +87,7 @@ def spawn_service(
                 env=service_environment(),
             )
         try:
-            return _heard(child, service)
+            return _wait_until_ready(child, service)
         except BaseException:  # an interrupted command leaves no process behind
             terminate_children([child])
             raise
@@ -105,7 +105,7 @@ def terminate_children(children: "Sequence[subprocess.Popen[bytes]]") -> None:
             child.wait()
 
 
-def _log_of(home: Home, service: ServiceName) -> str:
+def _create_log(home: Home, service: ServiceName) -> str:
     """Create the log file of a service, readable by its owner only, and return its path."""
     name = f"{service}.log"
     with home.folder("log") as folder:
@@ -114,7 +114,7 @@ def _log_of(home: Home, service: ServiceName) -> str:
         return folder.path_of(name)
 
 
-def _heard(child: "subprocess.Popen[bytes]", service: ServiceName) -> StartedService:
+def _wait_until_ready(child: "subprocess.Popen[bytes]", service: ServiceName) -> StartedService:
     """Wait for the first line of a service: its address, or the error that kept it from starting."""
     said = _first_line(child)
     answer: dict[str, Any] = {}
@@ -143,8 +143,8 @@ def _failure(code: str, message: str, service: ServiceName) -> RemitError:
     return _KINDS.get(code, ServiceUnavailable)(f"the {NAMES[service]} did not start: {message}")
 
 
-def _leaves(kind: type[RemitError]) -> list[type[RemitError]]:
-    return [kind, *(leaf for below in kind.__subclasses__() for leaf in _leaves(below))]
+def _leaf_errors(kind: type[RemitError]) -> list[type[RemitError]]:
+    return [kind, *(leaf for below in kind.__subclasses__() for leaf in _leaf_errors(below))]
 
 
 _INPUT: Final = {kind.code: kind for kind in (FieldInvalid, PolicyInvalid)}
@@ -152,34 +152,34 @@ _INPUT: Final = {kind.code: kind for kind in (FieldInvalid, PolicyInvalid)}
 _KINDS: Final[dict[str, type[RemitError]]] = {
     leaf.code: leaf
     for family in (StateError, LedgerError, KeyMaterialError, PortInUse, CertificateUnusable)
-    for leaf in _leaves(family)
+    for leaf in _leaf_errors(family)
 }
 
 
-def _as_kept(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+def _as_stored(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 
 def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
     """Stop all running services of these names over a home, and return those that were running."""
-    stopping = _all_of(home, services)
+    stopping = _list_running(home, services)
     for _, running in stopping:
         with suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S
-    while left := [one for one in _all_of(home, services) if one in stopping]:
+    while left := [one for one in _list_running(home, services) if one in stopping]:
         if time.monotonic() > deadline:
             named = " and ".join(f"the {NAMES[service]} (process {running.pid})" for service, running in left)
             raise ServiceUnavailable(f"still running after SIGTERM: {named}")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return [running for _, running in stopping]
 
 
-def _all_of(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, Running]]:
+def _list_running(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, Running]]:
     return [(service, running) for service in services for running in all_running(home, service)]
 
 
-_WRITTEN: Final = {"allowed_hosts": "allowed_host"}
+_OPTION_NAMES: Final = {"allowed_hosts": "allowed_host"}
 
 
 def announce_address(service: ServiceName, listening: str, pid: int, *, as_json: bool) -> None:
@@ -209,14 +209,14 @@ def start_service(
 def stop_services(*services: ServiceName, home: str | None, as_json: bool) -> None:
     """Stop the services of these names, and print which were running."""
     with report_errors(as_json=as_json):
-        stopped = _stopped(home_path(home), services)
+        stopped = _stop_all(home_path(home), services)
     if as_json:
         return show_data({"ok": True, "stopped": stopped})
     none = f"no {' and no '.join(NAMES[service] for service in services)} of this home is running"
     return note("stopped " + ", ".join(stopped) if stopped else none)
 
 
-def _stopped(path: Path, services: tuple[ServiceName, ...]) -> list[str]:
+def _stop_all(path: Path, services: tuple[ServiceName, ...]) -> list[str]:
     """Stop services and return their addresses; none if the home does not exist."""
     if not os.path.lexists(path):
         return []
@@ -228,7 +228,7 @@ def _as_arguments(given: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line."""
     words = []
     for name, value in given.items():
-        option = "--" + _WRITTEN.get(name, name).replace("_", "-")
+        option = "--" + _OPTION_NAMES.get(name, name).replace("_", "-")
         values = value if isinstance(value, tuple) else (value,)
         words += [
             option if one is True else f"{option}={one}" for one in values if one is not None and one is not False

@@ -45,7 +45,7 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
 
 
 def _browse(url: str) -> None:
-    with _stdout_kept():
+    with _redirect_stdout():
         opened = webbrowser.open(url)
     if not opened:
         refused = StateMissing("no browser could be started")
@@ -54,13 +54,13 @@ def _browse(url: str) -> None:
 
 
 @contextmanager
-def _stdout_kept() -> Iterator[None]:
+def _redirect_stdout() -> Iterator[None]:
     """Redirect the output of programs that are started in the block to stderr: stdout is for the result."""
     sys.stdout.flush()
-    kept = os.dup(_STDOUT)
+    saved = os.dup(_STDOUT)
     try:
         os.dup2(_STDERR, _STDOUT)
         yield
     finally:
-        os.dup2(kept, _STDOUT)
-        os.close(kept)
+        os.dup2(saved, _STDOUT)
+        os.close(saved)

@@ -24,6 +24,7 @@ from remit.server.record import Running, load_running
 __all__ = [
     "PROXY_ADVICE",
     "connect_hub",
+    "connect_proxy",
     "diagnose_proxy",
     "explain_proxy_failure",
     "get_hub_token",
@@ -31,7 +32,6 @@ __all__ = [
     "local_address",
     "open_hub_client",
     "open_hub_home",
-    "reach",
 ]
 
 _START: Final = "Start the Hub and the proxy: remit up --background"
@@ -103,9 +103,9 @@ def local_address(running: Running) -> str:
     return f"{where.scheme}://{'[::1]' if ':' in (where.hostname or '') else '127.0.0.1'}:{where.port}"
 
 
-def reach(home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
+def connect_proxy(home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
     """Return a client of a running proxy."""
-    ca, token = _authority_for(home, running), load_settings(home).proxy_token
+    ca, token = _authority_path(home, running), load_settings(home).proxy_token
     return Proxy(local_address(running), ca=ca, token=token, timeout_s=timeout_s, retries=retries)
 
 
@@ -129,7 +129,7 @@ def diagnose_proxy(home: Home, running: Running) -> str:
     if where.scheme != "https":
         return ""
     try:
-        context = _trusting(_authority_for(home, running))
+        context = _tls_context(_authority_path(home, running))
         with socket.create_connection((where.hostname or "", where.port or 0), timeout=_PATIENCE_S) as plain:
             spoken = context.wrap_socket(plain, server_hostname=where.hostname)
     except ssl.SSLCertVerificationError:
@@ -137,10 +137,10 @@ def diagnose_proxy(home: Home, running: Running) -> str:
     except OSError:
         return ""
     with spoken:
-        return _WANTS_ONE if _is_ended(spoken) else ""
+        return _WANTS_ONE if _is_closed_by_peer(spoken) else ""
 
 
-def _trusting(ca: str | None) -> ssl.SSLContext:
+def _tls_context(ca: str | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is None:
         context.load_default_certs()
@@ -149,7 +149,7 @@ def _trusting(ca: str | None) -> ssl.SSLContext:
     return context
 
 
-def _is_ended(spoken: ssl.SSLSocket) -> bool:
+def _is_closed_by_peer(spoken: ssl.SSLSocket) -> bool:
     """Tell whether the proxy closes the connection before a request: it does that without a client certificate."""
     try:
         return not spoken.recv(1)
@@ -159,7 +159,7 @@ def _is_ended(spoken: ssl.SSLSocket) -> bool:
         return True
 
 
-def _authority_for(home: Home, running: Running) -> str | None:
+def _authority_path(home: Home, running: Running) -> str | None:
     """Return the path of the home's authority for a proxy that uses TLS; None if there is none."""
     if not running.listening.startswith("https:") or not home.exists("tls"):
         return None

@@ -68,7 +68,7 @@ def delegate(
         start = None if cwd is None else resolve_path(cwd, "$.cwd")
     with open_service(home, as_json=as_json) as service:
         parent = service.governor.run(Look(session_id)).passport.mission
-        asked = _mission(
+        requested = _mission(
             parent,
             agent_id=agent_id,
             mission=mission,
@@ -81,19 +81,19 @@ def delegate(
             cwd=start,
         )
         request = f"req:{secrets.token_hex(16)}" if request_id is None else request_id
-        delegated = service.governor.run(Delegate(session_id, asked, request, bound_to))
+        delegated = service.governor.run(Delegate(session_id, requested, request, bound_to))
         keyring = service.keys.refresh()
         claims = verify_token(PASSPORT, delegated.passport, keyring).claims if delegated.passport else {}
     _show(delegated, claims, request, as_json=as_json)
 
 
-def _mission(parent: Mission, **asked: Any) -> Mission:  # noqa: ANN401 - checked here
+def _mission(parent: Mission, **requested: Any) -> Mission:  # noqa: ANN401 - checked here
     """Return the requested mission; members that are not given are those of the parent.
 
     The duration is the parent's full one, so that repeating the request later is the same request. The passport and the
     session of the delegate end with the parent's anyway.
     """
-    told = {name: value for name, value in asked.items() if value not in (None, ())}
+    told = {name: value for name, value in requested.items() if value not in (None, ())}
     members: dict[str, Any] = {
         "allowed_tools": list(parent.allowed_tools),
         "resource_scope": list(parent.resource_scope),
@@ -102,8 +102,8 @@ def _mission(parent: Mission, **asked: Any) -> Mission:  # noqa: ANN401 - checke
         "cwd": parent.cwd,
         **{name: list(value) if isinstance(value, tuple) else value for name, value in told.items()},
     }
-    if asked["cwd"] is None and asked["resource_scope"]:
-        members["cwd"] = starting_directory(parent.cwd, asked["resource_scope"])
+    if requested["cwd"] is None and requested["resource_scope"]:
+        members["cwd"] = starting_directory(parent.cwd, requested["resource_scope"])
     return parse_mission(members)
 
 

@@ -32,7 +32,7 @@ from remit import (
     walk_chain,
 )
 from remit.claims.mission import escape_path
-from remit.cli.connect import explain_proxy_failure, reach
+from remit.cli.connect import connect_proxy, explain_proxy_failure
 from remit.cli.errors import report_errors
 from remit.cli.homes import open_service
 from remit.cli.issue import issue_registered
@@ -137,7 +137,7 @@ def run_against_proxy(service: Service) -> DemoRun:
     with tempfile.TemporaryDirectory() as project:
         issued = issue_registered(service, _demo_mission(os.path.realpath(project)))
         token, now = issued.token, issued.issued_at
-        with explain_proxy_failure(home, running), reach(home, running) as proxy:
+        with explain_proxy_failure(home, running), connect_proxy(home, running) as proxy:
             session_id = proxy.start(token).session_id
             answers = [proxy.evaluate(session_id, call.tool_name, dict(call.arguments)) for call in _CALLS]
             attested = proxy.attest(session_id, end=True)

@@ -44,7 +44,7 @@ def doctor(*, assistant: str | None, url: str | None, ca: Path | None, home: str
     with report_errors(as_json=as_json):
         path = home_path(home)
         if assistant:
-            checks = _of_assistant(path, assistant)
+            checks = _check_assistant(path, assistant)
         else:
             checks = list(check_installation(path))
             checks += check_running_services(path) if url is None else [check_proxy_at(path, url, ca)]
@@ -62,7 +62,7 @@ def _outcome(problems: list[Check]) -> dict[str, object]:
     return failure("; ".join(f"{check.name}: {check.said}" for check in problems), StateError.code)
 
 
-def _of_assistant(path: Path, assistant: str) -> list[Check]:
+def _check_assistant(path: Path, assistant: str) -> list[Check]:
     """Run the checks of an assistant and sign their results."""
     from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - only needed with ASSISTANT
 
@@ -70,12 +70,12 @@ def _of_assistant(path: Path, assistant: str) -> list[Check]:
     service = build_service(path)
     try:
         checks = list(check_assistant(service, path, assistant))
-        return [*checks, _signed(service, assistant, checks)]
+        return [*checks, _sign_results(service, assistant, checks)]
     finally:
         service.close()
 
 
-def _signed(service: Service, assistant: str, checks: list[Check]) -> Check:
+def _sign_results(service: Service, assistant: str, checks: list[Check]) -> Check:
     """Sign the results: the `checks` that `--json` prints, without this last one."""
     counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
     bad = counts["problem"] > 0

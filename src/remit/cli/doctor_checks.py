@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.claims.receipt import verify_receipt
-from remit.cli.connect import PROXY_ADVICE, connect_hub, diagnose_proxy, reach
+from remit.cli.connect import PROXY_ADVICE, connect_hub, connect_proxy, diagnose_proxy
 from remit.cli.errors import advice_for
 from remit.client import Proxy
 from remit.config import CONFIG_FILE, load_settings
@@ -60,7 +60,7 @@ _TURNS: Final = 4
 def certificate_days_left(tls: Home) -> int:
     """Return the days until the proxy's certificate expires. Raises if the authority of the home did not issue it."""
     try:
-        end = _shown_certificate(tls)["notAfter"]
+        end = _served_certificate(tls)["notAfter"]
     except ssl.SSLCertVerificationError as error:
         expired = error.verify_code == _EXPIRED
         raise CertificateUnusable(
@@ -73,7 +73,7 @@ def certificate_days_left(tls: Home) -> int:
     return int(ssl.cert_time_to_seconds(str(end)) - time.time()) // _DAY_S
 
 
-def _shown_certificate(tls: Home) -> Mapping[str, object]:
+def _served_certificate(tls: Home) -> Mapping[str, object]:
     """Return the certificate that a client sees, by a TLS handshake in memory."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(tls.path_of("proxy.pem"), tls.path_of("proxy-key.pem"))
@@ -100,7 +100,7 @@ _SKEW_S: Final = 60
 _SOON_DAYS: Final = 14
 _NAMED: Final = 3
 _CHECK: Final = "Verify the whole ledger now: remit ledger check"
-_FIRST: Final = "Create it: remit setup"
+_CREATE: Final = "Create it: remit setup"
 
 
 class CheckResult(NamedTuple):
@@ -122,40 +122,40 @@ class Check(NamedTuple):
 
 def check_installation(path: Path) -> Iterator[Check]:
     """Run the checks of the machine and the home; those of the ledger only if there is a home."""
-    yield _checked("python", _python)
-    yield _checked("sqlite", _sqlite)
-    yield _checked("umask", _umask)
-    yield _checked("disk", lambda: _disk(path))
+    yield _run_check("python", _check_python)
+    yield _run_check("sqlite", _check_sqlite)
+    yield _run_check("umask", _check_umask)
+    yield _run_check("disk", lambda: _check_disk(path))
     with ExitStack() as held:
         try:
             home = held.enter_context(open_home(path, create=False))
         except StateMissing:
-            yield Check("home", "warning", "there is none yet", _FIRST)
+            yield Check("home", "warning", "there is none yet", _CREATE)
             return
         except RemitError as error:
             yield Check("home", "problem", str(error), advice_for(error))
             return
-        yield _checked("home", lambda: _home(home, path))
-        yield _checked("settings", lambda: _settings(home))
-        yield _checked("certificate", lambda: _certificate(home))
-        yield from _ledger(home)
+        yield _run_check("home", lambda: _check_home(home, path))
+        yield _run_check("settings", lambda: _check_settings(home))
+        yield _run_check("certificate", lambda: _check_certificate(home))
+        yield from _check_ledger(home)
 
 
-def _checked(name: str, look: Callable[[], CheckResult]) -> Check:
+def _run_check(name: str, look: Callable[[], CheckResult]) -> Check:
     try:
         return Check(name, *look())
     except RemitError as error:
         return Check(name, "problem", str(error), advice_for(error))
 
 
-def _python() -> CheckResult:
+def _check_python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < _PYTHON:
         return CheckResult("problem", version, "Install Python 3.11 or newer.")
     return CheckResult("ok", version)
 
 
-def _sqlite() -> CheckResult:
+def _check_sqlite() -> CheckResult:
     connection = connect_reader(":memory:")
     try:
         ((version,),) = connection.execute("SELECT sqlite_version()")
@@ -165,7 +165,7 @@ def _sqlite() -> CheckResult:
     return CheckResult("ok", version)
 
 
-def _umask() -> CheckResult:
+def _check_umask() -> CheckResult:
     mask = os.umask(0o077)
     os.umask(mask)
     if mask & _OWNER:
@@ -173,7 +173,7 @@ def _umask() -> CheckResult:
     return CheckResult("ok", f"{mask:03o}")
 
 
-def _disk(path: Path) -> CheckResult:
+def _check_disk(path: Path) -> CheckResult:
     place = path if os.path.lexists(path) else path.absolute().parent
     try:
         free = shutil.disk_usage(place).free
@@ -187,17 +187,17 @@ def _disk(path: Path) -> CheckResult:
     return CheckResult("ok", said)
 
 
-def _home(home: Home, path: Path) -> CheckResult:
-    return CheckResult("ok", f"accessible to its owner only, {_check_all(home, path):,} files")
+def _check_home(home: Home, path: Path) -> CheckResult:
+    return CheckResult("ok", f"accessible to its owner only, {_check_files(home, path):,} files")
 
 
-def _check_all(folder: Home, path: Path) -> int:
+def _check_files(folder: Home, path: Path) -> int:
     """Check a folder recursively. Raises for a link or a file that others can access; returns the number of files."""
     count = 0
     for name in folder.names():
         if _is_folder(path / name):
             with folder.folder(name, create=False) as inner:
-                count += _check_all(inner, path / name)
+                count += _check_files(inner, path / name)
         elif name == SOCKET:
             count += folder.check_socket(name)
         else:
@@ -210,12 +210,12 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _settings(home: Home) -> CheckResult:
+def _check_settings(home: Home) -> CheckResult:
     load_settings(home)
     return CheckResult("ok", "config.json can be read" if home.exists(CONFIG_FILE) else "there is no config.json")
 
 
-def _certificate(home: Home) -> CheckResult:
+def _check_certificate(home: Home) -> CheckResult:
     if not home.exists("tls"):
         return CheckResult("ok", "there is none yet: the first start of the proxy creates it")
     check_authorities(home, datetime.now(UTC))
@@ -228,13 +228,13 @@ def _certificate(home: Home) -> CheckResult:
     return CheckResult("ok", f"{left} days left")
 
 
-def _ledger(home: Home) -> Iterator[Check]:
+def _check_ledger(home: Home) -> Iterator[Check]:
     """Check the ledger, its keys and the clock, while other processes may write."""
     with ExitStack() as held:
         try:
             mark = Anchor(home).read()  # before the ledger, which is always at or ahead of it
             if mark is None and not home.exists(FILE):
-                yield Check("ledger", "warning", "there is none yet", _FIRST)
+                yield Check("ledger", "warning", "there is none yet", _CREATE)
                 return
             _, rows = held.enter_context(open_rows(home))
             overview = rows.overview()
@@ -243,13 +243,13 @@ def _ledger(home: Home) -> Iterator[Check]:
             yield Check("ledger", "problem", str(error), advice_for(error))
             return
         yield Check("ledger", "ok", f"{overview.receipts:,} receipts in {overview.sessions:,} sessions", "")
-        yield _checked("verification", lambda: _verification(home, rows))
-        yield _checked("keys", lambda: _keys(home, rows))
-        yield _checked("kill switch", lambda: _kill_switch(rows))
-        yield _checked("clock", lambda: _clock(rows))
+        yield _run_check("verification", lambda: _check_verification(home, rows))
+        yield _run_check("keys", lambda: _check_keys(home, rows))
+        yield _run_check("kill switch", lambda: _check_kill_switch(rows))
+        yield _run_check("clock", lambda: _check_clock(rows))
 
 
-def _verification(home: Home, rows: Rows) -> CheckResult:
+def _check_verification(home: Home, rows: Rows) -> CheckResult:
     """Report up to when the evidence was verified, and the broken chains that are recorded or were found since."""
     broken, sessions = [session.id for session in rows.broken_sessions(limit=_NAMED)], rows.overview().sessions
     snapshot = load_snapshot(home)
@@ -273,7 +273,7 @@ def _verification(home: Home, rows: Rows) -> CheckResult:
     return CheckResult("ok", f"verified up to {timestamp(summary.verified_at * 1000)}, {of}")
 
 
-def _keys(home: Home, rows: Rows) -> CheckResult:
+def _check_keys(home: Home, rows: Rows) -> CheckResult:
     signing = rows.switches().kid
     believed = list(keyring_of(rows.keys()))
     with home.folder("keys", create=False) as folder:
@@ -281,13 +281,13 @@ def _keys(home: Home, rows: Rows) -> CheckResult:
     return CheckResult("ok", f"{len(believed)}, signing {signing}")
 
 
-def _kill_switch(rows: Rows) -> CheckResult:
+def _check_kill_switch(rows: Rows) -> CheckResult:
     if rows.switches().kill_switch:
         return CheckResult("warning", "on: every call is denied", "Turn it off: remit kill-switch off")
     return CheckResult("ok", "off")
 
 
-def _clock(rows: Rows) -> CheckResult:
+def _check_clock(rows: Rows) -> CheckResult:
     """Compare the clock with the newest receipt: if it was set back, timestamps stand still until it catches up."""
     newest = rows.overview().last_receipt_id
     kept = rows.receipt(newest) if newest else None
@@ -303,12 +303,12 @@ _SERVICES: Final[tuple[ServiceName, ...]] = ("hub", "proxy")
 _PROXY: Final = "proxy"
 _HUB: Final = "hub"
 _AUTHORITY: Final = "authority"
-_PATIENCE_S: Final = 5.0
-_NONE: Final = "not running"
+_TIMEOUT_S: Final = 5.0
+_NOT_RUNNING: Final = "not running"
 _START: Final = "Start it: remit proxy; or check --url and --ca."
 _NAME_FILE: Final = "Name a file with the certificate of an authority in PEM form."
-_HANGS: Final = "See log/{0}.log in the home, or stop it: remit {0} --stop"
-_RENEW: Final = "Its token differs from config.json. Restart it: remit hub --stop, then remit hub --background"
+_SEE_LOG: Final = "See log/{0}.log in the home, or stop it: remit {0} --stop"
+_RESTART: Final = "Its token differs from config.json. Restart it: remit hub --stop, then remit hub --background"
 
 
 def check_running_services(path: Path) -> list[Check]:
@@ -318,42 +318,45 @@ def check_running_services(path: Path) -> list[Check]:
             home = held.enter_context(open_home(path, create=False))
         except RemitError:
             return []
-        return [check for service in _SERVICES for check in _all_asked(home, service)]
+        return [check for service in _SERVICES for check in _check_service(home, service)]
 
 
-def _all_asked(home: Home, service: ServiceName) -> list[Check]:
+def _check_service(home: Home, service: ServiceName) -> list[Check]:
     try:
         running = all_running(home, service)
-        return [_ASKING[service](home, one) for one in running] or [Check(service, "ok", _NONE, "")]
+        return [_SERVICE_CHECKS[service](home, one) for one in running] or [Check(service, "ok", _NOT_RUNNING, "")]
     except RemitError as error:
         return [Check(service, "problem", str(error), advice_for(error))]
 
 
-def _ask_hub(home: Home, running: Running) -> Check:
+def _check_hub(home: Home, running: Running) -> Check:
     try:
-        with connect_hub(home, running, timeout_s=_PATIENCE_S, retries=0) as hub:
+        with connect_hub(home, running, timeout_s=_TIMEOUT_S, retries=0) as hub:
             answer = hub.status()
     except ServiceRefused as error:
         if error.error_code != HubTokenRequired.code:
             raise
-        return Check(_HUB, "problem", f"the Hub at {running.listening} refuses the token", _RENEW)
+        return Check(_HUB, "problem", f"the Hub at {running.listening} refuses the token", _RESTART)
     except HubUnavailable as error:
-        return Check(_HUB, "problem", f"{running.listening} is running: {error}", _HANGS.format(_HUB))
+        return Check(_HUB, "problem", f"{running.listening} is running: {error}", _SEE_LOG.format(_HUB))
     return Check(_HUB, "ok", f"remit {answer.version} answers at {running.listening}", "")
 
 
-def _ask_proxy(home: Home, running: Running) -> Check:
+def _check_proxy(home: Home, running: Running) -> Check:
     try:
-        with reach(home, running, timeout_s=_PATIENCE_S, retries=0) as proxy:
+        with connect_proxy(home, running, timeout_s=_TIMEOUT_S, retries=0) as proxy:
             answer = proxy.health()
     except ServiceUnavailable as error:
         if why := diagnose_proxy(home, running):
             return Check(_PROXY, "warning", f"{running.listening} is running, but {why}", PROXY_ADVICE[why])
-        return Check(_PROXY, "problem", f"{running.listening} is running: {error}", _HANGS.format(_PROXY))
+        return Check(_PROXY, "problem", f"{running.listening} is running: {error}", _SEE_LOG.format(_PROXY))
     return Check(_PROXY, "ok", f"remit {answer.version} answers at {running.listening}", "")
 
 
-_ASKING: Final[Mapping[ServiceName, Callable[[Home, Running], Check]]] = {"hub": _ask_hub, "proxy": _ask_proxy}
+_SERVICE_CHECKS: Final[Mapping[ServiceName, Callable[[Home, Running], Check]]] = {
+    "hub": _check_hub,
+    "proxy": _check_proxy,
+}
 
 
 def check_proxy_at(path: Path, url: str, ca: Path | None) -> Check:
@@ -361,7 +364,7 @@ def check_proxy_at(path: Path, url: str, ca: Path | None) -> Check:
     own = path / "tls" / "ca.pem"
     trusted = ca or (own if url.startswith("https:") and own.is_file() else None)
     try:
-        with Proxy(url, ca=trusted, timeout_s=_PATIENCE_S, retries=0) as proxy:
+        with Proxy(url, ca=trusted, timeout_s=_TIMEOUT_S, retries=0) as proxy:
             answer = proxy.health()
     except CertificateUnusable as error:  # --ca is wrong, not the proxy
         return Check(_AUTHORITY, "problem", str(error), _NAME_FILE)

@@ -93,7 +93,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     FieldInvalid: "Check the arguments of the command; --help shows an example.",
     KeyMaterialError: "Name a file with a P-256 key.",
     TokenError: "Copy the whole token again from where it was issued.",
-    PassportError: "Issue a new passport: remit issue --help",
+    PassportError: "Issue a new passport; remit issue --help shows an example.",
     EvidenceError: "Keep the evidence unchanged, and examine the first place that is named.",
     RequestError: "See what the ledger holds: remit ledger show",
     AccessError: "Check the request; docs/spec/proxy.md describes every request.",
@@ -107,7 +107,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     LedgerError: "Check whether the disk is full or failing, then try again.",
     LedgerUnavailable: "Check whether the disk is full or failing, then try again.",
     StateError: "Nothing was changed. Fix what is named, then try again.",
-    HomeUnsafe: "Make the home and everything in it accessible to its owner only: chmod -R go= DIR",
+    HomeUnsafe: "Make the home and everything in it accessible to its owner only, as chmod -R go= DIR does.",
     StateCorrupt: "Repair what is named; to restore the ledger from a copy: remit ledger restore FILE",
     StateMissing: "Check --home and REMIT_HOME, or restore a copy of what is missing.",
     LedgerForeign: "Check that --home and FILE belong together.",
@@ -141,7 +141,7 @@ def _nearest(table: Mapping[type[RemitError], _T], kind: type[RemitError]) -> _T
     return next(table[above] for above in kind.__mro__ if above in table)
 
 
-def _answered(error: RemitError) -> tuple[str, str]:
+def _message_and_code(error: RemitError) -> tuple[str, str]:
     """Return the message and the code for programs: those of the service if a service has refused."""
     return getattr(error, "error", "") or str(error), getattr(error, "error_code", error.code)
 
@@ -152,7 +152,7 @@ def report_errors(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except RemitError as error:
-        said, code = _answered(error) if as_json else (str(error), error.code)
+        said, code = _message_and_code(error) if as_json else (str(error), error.code)
         tell(said, code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
     except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputNotWritten):

@@ -27,7 +27,7 @@ __all__ = ["check_writable", "is_stdout", "print_chunks", "write_chunks"]
 _PLACE: Final = "--export"
 _MODE: Final = 0o600
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_INTO: Final = os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINKS: Final = 40
 _SIGNALLED: Final = 128
@@ -39,7 +39,7 @@ def check_writable(file: str) -> None:
     """Check before the export starts that a path can be written to."""
     if not file:
         raise FieldInvalid("must name a file, or - for stdout", place=_PLACE)
-    with _explained():
+    with _report_os_errors():
         _check_links(file)
         mode = _mode_of(file)
     if file.endswith(os.sep) or (mode is not None and stat.S_ISDIR(mode)):
@@ -54,23 +54,23 @@ def is_stdout(file: str) -> bool:
         return False
 
 
-def print_chunks(parts: Iterator[bytes]) -> None:
+def print_chunks(chunks: Iterator[bytes]) -> None:
     """Write chunks to stdout. After the first one, errors are reported on stderr only."""
-    first = next(parts, b"")
+    first = next(chunks, b"")
     with report_errors(as_json=False), detect_lost_output():
-        _copy(chain((first,), parts), sys.stdout.buffer)
+        _copy(chain((first,), chunks), sys.stdout.buffer)
 
 
-def write_chunks(file: str, parts: Iterator[bytes]) -> int:
+def write_chunks(file: str, chunks: Iterator[bytes]) -> int:
     """Write chunks to a file and return the number of bytes. The file is opened when the first chunk has arrived."""
-    coming = chain((next(parts, b""),), parts)
-    with _explained():
+    chunks = chain((next(chunks, b""),), chunks)
+    with _report_os_errors():
         _check_links(file)
         mode = _mode_of(file)
         if mode is None or stat.S_ISREG(mode):
-            return _replace(Path(os.path.realpath(file)), coming)
-        with os.fdopen(os.open(file, _INTO), "wb") as opened:
-            return _copy(coming, opened)
+            return _replace(Path(os.path.realpath(file)), chunks)
+        with os.fdopen(os.open(file, _WRITE), "wb") as opened:
+            return _copy(chunks, opened)
 
 
 def _check_links(file: str) -> None:
@@ -79,7 +79,7 @@ def _check_links(file: str) -> None:
     The owner of such a link decides which file is written and replaced.
     """
     whole = os.path.join(os.getcwd(), file)  # noqa: PTH109, PTH118 - not normalized: `..` depends on links
-    todo, at, links = _parts_of(whole), "/", 0
+    todo, at, links = _reversed_names(whole), "/", 0
     while todo:
         part = todo.pop()
         at = os.path.join(at, part) if part != ".." else os.path.dirname(at)  # noqa: PTH118, PTH120 - as text
@@ -96,10 +96,10 @@ def _check_links(file: str) -> None:
             raise OSError(errno.ELOOP, "too many links")
         target = os.readlink(at)  # noqa: PTH115 - as text
         at = "/" if target.startswith("/") else os.path.dirname(at)  # noqa: PTH120
-        todo += _parts_of(target)
+        todo += _reversed_names(target)
 
 
-def _parts_of(path: str) -> list[str]:
+def _reversed_names(path: str) -> list[str]:
     """Return the names on a path, last first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
@@ -113,7 +113,7 @@ def _mode_of(file: str) -> int | None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _report_os_errors() -> Iterator[None]:
     """Turn errors of the file into errors with a message. A closed pipe is left to the caller."""
     try:
         yield
@@ -130,12 +130,12 @@ def _refusal(number: int) -> RemitError:
     return LedgerUnavailable(f"{_PLACE}: {why}") if number in _DISK else FieldInvalid(why, place=_PLACE)
 
 
-def _replace(file: Path, parts: Iterable[bytes]) -> int:
+def _replace(file: Path, chunks: Iterable[bytes]) -> int:
     unfinished = f".remit-export-{secrets.token_hex(8)}"
-    with _ended_in_order(), _opened_folder(file.parent) as folder:
+    with _clean_up_on_signals(), _open_folder(file.parent) as folder:
         try:
             with os.fdopen(os.open(unfinished, _NEW, _MODE, dir_fd=folder), "wb") as opened:
-                size = _copy(parts, opened)
+                size = _copy(chunks, opened)
                 opened.flush()
                 os.fsync(opened.fileno())
             os.replace(unfinished, file.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -146,7 +146,7 @@ def _replace(file: Path, parts: Iterable[bytes]) -> int:
 
 
 @contextmanager
-def _opened_folder(folder: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     """Open the resolved folder: a link that replaces it later has no effect."""
     fd = os.open(folder, _FOLDER)
     try:
@@ -156,7 +156,7 @@ def _opened_folder(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _clean_up_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP run the cleanup before the program ends."""
     ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
 
@@ -174,11 +174,11 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _copy(parts: Iterable[bytes], file: IO[bytes]) -> int:
+def _copy(chunks: Iterable[bytes], file: IO[bytes]) -> int:
     """Write all chunks, and return the number of bytes."""
     done = 0
     with byte_meter("export") as tell:
-        for part in parts:
+        for part in chunks:
             done += file.write(part)
             tell(done)
     return done

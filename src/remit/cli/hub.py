@@ -100,13 +100,13 @@ def hub_options(
 ) -> HubOptions:
     """Return the options of the Hub. Those that are not given are as `remit setup` has stored them."""
     path = home_path(home)
-    set_host, set_port = parse_hub_url(_set_up(path))
+    stored_host, stored_port = parse_hub_url(_stored_url(path))
     if host is not None:
         check_hub_host(host, "--host")
     return HubOptions(
         home=str(path),
-        host=host or set_host,
-        port=set_port if port is None else port,
+        host=host or stored_host,
+        port=stored_port if port is None else port,
         processes=processes,
         policies=policies,
         user_home=user_home(),
@@ -116,7 +116,7 @@ def hub_options(
     )
 
 
-def _set_up(path: Path) -> str:
+def _stored_url(path: Path) -> str:
     try:
         with open_home(path, create=False) as home:
             return load_settings(home).hub_url

@@ -70,7 +70,7 @@ def load_keyring(file: Path, issuer: JSON) -> Keyring:
     keys = list(_from_json(data) if data.lstrip().startswith(b"{") else _from_pem(data))
     if not keys:
         raise KeyMalformed("the file holds no public key that verifies ES256")
-    return Keyring(_trusted(key, issuer) for key in keys)
+    return Keyring(_trust_key(key, issuer) for key in keys)
 
 
 def _from_pem(data: bytes) -> Iterator[VerifyingKey]:
@@ -88,7 +88,7 @@ def _from_json(data: bytes) -> Iterator[VerifyingKey]:
             continue
 
 
-def _trusted(key: VerifyingKey, issuer: JSON) -> TrustedKey:
+def _trust_key(key: VerifyingKey, issuer: JSON) -> TrustedKey:
     own = verifier_id(key)
     return (
         TrustedKey(key, issuer, foreign=issuer != own) if isinstance(issuer, str) and issuer else TrustedKey(key, own)
@@ -202,17 +202,17 @@ def _examine_receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) 
     }
     if rows is None:
         return details
-    kept = rows.receipt(claims.receipt_id)
-    if kept is None or kept.token != token:
+    stored = rows.receipt(claims.receipt_id)
+    if stored is None or stored.token != token:
         return details | {"in_ledger": False}
-    fault = fault_of_period(Periods(rows).limits(), receipt.kid, kept.number)
+    fault = fault_of_period(Periods(rows).limits(), receipt.kid, stored.number)
     if fault is not None:
         raise KeyPeriodEnded(FAULTS[fault])
     return details | {
         "in_ledger": True,
-        "session": kept.session_id,
-        "place": kept.seq,
-        "of": rows.count(kept.session_id),
+        "session": stored.session_id,
+        "place": stored.seq,
+        "of": rows.count(stored.session_id),
     }
 
 
@@ -276,7 +276,7 @@ def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_
     with report_errors(as_json=as_json):
         given = read_token_argument(token)
         peeked = unsafe_peek(given)
-        with _means(home, key, peeked) as (keyring, rows):
+        with _open_keys(home, key, peeked) as (keyring, rows):
             examined = examine_token(given, peeked, keyring, rows, int(time.time()))
             view = _public_view(examined, given, keyring) if public else None
     if public:
@@ -302,19 +302,19 @@ def _show_public(examined: ExaminedToken, view: dict[str, JSON] | None, *, as_js
     elif as_json:
         show_data({name: value for name, value in _as_json(examined).items() if name != "unverified"})
     else:
-        show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
+        show_facts({"because": _failure_reason(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
 
 
 @contextmanager
-def _means(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple[Keyring, Rows | None]]:
+def _open_keys(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple[Keyring, Rows | None]]:
     """Return the keys to verify with, and the ledger if there is a home."""
     if key is not None:
         yield load_keyring(key, (peeked.claims or {}).get("iss")), None
         return
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            opened = held.enter_context(open_home(home_path(home), create=False))
-            _, rows = held.enter_context(open_rows(opened))
+            opened = stack.enter_context(open_home(home_path(home), create=False))
+            _, rows = stack.enter_context(open_rows(opened))
         except StateMissing:
             yield Keyring([]), None
             return
@@ -331,10 +331,10 @@ def _as_json(examined: ExaminedToken) -> dict[str, Any]:
 
 def _show(examined: ExaminedToken) -> None:
     if examined.error is not None:
-        show_facts({"because": _why(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
+        show_facts({"because": _failure_reason(examined)}, mark=f"NOT VERIFIED {examined.kind or 'token'}", style="red")
         click.echo("it says, unverified:")
     else:
-        details = {name.replace("_", " "): _SHOWN.get(name, str)(value) for name, value in examined.details.items()}
+        details = {name.replace("_", " "): _FORMATS.get(name, str)(value) for name, value in examined.details.items()}
         show_facts({"signed by": examined.kid, **details}, mark=f"VERIFIED {examined.kind}", style="green")
         click.echo("it says:")
     for part in examined.peeked:
@@ -343,13 +343,13 @@ def _show(examined: ExaminedToken) -> None:
             click.echo(f"  {escape_text(line)}")
 
 
-def _why(examined: ExaminedToken) -> str:
+def _failure_reason(examined: ExaminedToken) -> str:
     if isinstance(examined.error, KeyUnknown):
         return f"{examined.error}: it was signed elsewhere, or --home is wrong"
     return str(examined.error)
 
 
-_SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
+_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "expires_at": date,
     "expired": lambda yes: "yes" if yes else "no",
     "registered": {

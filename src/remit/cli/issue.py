@@ -67,8 +67,8 @@ def issue(
       TOKEN=$(remit issue --from-profile REMIT.md)
     """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
-        base = _told_by_profile(from_profile) if from_profile is not None else _DEFAULTS
-        asked = _mission(
+        base = _members_of_profile(from_profile) if from_profile is not None else _DEFAULTS
+        requested = _mission(
             cwd,
             resource_scope,
             base,
@@ -82,7 +82,7 @@ def issue(
         )
         bound_to = certificate_confirmation(bind_certificate) if bind_certificate else None
     with open_service(home, as_json=as_json, create=True) as service:
-        token, claims = _issued(service, asked, lifetime_s, bound_to)
+        token, claims = _issue(service, requested, lifetime_s, bound_to)
     if as_json:
         return show_data({"token": token, "claims": claims})
     return click.echo(token)
@@ -96,7 +96,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 _NEEDED: Final = {"agent_id": "--agent-id", "mission": "--mission"}
 
 
-def _told_by_profile(path: str) -> Mapping[str, Any]:
+def _members_of_profile(path: str) -> Mapping[str, Any]:
     loaded = load_profile(path)
     for remark in remarks_on(loaded.profile):
         note(remark)
@@ -107,15 +107,15 @@ def _mission(
     cwd: str | None,
     resource_scope: Sequence[str],
     base: Mapping[str, Any],
-    **told: Any,  # noqa: ANN401 - checked here
+    **given: Any,  # noqa: ANN401 - checked here
 ) -> Mission:
     """Return the mission: the given options, else those of `base`, else defaults for the current directory."""
-    members = {**base, **{name: value for name, value in told.items() if value not in (None, ())}}
+    members = {**base, **{name: value for name, value in given.items() if value not in (None, ())}}
     for name, option in _NEEDED.items():
         if name not in members:
             raise click.UsageError(f"Missing option '{option}'.", click.get_current_context())
     if resource_scope or "resource_scope" not in base or cwd is not None:
-        members |= _places(cwd, resource_scope, base)
+        members |= _scope_and_cwd(cwd, resource_scope, base)
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in members.items()}
     mission = parse_mission(listed)
     if not mission.allowed_tools:
@@ -123,7 +123,7 @@ def _mission(
     return mission
 
 
-def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
+def _scope_and_cwd(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the resource scope and the directory for relative paths; both default to the current directory."""
     here = resolve_path(".", "$.cwd")
     scope = resolve_scope(resource_scope) or base.get("resource_scope") or (literal_entry(here, "$.cwd"),)
@@ -133,7 +133,7 @@ def _places(cwd: str | None, resource_scope: Sequence[str], base: Mapping[str, A
     return {"resource_scope": scope, "cwd": start}
 
 
-def _issued(
+def _issue(
     service: Service, mission: Mission, lifetime_s: int | None, bound_to: Confirmation | None
 ) -> tuple[str, dict[str, Any]]:
     if lifetime_s is not None and not 1 <= lifetime_s <= mission.max_duration_s:

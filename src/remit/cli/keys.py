@@ -46,7 +46,7 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     Example: remit keys list
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        signing, records, distrusted = rows.switches().kid, rows.keys(), _distrusted(rows)
+        signing, records, distrusted = rows.switches().kid, rows.keys(), _distrusted_since(rows)
     listed = [_key_data(record, signing, distrusted) for record in records]
     if as_json:
         return show_data({"ok": True, "keys": listed})
@@ -56,7 +56,7 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     return None
 
 
-def _distrusted(rows: Rows) -> dict[str, int]:
+def _distrusted_since(rows: Rows) -> dict[str, int]:
     return distrusted_from(limits_of(rows.limits(), keyring_of(rows.keys())))
 
 
@@ -77,9 +77,9 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
     Example: remit keys rotate
     """
     with open_service(home, as_json=as_json) as service:
-        with _stated(service):
+        with _sign_limit_statements(service):
             record = service.governor.run(RotateKey())
-        kids = [kept.kid for kept in service.reader.keys()]  # noqa: SIM118 - not a dictionary
+        kids = [stored.kid for stored in service.reader.keys()]  # noqa: SIM118 - not a dictionary
     retired = kids[kids.index(record.kid) - 1]
     if as_json:
         return show_data({"ok": True, "signing": record.kid, "retired": retired})
@@ -87,7 +87,7 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 
 
 @contextmanager
-def _stated(service: Service) -> Iterator[None]:
+def _sign_limit_statements(service: Service) -> Iterator[None]:
     """Sign a statement about each key period that ends in the block."""
     reader = service.reader
     before = limit_ids(reader.limits(), keyring_of(reader.keys()))
@@ -117,10 +117,10 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
     """
     with report_errors(as_json=as_json):
         now_ms = time.time_ns() // 1_000_000
-        from_ms = _moment(since, now_ms)
+        from_ms = _parse_time(since, now_ms)
     _confirm(kid, from_ms, yes=yes, as_json=as_json)
     with open_service(home, as_json=as_json) as service:
-        with _stated(service):
+        with _sign_limit_statements(service):
             done = service.governor.run(DistrustKey(kid, from_ms))
         closed = service.governor.run(CloseRevoked(done.passports))
     if as_json:
@@ -146,7 +146,7 @@ def _distrust_command(*, kid: str, since: str, yes: bool, home: str | None, as_j
     )
 
 
-def _moment(text: str, now_ms: int) -> int:
+def _parse_time(text: str, now_ms: int) -> int:
     """Parse a time that is not in the future, in milliseconds."""
     if text == "now":
         return now_ms
@@ -186,9 +186,9 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
     Example: remit keys export --out remit.jwks
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        believed, distrusted = [trusted.key for trusted in keyring_of(rows.keys())], _distrusted(rows)
-        jwks = {"keys": [key.to_jwk() for key in believed]}
-        pem = "".join(key.to_pem().decode("ascii") for key in believed)
+        trusted_keys, distrusted = [trusted.key for trusted in keyring_of(rows.keys())], _distrusted_since(rows)
+        jwks = {"keys": [key.to_jwk() for key in trusted_keys]}
+        pem = "".join(key.to_pem().decode("ascii") for key in trusted_keys)
         text = pem if form == "pem" else json.dumps(jwks, indent=2) + "\n"
         if out is not None:
             _write(out, text)
@@ -196,7 +196,7 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
         note(f"{kid} is distrusted from {date(since)}: it is valid only for what this ledger holds from before")
     if as_json:
         return show_data({"ok": True} | (jwks if form == "jwks" else {"pem": pem}))
-    return show_facts({"file": str(out), "keys": str(len(believed))}) if out else click.echo(text, nl=False)
+    return show_facts({"file": str(out), "keys": str(len(trusted_keys))}) if out else click.echo(text, nl=False)
 
 
 def _write(file: Path, text: str) -> None:

@@ -24,7 +24,7 @@ from remit.wiring import build_service
 
 __all__ = ["ledger"]
 
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 _FILE: Final = click.Path(path_type=Path)
 
 
@@ -96,7 +96,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
     """
     with open_command_home(home, as_json=as_json) as opened, spinner("restoring the ledger"):
         restored = restore(opened, file, accept_loss=accept_loss)
-        signed = _signed_restore(opened.path, restored)
+        signed = _sign_restore(opened.path, restored)
     if as_json:
         rest = {name: value for name, value in restored._asdict().items() if name != "overview"}
         return show_data({"ok": True} | _overview_data(restored.overview) | rest | {"signed": signed})
@@ -113,7 +113,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
     )
 
 
-def _signed_restore(home: str, restored: Restored) -> str | None:
+def _sign_restore(home: str, restored: Restored) -> str | None:
     """Sign a statement about what was restored and lost into the ledger. Return its receipt id, None on failure."""
     overview = restored.overview
     lost = restored.lost_receipts > 0 or not restored.anchored
@@ -179,10 +179,10 @@ def _show_report(report: Report) -> None:
     facts = {name: f"{getattr(report, name):,}" for name in ("receipts", "sessions", "attestations", "keys")}
     mark, style = (f"BROKEN {report.found:,} findings", "red") if report.found else ("VERIFIED", "green")
     show_facts(facts, mark=mark, style=style)
-    for finding in report.findings[:_SHOWN]:
+    for finding in report.findings[:_MAX_SHOWN]:
         click.echo(escape_text(_line(finding)))
-    if report.found > _SHOWN:
-        click.echo(f"... and {report.found - _SHOWN:,} more: remit ledger check --json")
+    if report.found > _MAX_SHOWN:
+        click.echo(f"... and {report.found - _MAX_SHOWN:,} more: remit ledger check --json")
 
 
 def _line(finding: Finding) -> str:

@@ -51,25 +51,25 @@ class ListCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments after expanding the lists."""
-        return super().parse_args(ctx, _written_out(self.params, args, ctx))
+        return super().parse_args(ctx, _expand_lists(self.params, args, ctx))
 
 
-def _written_out(params: Iterable[click.Parameter], args: Iterable[str], ctx: click.Context) -> list[str]:
+def _expand_lists(params: Iterable[click.Parameter], args: Iterable[str], ctx: click.Context) -> list[str]:
     """Return the arguments with `--list A B` as `--list A --list B`, which is what click parses."""
     options = {name: option for option in params if isinstance(option, click.Option) for name in option.opts}
-    given, written = deque(args), list[str]()
+    given, expanded = deque(args), list[str]()
     while given:
         word = given.popleft()
         option = options.get(word)
         if word == "--":
-            return [*written, word, *given]
+            return [*expanded, word, *given]
         if isinstance(option, ListOption):
-            written += _values(word, given, ctx)
+            expanded += _values(word, given, ctx)
         elif option is not None and not option.is_flag and given:
-            written += [word, given.popleft()]
+            expanded += [word, given.popleft()]
         else:
-            written.append(word)
-    return written
+            expanded.append(word)
+    return expanded
 
 
 def _values(name: str, given: deque[str], ctx: click.Context) -> list[str]:

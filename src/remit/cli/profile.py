@@ -54,8 +54,8 @@ class ChosenProfile(NamedTuple):
 
 def choose_profile(named: str | None, folder: str | None) -> ChosenProfile:
     """Load the named profile, else REMIT.md of the folder, else the default template."""
-    path = Path(_expanded(named)) if named is not None else Path(folder or "/", PROFILE_FILE)
-    if named is None and (folder is None or not _is_there(path)):
+    path = Path(_expand_path(named)) if named is not None else Path(folder or "/", PROFILE_FILE)
+    if named is None and (folder is None or not _exists(path)):
         text = template(DEFAULT_TEMPLATE)
         return ChosenProfile(parse_profile(text), f"template {DEFAULT_TEMPLATE}", None, _digest(text.encode("utf-8")))
     data = _read(path)
@@ -77,14 +77,14 @@ def profile_folder(profile: Profile, start: str) -> str:
     return folder
 
 
-def _expanded(named: str) -> str:
+def _expand_path(named: str) -> str:
     try:
         return user_path(named)
     except InputError as error:
         raise FieldInvalid(error.problem, place="--profile") from None
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Tell whether there is anything of this name, even a dangling link. Raises if that cannot be found out."""
     try:
         path.lstat()
@@ -233,9 +233,9 @@ def load_profile(path: str) -> LoadedProfile:
         missing = FieldInvalid(f"{named} does not exist", place=Path(named).name)
         missing.add_note("Write one with: remit profile init")
         raise missing
-    said = choose_profile(named, ".").profile
+    parsed = choose_profile(named, ".").profile
     beside = os.path.dirname(os.path.abspath(named))  # noqa: PTH100, PTH120 - links stay
-    return LoadedProfile(said, profile_folder(said, beside))
+    return LoadedProfile(parsed, profile_folder(parsed, beside))
 
 
 def mission_of(loaded: LoadedProfile, agent_id: str = AGENT_ID) -> Mission:

@@ -47,7 +47,7 @@ class Program(click.Group):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
-        command: click.Command = getattr(_imported(module), name)
+        command: click.Command = getattr(_import_module(module), name)
         return command
 
     def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - required by click
@@ -75,14 +75,12 @@ class Program(click.Group):
             return super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
         _replace_closed_output()
         try:
-            sys.exit(self._ended(given, prog_name, complete_var, extra))
+            sys.exit(self._run(given, prog_name, complete_var, extra))
         finally:
-            _finish(sys.stdout)
-            _finish(sys.stderr)
+            _flush(sys.stdout)
+            _flush(sys.stderr)
 
-    def _ended(
-        self, given: list[str], prog_name: str | None, complete_var: str | None, extra: Mapping[str, Any]
-    ) -> int:
+    def _run(self, given: list[str], prog_name: str | None, complete_var: str | None, extra: Mapping[str, Any]) -> int:
         as_json = "--json" in takewhile(lambda word: word != "--", given)
         try:
             with suppress(AttributeError):  # no stdout, or one without `reconfigure`
@@ -92,14 +90,14 @@ class Program(click.Group):
             return INTERRUPTED
         except click.ClickException as error:
             with suppress(OSError):
-                _tell_usage(error, as_json=as_json)
+                _report_usage_error(error, as_json=as_json)
             return USAGE
         except OutputNotWritten as lost:
-            return _tell_lost(lost)
+            return _report_lost_output(lost)
         return answer if isinstance(answer, int) else DONE
 
 
-def _imported(module: str) -> ModuleType:
+def _import_module(module: str) -> ModuleType:
     """Import a module with garbage collection off: that saves an eighth of the start-up time of a service."""
     gc.disable()
     try:
@@ -117,7 +115,7 @@ def _replace_closed_output() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8", closefd=False)
 
 
-def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
+def _report_usage_error(error: click.ClickException, *, as_json: bool) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
         return error.show()
     message = escape_text(" ".join(error.format_message().split())).removesuffix(".")
@@ -126,15 +124,15 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     return tell(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
 
 
-def _tell_lost(lost: OutputNotWritten) -> int:
+def _report_lost_output(lost: OutputNotWritten) -> int:
     if lost.reason == errno.EPIPE:
         return READER_GONE
-    said = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")
-    tell(str(said), said.code, advice_for(said), as_json=False)
-    return exit_code(said)
+    failed = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")
+    tell(str(failed), failed.code, advice_for(failed), as_json=False)
+    return exit_code(failed)
 
 
-def _finish(stream: TextIO | None) -> None:
+def _flush(stream: TextIO | None) -> None:
     """Flush a stream, or redirect it to /dev/null: the interpreter would flush again at exit, and print an error."""
     if stream is None:
         return

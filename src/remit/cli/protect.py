@@ -49,17 +49,17 @@ __all__ = [
 ]
 
 # Settings that apply beyond the current folder.
-_WIDE: Final[dict[Level, str]] = {
+_WIDE_LEVELS: Final[dict[Level, str]] = {
     "user": "these settings apply in every folder that you work in, not only in this one",
     "managed": "these settings apply to everyone on this machine, in every folder",
 }
 # Files that make git run programs by itself.
-_OF_GIT: Final = (".git/config", ".git/hooks", ".git/info")
+_GIT_PATHS: Final = (".git/config", ".git/hooks", ".git/info")
 
 
 def confirm_wide_settings(planner: Planner, place: Place, *, yes: bool, as_json: bool) -> None:
     """Ask for confirmation if the settings apply beyond one folder. Raises without a terminal and `--yes`."""
-    wide = _WIDE.get(place.level)
+    wide = _WIDE_LEVELS.get(place.level)
     if wide is None or yes:
         return
     if not as_json and sys.stdin.isatty() and sys.stderr.isatty():
@@ -88,12 +88,12 @@ def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> 
 def control_paths(folder: str | None) -> tuple[str, ...]:
     """Return paths in a folder that can change what any assistant runs: git's hooks, and Remit if installed there."""
     if folder is None:
-        return (*(f"**/{name}" for name in _OF_GIT), *_installed())
-    inside = (path for path in _installed() if Path(path).is_relative_to(folder) and path != folder)
-    return (*(str(Path(folder, name)) for name in _OF_GIT), *inside)
+        return (*(f"**/{name}" for name in _GIT_PATHS), *_own_folders())
+    inside = (path for path in _own_folders() if Path(path).is_relative_to(folder) and path != folder)
+    return (*(str(Path(folder, name)) for name in _GIT_PATHS), *inside)
 
 
-def _installed() -> tuple[str, ...]:
+def _own_folders() -> tuple[str, ...]:
     """Return the folder of this package, and its virtual environment if it has one."""
     package = os.path.realpath(Path(remit.__file__).parent)
     is_own = sys.prefix != sys.base_prefix
@@ -130,19 +130,19 @@ class ProtectionSummary(NamedTuple):
     ended: int = 0
 
 
-def show_protected(told: ProtectionSummary, *, as_json: bool) -> None:
+def show_protected(summary: ProtectionSummary, *, as_json: bool) -> None:
     """Print what is protected, and what to do next."""
     if as_json:
-        return show_data(_document(told))
-    for warning in told.plan.warnings:
+        return show_data(_document(summary))
+    for warning in summary.plan.warnings:
         note(f"careful: {warning}")
-    if told.ended:
-        note(f"ended {told.ended} sessions with the old mission; their next call starts a new one")
-    where = told.protection.folder or _WHERE[told.protection.level]
-    show_facts(_facts(told), mark=f"{told.title} is protected: {where}", style="bold green")
-    _show_list("protected", told.plan.protected)
-    _show_list("not protected", told.plan.not_protected)
-    return _show_list("next", _steps(told))
+    if summary.ended:
+        note(f"ended {summary.ended} sessions with the old mission; their next call starts a new one")
+    where = summary.protection.folder or _WHERE[summary.protection.level]
+    show_facts(_facts(summary), mark=f"{summary.title} is protected: {where}", style="bold green")
+    _show_list("protected", summary.plan.protected)
+    _show_list("not protected", summary.plan.not_protected)
+    return _show_list("next", _steps(summary))
 
 
 def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *, as_json: bool) -> None:
@@ -156,24 +156,24 @@ def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *,
     return _show_list("files", [f"{one.path}: {one.what}" for one in undone])
 
 
-def _facts(told: ProtectionSummary) -> dict[str, str]:
-    protection, mission = told.protection, told.protection.mission
+def _facts(summary: ProtectionSummary) -> dict[str, str]:
+    protection, mission = summary.protection, summary.protection.mission
     source = f"{protection.profile} (no profile here; write one: remit profile init)"
     asks = {"ask": "it asks you as usual before permitted calls", "allow": "it need not ask you before permitted calls"}
     hours = f"{mission['max_duration_s'] / 3600:g} hours"
     return {
-        "profile": source if told.from_template else protection.profile,
+        "profile": source if summary.from_template else protection.profile,
         "mission": mission["mission"],
-        **_reach(mission["resource_scope"]),
+        **_describe_scope(mission["resource_scope"]),
         "mode": f"{protection.mode}: {asks[protection.mode]}",
         "passport": f"each session gets its own: at most {mission['max_tool_calls']} calls in {hours}",
         "settings": ", ".join(one.path for one in protection.files) + f" ({_WHERE[protection.level]})",
         "tampering": _TAMPERING[protection.on_tamper],
-        "hub": protection.hub_url + ("" if told.hub_runs else " (not running: remit up --background)"),
+        "hub": protection.hub_url + ("" if summary.hub_runs else " (not running: remit up --background)"),
     }
 
 
-def _reach(scope: Sequence[str]) -> dict[str, str]:
+def _describe_scope(scope: Sequence[str]) -> dict[str, str]:
     """Return the whole scope: a profile that came with the folder must not hide an entry among others."""
     if EVERYTHING in scope:
         return {"places": "every file", "hosts": "every host"}
@@ -182,12 +182,12 @@ def _reach(scope: Sequence[str]) -> dict[str, str]:
     return {"places": ", ".join(places) or "none", "hosts": ", ".join(hosts) or "none"}
 
 
-def _steps(told: ProtectionSummary) -> list[str]:
-    name = told.protection.assistant
-    again = "" if told.protection.level == "local" else f" --settings {told.protection.level}"
-    start = [] if told.hub_runs else ["remit up --background: without the Hub, the assistant can run nothing"]
+def _steps(summary: ProtectionSummary) -> list[str]:
+    name = summary.protection.assistant
+    again = "" if summary.protection.level == "local" else f" --settings {summary.protection.level}"
+    start = [] if summary.hub_runs else ["remit up --background: without the Hub, the assistant can run nothing"]
     return [
-        *told.plan.steps,
+        *summary.plan.steps,
         *start,
         f"remit doctor {name} tests that a forbidden call is denied",
         "remit open shows every call and its receipt",
@@ -203,8 +203,8 @@ def _show_list(title: str, sentences: Iterable[str]) -> None:
         screen.print(Text.assemble((f"  {mark} ", style), escape_text(sentence)), soft_wrap=True)
 
 
-def _document(told: ProtectionSummary) -> dict[str, object]:
-    protection, plan = told.protection, told.plan
+def _document(summary: ProtectionSummary) -> dict[str, object]:
+    protection, plan = summary.protection, summary.plan
     return {
         "ok": True,
         "protection": protection.id,
@@ -217,13 +217,13 @@ def _document(told: ProtectionSummary) -> dict[str, object]:
         "profile": protection.profile,
         "mission": protection.mission,
         "on_tamper": protection.on_tamper,
-        "ended_sessions": told.ended,
+        "ended_sessions": summary.ended,
         "settings": [one.path for one in protection.files],
         "guards": list(protection.guards),
-        "hub": {"url": protection.hub_url, "running": told.hub_runs},
+        "hub": {"url": protection.hub_url, "running": summary.hub_runs},
         "protected": list(plan.protected),
         "not_protected": list(plan.not_protected),
-        "steps": _steps(told),
+        "steps": _steps(summary),
         "warnings": list(plan.warnings),
     }
 
@@ -232,7 +232,7 @@ _ON_TAMPER: Final[tuple[OnTamper, ...]] = ("end", "stop")
 _LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
 
 
-class _Asked(NamedTuple):
+class _InstallRequest(NamedTuple):
     """The assistant, and where its hooks are installed."""
 
     planner: Planner
@@ -240,7 +240,7 @@ class _Asked(NamedTuple):
     on_tamper: OnTamper = "end"
 
 
-class _Done(NamedTuple):
+class _Installed(NamedTuple):
     """A stored protection, its plan, and whether active sessions may still have an older mission."""
 
     kept: Protection
@@ -248,7 +248,7 @@ class _Done(NamedTuple):
     is_other_mission: bool
 
 
-class _Hub(NamedTuple):
+class _HubAddress(NamedTuple):
     """The address of the Hub, its token, and whether it is running."""
 
     url: str
@@ -306,26 +306,26 @@ def protect(
       remit protect claude-code
     """  # noqa: D301 - click: \\b keeps line breaks
     with report_errors(as_json=as_json):
-        asked = _asked(PLANNERS[assistant], level, scope, managed)._replace(on_tamper=on_tamper)
+        request = _parse_options(PLANNERS[assistant], level, scope, managed)._replace(on_tamper=on_tamper)
     if undo:
-        return _undo(asked, home, as_json=as_json)
+        return _undo(request, home, as_json=as_json)
     with report_errors(as_json=as_json):
-        confirm_wide_settings(asked.planner, asked.place, yes=yes, as_json=as_json)
-        asked = _checked(asked, scope, program)
-        chosen = choose_profile(profile, asked.place.folder)
-        mission = _mission(asked, chosen)
+        confirm_wide_settings(request.planner, request.place, yes=yes, as_json=as_json)
+        request = _check_request(request, scope, program)
+        chosen = choose_profile(profile, request.place.folder)
+        mission = _mission(request, chosen)
     for remark in remarks_on(chosen.profile):
         note(f"{chosen.source}, {remark}")
     prepare_home(home, as_json=as_json)
     with open_command_home(home, as_json=as_json) as opened:
-        hub = _hub(opened, home, start=not no_start)
-        done = _done(opened, asked, chosen, mission, hub)
+        hub = _ensure_hub(opened, home, start=not no_start)
+        done = _install(opened, request, chosen, mission, hub)
     ended = end_sessions(home, done.kept, as_json=as_json) if done.is_other_mission else 0
-    told = ProtectionSummary(asked.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
-    return show_protected(told, as_json=as_json)
+    summary = ProtectionSummary(request.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
+    return show_protected(summary, as_json=as_json)
 
 
-def _asked(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _Asked:
+def _parse_options(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _InstallRequest:
     """Return the assistant and the place of its hooks, from the options."""
     meant = level or planner.levels[0]
     if meant not in planner.levels:
@@ -344,7 +344,7 @@ def _asked(planner: Planner, level: Level | None, scope: str | None, managed: st
         config=assistant_config(planner.variable),
         managed=managed and resolve_path(managed, "--managed-dir"),
     )
-    return _Asked(planner, place)
+    return _InstallRequest(planner, place)
 
 
 def _folder(scope: str | None, level: Level) -> str | None:
@@ -353,57 +353,59 @@ def _folder(scope: str | None, level: Level) -> str | None:
     return resolve_path(scope, "--scope")
 
 
-def _checked(asked: _Asked, scope: str | None, program: str | None) -> _Asked:
+def _check_request(request: _InstallRequest, scope: str | None, program: str | None) -> _InstallRequest:
     """Check the folder, and add the version and the path of the assistant's program."""
-    place = asked.place
+    place = request.place
     if place.folder is not None:
         check_folder(place.folder, named=scope is not None)
-    name = asked.planner.program
+    name = request.planner.program
     found = place._replace(version=get_program_version(name, program), program=find_program(name, program))
-    return asked._replace(place=found)
+    return request._replace(place=found)
 
 
-def _mission(asked: _Asked, chosen: ChosenProfile) -> Mission:
+def _mission(request: _InstallRequest, chosen: ChosenProfile) -> Mission:
     """Return the mission of a profile. The folder that it names is inside the protected one."""
-    start = asked.place.folder
+    start = request.place.folder
     folder = None if start is None else profile_folder(chosen.profile, start)
-    return compile_profile(chosen.profile, folder, asked.planner.name, resolve=lambda text: resolve_scope([text]))
+    return compile_profile(chosen.profile, folder, request.planner.name, resolve=lambda text: resolve_scope([text]))
 
 
-def _hub(opened: Home, home: str | None, *, start: bool) -> _Hub:
+def _ensure_hub(opened: Home, home: str | None, *, start: bool) -> _HubAddress:
     token = ensure_token(opened, "hub")
     running = load_running(opened, "hub")
     if running is not None:
-        return _Hub(running.listening, token)
+        return _HubAddress(running.listening, token)
     if not start:
-        return _Hub(load_settings(opened).hub_url, token, runs=False)
+        return _HubAddress(load_settings(opened).hub_url, token, runs=False)
     options = hub_options(home)
     given = {"home": home_path(home), "host": options.host, "port": options.port}
-    return _Hub(start_service(opened, "hub", given, options.asked()).address, token)
+    return _HubAddress(start_service(opened, "hub", given, options.asked()).address, token)
 
 
-def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, hub: _Hub) -> _Done:
+def _install(
+    opened: Home, request: _InstallRequest, chosen: ChosenProfile, mission: Mission, hub: _HubAddress
+) -> _Installed:
     """Write the hooks and store the protection."""
     protections = Protections(opened)
     with protections.locked():
         protections.put_script(script_text().encode("utf-8"))
-        name = asked.planner.name
+        name = request.planner.name
 
-        def wired(protection: str) -> Wire:
+        def make_own_wire(protection: str) -> Wire:
             return make_wire(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
 
-        own = wired(protection_id(name, asked.place, opened.path))
-        wire, plan = own, asked.planner.plan(asked.place, own)
-        shared = adopted_id(plan) if asked.place.level == "project" else None
-        if shared is not None and _is_free(protections, shared, asked):
-            wire = wired(shared)
-            plan = asked.planner.plan(asked.place, wire)
+        own = make_own_wire(protection_id(name, request.place, opened.path))
+        wire, plan = own, request.planner.plan(request.place, own)
+        shared = adopted_id(plan) if request.place.level == "project" else None
+        if shared is not None and _is_free(protections, shared, request):
+            wire = make_own_wire(shared)
+            plan = request.planner.plan(request.place, wire)
         known = intact(protections, wire.protection)
         protection = Protection(
             id=wire.protection,
             assistant=name,
-            level=asked.place.level,
-            folder=asked.place.folder,
+            level=request.place.level,
+            folder=request.place.folder,
             mode=chosen.profile.mode,
             mission=to_builtins(mission),
             profile=chosen.path or chosen.source,
@@ -412,14 +414,14 @@ def _done(opened: Home, asked: _Asked, chosen: ChosenProfile, mission: Mission, 
             made_at=known.made_at if known else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             hub_url=hub.url,
             form=plan.form,
-            version=asked.place.version,
-            guards=_guards(asked, chosen, plan, wire),
+            version=request.place.version,
+            guards=_guarded_paths(request, chosen, plan, wire),
             generation=_next_generation(known),
-            on_tamper=asked.on_tamper,
+            on_tamper=request.on_tamper,
         )
         adopted = wire.protection != own.protection
         kept = install(protections, protection, plan, wire.content(), adopted=adopted)
-    return _Done(kept, plan, is_other_mission=known is not None and encode(known.mission) != encode(kept.mission))
+    return _Installed(kept, plan, is_other_mission=known is not None and encode(known.mission) != encode(kept.mission))
 
 
 def _next_generation(known: Protection | None) -> int:
@@ -427,25 +429,25 @@ def _next_generation(known: Protection | None) -> int:
     return max(int(time.time()), known.generation + 1 if known else 1)
 
 
-def _is_free(protections: Protections, protection: str, asked: _Asked) -> bool:
+def _is_free(protections: Protections, protection: str, request: _InstallRequest) -> bool:
     """Tell whether the id in shared settings is not used for another place in this home."""
     known = intact(protections, protection)
     return (
         not protections.holds(protection)
         if known is None
-        else (known.assistant, known.folder) == (asked.planner.name, asked.place.folder)
+        else (known.assistant, known.folder) == (request.planner.name, request.place.folder)
     )
 
 
-def _guards(asked: _Asked, chosen: ChosenProfile, plan: Plan, wire: Wire) -> tuple[str, ...]:
+def _guarded_paths(request: _InstallRequest, chosen: ChosenProfile, plan: Plan, wire: Wire) -> tuple[str, ...]:
     """Return the guarded paths, each as a link and resolved: calls may name either."""
-    here = str(Path(asked.place.folder, PROFILE_FILE)) if asked.place.folder else f"**/{PROFILE_FILE}"
+    here = str(Path(request.place.folder, PROFILE_FILE)) if request.place.folder else f"**/{PROFILE_FILE}"
     named = (
         *plan.guards,
         here,
         *([chosen.path] if chosen.path else []),
         wire.python,
-        *control_paths(asked.place.folder),
+        *control_paths(request.place.folder),
     )
     return tuple(dict.fromkeys(real for path in named for real in _real_names(path)))
 
@@ -456,31 +458,33 @@ def _real_names(path: str) -> tuple[str, ...]:
     return f"{os.path.realpath(Path(path).parent)}/{Path(path).name}", os.path.realpath(path)
 
 
-def _undo(asked: _Asked, home: str | None, *, as_json: bool) -> None:
+def _undo(request: _InstallRequest, home: str | None, *, as_json: bool) -> None:
     with open_command_home(home, as_json=as_json) as opened:
         protections = Protections(opened)
         with protections.locked():
-            protection = _found(protections, asked, protection_id(asked.planner.name, asked.place, opened.path))
+            protection = _find_protection(
+                protections, request, protection_id(request.planner.name, request.place, opened.path)
+            )
             undone = uninstall(protections, protection)
-    show_undone(asked.planner.title, protection, undone, as_json=as_json)
+    show_undone(request.planner.title, protection, undone, as_json=as_json)
 
 
-def _found(protections: Protections, asked: _Asked, own: str) -> Protection:
+def _find_protection(protections: Protections, request: _InstallRequest, own: str) -> Protection:
     """Return the protection to remove. Raises with a list of those that exist."""
-    level, folder = asked.place.level, asked.place.folder
+    level, folder = request.place.level, request.place.folder
     known = protections.all(damaged=lambda error: note(f"careful: {error}"))
-    ours = [one for one in known if one.assistant == asked.planner.name]
+    ours = [one for one in known if one.assistant == request.planner.name]
     # User settings may be in several folders; shared settings may have an id from another home.
     here = [one for one in ours if one.id == own or (one.level == level == "project" and one.folder == folder)]
     if here:
         return here[0]
-    missing = ProtectionNotFound(f"this home protects no {level} settings of {asked.planner.title} here")
-    others = [f"--settings {one.level}{_where(one)}" for one in ours]
-    missing.add_note(f"It protects: {'; '.join(others)}" if others else f"It does not protect {asked.planner.title}.")
+    missing = ProtectionNotFound(f"this home protects no {level} settings of {request.planner.title} here")
+    others = [f"--settings {one.level}{_describe_place(one)}" for one in ours]
+    missing.add_note(f"It protects: {'; '.join(others)}" if others else f"It does not protect {request.planner.title}.")
     raise missing
 
 
-def _where(protection: Protection) -> str:
+def _describe_place(protection: Protection) -> str:
     """Return the options that identify a protection among others of its level."""
     if protection.folder:
         return f" --scope {protection.folder}"

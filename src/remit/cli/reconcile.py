@@ -28,16 +28,16 @@ from remit.wiring import Service, build_service
 __all__ = ["reconcile"]
 
 _DAY_MS: Final = 24 * 3600 * 1000
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 _ASSISTANTS: Final = sorted(ASSISTANTS)
 # Kinds of findings, and what to do about them.
 _UNRECEIPTED: Final = "no receipt"
-_RUN: Final = "refused, and run"
+_RUN_ANYWAY: Final = "refused, and run"
 _MISMATCHED: Final = "receipt of another call"
 _UNPROVEN: Final = "not proven"
 _ADVICE: Final = {
     _UNRECEIPTED: "Check whether it ran without hooks (--bare, --safe-mode, hooks turned off): remit doctor {0}",
-    _RUN: "Check what it did: the assistant ignored the denial. Stop it: remit kill-switch on",
+    _RUN_ANYWAY: "Check what it did: the assistant ignored the denial. Stop it: remit kill-switch on",
     _MISMATCHED: "The receipt has the id of the call but is about another one: nothing permitted it. If its session "
     "continues another one, name the transcripts of both.",
     _UNPROVEN: "Only the text of its result says that it did not run, and a tool can write that. Check what it did.",
@@ -66,7 +66,7 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
     Example: remit reconcile claude-code
     """
     with report_errors(as_json=as_json):
-        reader = _reader_of(assistant)
+        reader = _make_reader(assistant)
         path = home_path(home)
         require_ledger(path)
         protections = _protections(path, assistant)
@@ -74,15 +74,15 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
         try:
             with spinner("comparing"):
                 governed = governed_sessions(service.reader, assistant)
-                selected = _selected(reader, transcripts, governed, protections, days)
-                found, receipt = _found(service, assistant, governed, selected)
+                selected = _select(reader, transcripts, governed, protections, days)
+                found, receipt = _reconcile(service, assistant, governed, selected)
         finally:
             service.close()
     _show(found, receipt, as_json=as_json)
     raise SystemExit(DONE if found.is_full else NO)
 
 
-def _reader_of(assistant: str) -> TranscriptReader:
+def _make_reader(assistant: str) -> TranscriptReader:
     reader = ASSISTANTS[assistant].transcript
     if reader is None:
         refused = FieldInvalid(
@@ -99,7 +99,7 @@ def _protections(path: Path, assistant: str) -> dict[str, Protection]:
         return {one.id: one for one in known if one.assistant == assistant}
 
 
-def _selected(
+def _select(
     reader: TranscriptReader,
     paths: Sequence[Path],
     governed: Sequence[Governed],
@@ -125,7 +125,7 @@ def _config(reader: TranscriptReader) -> Path:
     return Path(named_folder) if named_folder else Path(user or "") / reader.folder
 
 
-def _found(
+def _reconcile(
     service: Service, assistant: str, governed: Sequence[Governed], selected: Selected
 ) -> tuple[Reconciled, SignedReceipt]:
     means = service.governor.means
@@ -142,7 +142,7 @@ def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     mark, style = ("GAPS", "red") if found.has_gaps else (mark, style)
     show_facts(_facts(found) | {"signed": receipt.claims.receipt_id}, mark=mark, style=style)
     screen = TerminalConsole(highlight=False)
-    for line in _questions(found):
+    for line in _finding_lines(found):
         screen.print(Text(line), soft_wrap=True)
     return None
 
@@ -169,10 +169,10 @@ def _facts(found: Reconciled) -> dict[str, str]:
         "gone": len(found.missing),
         "broken": len(found.broken),
     }
-    return facts | {name: f"{count:,}{_MEANS.get(name, '')}" for name, count in further.items() if count}
+    return facts | {name: f"{count:,}{_EXPLANATIONS.get(name, '')}" for name, count in further.items() if count}
 
 
-_MEANS: Final = {
+_EXPLANATIONS: Final = {
     "mismatched": " with a receipt of their id that is about another call",
     "not proven": " not run, according to the transcript only",
     "never begun": " without a receipt, and not run",
@@ -185,12 +185,12 @@ _MEANS: Final = {
 }
 
 
-def _questions(found: Reconciled) -> Iterator[str]:
+def _finding_lines(found: Reconciled) -> Iterator[str]:
     """Yield the findings, one per line, and what to do about each kind."""
     kinds = {
         _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
-        _RUN: [*map(_line, found.coverage.refused_but_run)],
-        _MISMATCHED: [*map(_mismatch, found.coverage.mismatched)],
+        _RUN_ANYWAY: [*map(_line, found.coverage.refused_but_run)],
+        _MISMATCHED: [*map(_mismatch_line, found.coverage.mismatched)],
         _UNPROVEN: [*map(_line, found.coverage.unproven)],
         "transcript gone": [escape_text(name) for name in found.missing],
         "chain broken": list(found.broken),
@@ -198,9 +198,9 @@ def _questions(found: Reconciled) -> Iterator[str]:
     for kind, lines in kinds.items():
         if lines:
             yield ""
-            yield from (f"{kind}: {line}" for line in lines[:_SHOWN])
-            if len(lines) > _SHOWN:
-                yield f"{kind}: and {len(lines) - _SHOWN:,} more (--json shows all)"
+            yield from (f"{kind}: {line}" for line in lines[:_MAX_SHOWN])
+            if len(lines) > _MAX_SHOWN:
+                yield f"{kind}: and {len(lines) - _MAX_SHOWN:,} more (--json shows all)"
             yield f"  {_ADVICE[kind].format(found.assistant)}"
 
 
@@ -210,5 +210,5 @@ def _line(call: Call) -> str:
     return escape_text(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
 
 
-def _mismatch(one: Mismatched) -> str:
+def _mismatch_line(one: Mismatched) -> str:
     return f"{_line(one.call)}; {escape_text(one.receipt_id)}: {', '.join(_DIFFERENCES[name] for name in one.differs)}"

@@ -65,7 +65,7 @@ def detect_lost_output() -> Iterator[None]:
         raise OutputNotWritten(error.errno) from None
 
 
-_PATIENCE_S: Final = 1.0
+_DELAY_S: Final = 1.0
 _WIDTH: Final = 12
 
 
@@ -99,10 +99,10 @@ def note(text: str) -> None:
 
 def escape_text(text: str) -> str:
     """Return text with invisible and control characters escaped."""
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if text.isprintable() else "".join(map(_escape_character, text))
 
 
-def _visible(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
@@ -122,7 +122,7 @@ def spinner(text: str) -> Iterator[None]:
         yield
         return
     status = console.status(text)
-    timer = threading.Timer(_PATIENCE_S, status.start)
+    timer = threading.Timer(_DELAY_S, status.start)
     timer.start()
     try:
         yield
@@ -153,7 +153,7 @@ def _progress(text: str, *columns: ProgressColumn) -> Iterator[Callable[[int, in
     task, begun = progress.add_task(text, total=None), time.monotonic()
 
     def tell(done: int, total: int | None) -> None:
-        if console.is_terminal and time.monotonic() - begun > _PATIENCE_S:
+        if console.is_terminal and time.monotonic() - begun > _DELAY_S:
             progress.start()
             progress.update(task, completed=done, total=total)
 

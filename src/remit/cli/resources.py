@@ -28,7 +28,7 @@ _WIDENING: Final = re.compile(r"[*?]")
 def resolve_scope(entries: Iterable[str]) -> tuple[str, ...]:
     """Return the entries of a resource scope. Raises for an entry that covers nothing."""
     given = enumerate(entries)
-    return tuple(entry for index, text in given for entry in _real_entries(text, f"$.resource_scope[{index}]"))
+    return tuple(entry for index, text in given for entry in _resolve_entry(text, f"$.resource_scope[{index}]"))
 
 
 def resolve_path(text: str, place: str) -> str:
@@ -47,8 +47,8 @@ def resolve_path(text: str, place: str) -> str:
     return real
 
 
-def _real_entries(text: str, place: str) -> tuple[str, ...]:
-    entries = _written(text, place)
+def _resolve_entry(text: str, place: str) -> tuple[str, ...]:
+    entries = _resolve_text(text, place)
     scope = build_scope(entries, None)
     if not (scope.everything or scope.paths or scope.urls or scope.machine):
         forms = "a path, a glob, https://host/path, a resource of the machine such as db://name, or **"
@@ -56,7 +56,7 @@ def _real_entries(text: str, place: str) -> tuple[str, ...]:
     return entries
 
 
-def _written(text: str, place: str) -> tuple[str, ...]:
+def _resolve_text(text: str, place: str) -> tuple[str, ...]:
     if text == EVERYTHING or _URL.match(text):
         return (text,)
     literal = literal_path(text)

@@ -24,7 +24,7 @@ __all__ = ["revoke"]
 
 _ID: Final = re.compile(ID_STRING)
 _OUR_ID: Final = re.compile(r"pass:[0-9a-f]{32}")
-_LONGEST_ID: Final = 64
+_MAX_ID: Final = 64
 
 
 @click.command()
@@ -44,7 +44,7 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
     if session and lineage:
         raise click.UsageError("--session and --lineage cannot be used together.")
     with open_service(home, as_json=as_json) as service:
-        passport_id, is_shown = _id_of(read_token_argument(which), service.keys.keyring())
+        passport_id, is_shown = _parse_id(read_token_argument(which), service.keys.keyring())
         known = _is_known(passport_id, service.reader)
         if session or lineage:
             revoked: Session | None = service.governor.run(RevokeSession(passport_id, lineage=lineage))
@@ -54,16 +54,16 @@ def revoke(*, which: str, session: bool, lineage: bool, reason: str, home: str |
             )
         else:
             revoked = service.governor.run(RevokePassport(passport_id, reason))
-        first = _first_of(revoked, service.reader) if revoked is not None and lineage else ""
+        first = _first_session(revoked, service.reader) if revoked is not None and lineage else ""
     if reason and (session or lineage):
         note("the reason is not stored: only the revocation of a passport has one")
     what = "lineage" if lineage else "session" if session else "passport"
     _show({what: passport_id}, first, revoked, known=known, as_json=as_json)
 
 
-def _id_of(text: str, keyring: Keyring) -> tuple[str, bool]:
+def _parse_id(text: str, keyring: Keyring) -> tuple[str, bool]:
     """Return the id, and whether it came from a token that verifies."""
-    if len(text) > _LONGEST_ID:
+    if len(text) > _MAX_ID:
         return verify_passport_ignoring_time(text, keyring).jti, True
     if not _ID.fullmatch(text):
         raise FieldInvalid("is neither an id nor a token", place="$.id")
@@ -75,7 +75,7 @@ def _is_known(passport_id: str, rows: Rows) -> bool:
     return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
-def _first_of(session: Session, reader: Rows) -> str:
+def _first_session(session: Session, reader: Rows) -> str:
     """Return the id of the first session of a lineage."""
     above: Session | None = session
     while above is not None and above.parent is not None:
@@ -88,8 +88,8 @@ def _show(named: dict[str, str], first: str, session: Session | None, *, known: 
     if as_json:
         state = {} if session is None else {"session_state": session.state, "cause": session.cause}
         more = {"first": first} if first else {}
-        told = {"ok": True, "revoked": what, "id": passport_id, "known": known, "in_advance": session is None}
-        return show_data(told | state | more)
+        data = {"ok": True, "revoked": what, "id": passport_id, "known": known, "in_advance": session is None}
+        return show_data(data | state | more)
     if session is None:
         said = "not started, and cannot be started any more: revoked in advance"
     elif session.state == "revoked":

@@ -25,9 +25,9 @@ from remit.server.record import Running, ServiceName, all_running
 __all__ = ["rotate"]
 
 # The service that requires each token.
-_ASKED_BY: Final[Mapping[TokenName, ServiceName]] = {"admin": "proxy", "hub": "hub", "proxy": "proxy"}
+_SERVICES: Final[Mapping[TokenName, ServiceName]] = {"admin": "proxy", "hub": "hub", "proxy": "proxy"}
 _WAIT_S: Final = 5.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _UNAUTHORIZED: Final = 401
 _REFUSED: Final = "it refuses the new one"
 
@@ -36,27 +36,27 @@ def rotate(home: Home, name: TokenName) -> str:
     """Return a new token, after running services have accepted it and hooks have been updated."""
     before = load_settings(home).hub_token
     token = rotate_token(home, name)
-    running = all_running(home, _ASKED_BY[name])
-    note(f"created a new {name} token" + ("" if running else f"; no {NAMES[_ASKED_BY[name]]} of this home is running"))
+    running = all_running(home, _SERVICES[name])
+    note(f"created a new {name} token" + ("" if running else f"; no {NAMES[_SERVICES[name]]} of this home is running"))
     if name == "hub":
         for hub in running:
-            _await_hub(hub, token)
+            _wait_for_hub(hub, token)
         if before is not None:
-            _retoken_hooks(home, before, token)
+            _replace_hook_tokens(home, before, token)
     else:
         for proxy in running:
-            _hang_up(proxy)
+            _send_sighup(proxy)
     return token
 
 
-def _await_hub(hub: Running, token: str) -> None:
+def _wait_for_hub(hub: Running, token: str) -> None:
     """Wait until a Hub accepts the token; print a warning if it does not in time."""
     deadline = time.monotonic() + _WAIT_S
     why = _refusal(hub, token)
     if why == _REFUSED:
-        _hang_up(hub)
+        _send_sighup(hub)
     while why and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         why = _refusal(hub, token)
     if why:
         note(f"careful: the Hub at {hub.listening} may still accept the old token, because {why}: restart it")
@@ -77,12 +77,12 @@ def _refusal(hub: Running, token: str) -> str:
     return ""
 
 
-def _hang_up(running: Running) -> None:
+def _send_sighup(running: Running) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(running.pid, signal.SIGHUP)
 
 
-def _retoken_hooks(home: Home, before: str, after: str) -> None:
+def _replace_hook_tokens(home: Home, before: str, after: str) -> None:
     """Write the new hook tokens to the files that hooks read, and name the protections that need action."""
     done = replace_tokens(Protections(home), lambda protection: _secrets(before, after, protection))
     renewed = [one for one in done if not one.why]
@@ -91,7 +91,7 @@ def _retoken_hooks(home: Home, before: str, after: str) -> None:
     if any(one.changed for one in renewed):
         note("running assistants may have read the old token: restart them")
     for one in done:
-        _note_left(one)
+        _note_unfinished(one)
 
 
 def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
@@ -103,14 +103,14 @@ def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
     }
 
 
-def _note_left(one: Retokened) -> None:
+def _note_unfinished(one: Retokened) -> None:
     protection = one.protection
     again = f"remit protect {protection.assistant} --settings {protection.level}{_where(protection)}"
     if one.why:
         note(f"careful: a protection of {protection.assistant} still uses the old token ({one.why}): run {again}")
     elif protection.level == "project" and protection.form == "http":
-        shown = f"remit token hook {protection.id}"
-        note(f"shared settings{_where(protection)}: every user must set their variable to the output of: {shown}")
+        command = f"remit token hook {protection.id}"
+        note(f"shared settings{_where(protection)}: every user must set their variable to the output of: {command}")
 
 
 def _where(protection: Protection) -> str:

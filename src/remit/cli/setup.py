@@ -87,7 +87,7 @@ def prepare_home(
     with open_service(option, as_json=as_json, create=True) as service:
         home = service.home
         before = load_settings(home)
-        url = _url(before.hub_url, host, port)
+        url = _new_url(before.hub_url, host, port)
         set_hub_url(home, url)
         token = rotate_now(home, "hub") if rotate else ensure_token(home, "hub")
         running = all_running(home, "hub")
@@ -97,20 +97,20 @@ def prepare_home(
     return PreparedHome(url, None if token == before.hub_token else token)
 
 
-def _url(before: str, host: str | None, port: int | None) -> str:
-    set_host, set_port = parse_hub_url(before)
+def _new_url(before: str, host: str | None, port: int | None) -> str:
+    stored_host, stored_port = parse_hub_url(before)
     if host is not None:
         check_hub_host(host, "--host")
-    return numeric_url(f"http://{url_host(host or set_host)}:{set_port if port is None else port}")
+    return numeric_url(f"http://{url_host(host or stored_host)}:{stored_port if port is None else port}")
 
 
 def _show(path: Path, prepared: PreparedHome, unit: Unit | None, *, as_json: bool) -> None:
     dashboard = f"{prepared.hub_url}/dashboard"
     if as_json:
-        told: dict[str, Any] = {"ok": True, "home": str(path), "hub_url": prepared.hub_url, "dashboard": dashboard}
-        told |= {"token": prepared.made} if prepared.made else {}
-        told |= {"service": {"file": str(unit.path), "enable": unit.enable}} if unit else {}
-        return show_data(told)
+        data: dict[str, Any] = {"ok": True, "home": str(path), "hub_url": prepared.hub_url, "dashboard": dashboard}
+        data |= {"token": prepared.made} if prepared.made else {}
+        data |= {"service": {"file": str(unit.path), "enable": unit.enable}} if unit else {}
+        return show_data(data)
     facts = {"home": str(path), "hub": prepared.hub_url, "dashboard": f"{dashboard} ({OPENED_BY})"}
     facts |= {"token": prepared.made or "exists already: remit token hub"}
     facts |= {"service": str(unit.path), "enable": unit.enable} if unit else {}

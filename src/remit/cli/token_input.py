@@ -21,17 +21,17 @@ _MAX_BYTES: Final = max(kind.max_length for kind in KINDS) + 1024
 def read_token_argument(text: str) -> str:
     """Return the token without white space around it. Bytes that are not UTF-8 are escaped."""
     if text == "-" and sys.stdin is not None:
-        return _decoded(sys.stdin.buffer.read(_MAX_BYTES))
+        return _decode(sys.stdin.buffer.read(_MAX_BYTES))
     if text.startswith("@"):
         try:
             with Path(text[1:]).open("rb") as file:
-                return _decoded(file.read(_MAX_BYTES))
+                return _decode(file.read(_MAX_BYTES))
         except (OSError, ValueError):
             raise FieldInvalid(f"the file {text[1:]} cannot be read", place="$.token") from None
     return text.strip()
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").strip()
 
 

@@ -69,13 +69,13 @@ def systemd_unit(words: Sequence[str]) -> Unit:
         raise StateMissing("this user has no configuration directory: set HOME or XDG_CONFIG_HOME")
     if "$" in words[0]:
         raise FieldInvalid("the path of Python has a dollar sign, which systemd does not allow there", place=_PLACE)
-    command = " ".join(map(_quoted, words))
+    command = " ".join(map(_quote, words))
     path = folder / "systemd" / "user" / f"{_NAME}.service"
     enable = f"systemctl --user daemon-reload && systemctl --user enable --now {_NAME}"
     return Unit(path, _UNIT.format(command=command).encode(), enable)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Quote a word for systemd: quotes, specifiers and variables are escaped."""
     return '"' + "".join(_ESCAPES.get(character, character) for character in word) + '"'
 
@@ -107,12 +107,12 @@ _BUILDERS: Final[Mapping[str, Callable[[Sequence[str]], Unit]]] = {"darwin": lau
 def check_unit(unit: Unit, *, force: bool) -> None:
     """Raise if another file is at the path of the unit, unless `force` is set."""
     try:
-        there: bytes | None = unit.path.read_bytes()
+        existing: bytes | None = unit.path.read_bytes()
     except FileNotFoundError:
-        there = None
+        existing = None
     except OSError:
         raise FieldInvalid(f"{unit.path} cannot be read", place=_PLACE) from None
-    if there not in (None, unit.content) and not force:
+    if existing not in (None, unit.content) and not force:
         refused = FieldInvalid(f"another {unit.path.name} exists already", place=_PLACE)
         refused.add_note(f"Check it, and overwrite it with --force: {unit.path}")
         raise refused

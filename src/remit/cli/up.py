@@ -56,24 +56,24 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
         return stop_services("hub", "proxy", home=home, as_json=as_json)
     prepare_home(home, as_json=as_json)
     with open_command_home(home, as_json=as_json) as opened:
-        ending = _listen_for_signals()
-        started = _start(opened, _asked(home, port, proxy_port), ending, stays=not background)
+        ending = _queue_signals()
+        started = _start(opened, _service_options(home, port, proxy_port), ending, stays=not background)
         if background:
             return _show(started, as_json=as_json)
         try:
             _show(started, as_json=as_json)
-            _stay(ending, started)
+            _wait(ending, started)
         finally:
             terminate_children(_children(started))
     return None
 
 
-_Asked: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
+_ServiceOptions: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
 # Why `remit up` ends: the number of a signal, or the name of a service that has ended by itself.
 _Ending: TypeAlias = "SimpleQueue[ServiceName | int]"
 
 
-def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
+def _service_options(home: str | None, port: int | None, proxy_port: int) -> _ServiceOptions:
     """Return, for each service, its command line options and those of them that differ from the defaults."""
     path = home_path(home)
     hub = hub_options(home, port=port)
@@ -84,20 +84,22 @@ def _asked(home: str | None, port: int | None, proxy_port: int) -> _Asked:
     }
 
 
-def _start(opened: Home, asked: _Asked, ending: _Ending, *, stays: bool) -> dict[ServiceName, StartedService]:
+def _start(
+    opened: Home, services: _ServiceOptions, ending: _Ending, *, stays: bool
+) -> dict[ServiceName, StartedService]:
     """Start both services or neither: if a signal arrives, those that were started are stopped."""
     started = dict[ServiceName, StartedService]()
     try:
-        for service, (given, beyond) in asked.items():
+        for service, (given, beyond) in services.items():
             started[service] = start_service(opened, service, given, beyond)
-            _leave_if_told(ending, stays=stays)
+            _exit_on_signal(ending, stays=stays)
     except BaseException:
         terminate_children(_children(started))
         raise
     return started
 
 
-def _leave_if_told(ending: _Ending, *, stays: bool) -> None:
+def _exit_on_signal(ending: _Ending, *, stays: bool) -> None:
     """Exit if a signal has arrived: with 0 in the foreground, where a signal is the normal end."""
     if not ending.empty():
         number = ending.get()
@@ -122,7 +124,7 @@ def _show(started: Mapping[ServiceName, StartedService], *, as_json: bool) -> No
         return click.echo(_NEXT)
 
 
-def _listen_for_signals() -> _Ending:
+def _queue_signals() -> _Ending:
     """Return a queue for signals. Handling them at once could interrupt the start of a child and orphan it."""
     ending: _Ending = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -131,18 +133,18 @@ def _listen_for_signals() -> _Ending:
     return ending
 
 
-def _stay(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> None:
+def _wait(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> None:
     """Wait for a signal. Raises if a service that was started here ends by itself."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:
         return
     for service, child in children.items():
-        Thread(target=_tell_end, args=(service, child, ending), daemon=True).start()
+        Thread(target=_report_end, args=(service, child, ending), daemon=True).start()
     first = ending.get()
     if not isinstance(first, int):
         raise ServiceUnavailable(f"the {NAMES[first]} has ended unexpectedly: see log/{first}.log in the home")
 
 
-def _tell_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ending) -> None:
+def _report_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ending) -> None:
     child.wait()
     ending.put(service)

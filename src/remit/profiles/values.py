@@ -1,7 +1,7 @@
 """Parses the values in phrases: programs, paths, hosts, servers, tools and resources of the machine.
 
 Keeps this invariant: an accepted value has one meaning and is not a pattern. It has no wildcards for tools or hosts
-except a leading `*.`, and nothing that a shell, a list of tools or a URL would interpret. A value without quotes must not
+(except a leading `*.`), and nothing that a shell, a list of tools or a URL would interpret. Without quotes, it must not
 be a list or a sentence.
 """
 
