@@ -157,7 +157,7 @@ def test_in_the_foreground_it_does_not_stay_for_what_runs_already(tmp_path: Path
     try:
         again = piped(place, "up", "--port", "0", "--json")
         assert (again.returncode, json.loads(again.stdout)) == (DONE, first)
-        assert b"running already" in again.stderr
+        assert b"already running" in again.stderr
         assert all(map(is_running, pids(first)))
     finally:
         piped(place, "up", "--stop")
