@@ -72,7 +72,7 @@ def _key_data(record: KeyRecord, signing: str, distrusted: Mapping[str, int]) ->
 def _rotate_command(*, home: str | None, as_json: bool) -> None:
     """Replace the signing key by a new one. What the old one has signed stays valid.
 
-    A running Hub or proxy uses the new key at once.
+    A running Hub or proxy switches to the new key without a restart.
 
     Example: remit keys rotate
     """

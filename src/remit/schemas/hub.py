@@ -92,7 +92,7 @@ class SessionTold(_Report, frozen=True, kw_only=True):
 
 
 class MissionAsked(Request, frozen=True, kw_only=True):
-    """The mission of a new session. The defaults are those of an observer, which limits nothing."""
+    """The mission of a new session. Members that are left out have the defaults of an observer."""
 
     agent_id: Annotated[AgentId | None, Meta(description="The id of the agent.")] = None
     mission: Annotated[MissionText | None, Meta(description="The task of the agent.")] = None
@@ -242,7 +242,7 @@ _SessionId: TypeAlias = Annotated[str, Meta(description="The id of the session, 
 _SourceSaid: TypeAlias = Annotated[dict[str, Any], Meta(description="The adapter, as it was reported.")]
 _Title: TypeAlias = Annotated[str, Meta(description="The title, for people.")]
 _Started: TypeAlias = Annotated[DateTime, Meta(description="The start of the session.")]
-_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict of the receipt.")]
+_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict on the call or event.")]
 _Reason: TypeAlias = Annotated[str, Meta(description="The reason, for people.")]
 _ReceiptId: TypeAlias = Annotated[str, Meta(description="The id in the receipt.")]
 
@@ -386,7 +386,9 @@ class VerificationAnswer(Answer, frozen=True, kw_only=True):
     ]
     problem: Annotated[str, Meta(description="Why the verifier does not work; empty if it does.")] = ""
     sessions: Annotated[Count, Meta(description="The number of sessions.")]
-    sessions_verified: Annotated[Count, Meta(description="The number of verified sessions.")] = 0
+    sessions_verified: Annotated[
+        Count, Meta(description="How many of them were verified, as far as they were read.")
+    ] = 0
     sessions_broken: Annotated[Count, Meta(description="The number of sessions with a broken chain.")] = 0
     receipts_verified: Annotated[Count, Meta(description="The number of verified receipts.")] = 0
     verified_through: Annotated[

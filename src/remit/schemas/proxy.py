@@ -76,7 +76,7 @@ _BOUND_TO: Final = Meta(
 )
 Decision: TypeAlias = Annotated[Literal["PERMIT", "DENY"], Meta(description="Whether the call may run.")]
 _SessionId: TypeAlias = Annotated[str, Meta(description="The id of the session, which is the id of its passport.")]
-_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict of the receipt.")]
+_Verdict: TypeAlias = Annotated[Verdict, Meta(description="The verdict on the call or event.")]
 _Reason: TypeAlias = Annotated[str, Meta(description="The reason, for people.")]
 _Receipt: TypeAlias = Annotated[str, Meta(description="The signed receipt. It is already durable.")]
 _ReceiptId: TypeAlias = Annotated[str, Meta(description="The id in the receipt.")]
