@@ -1,7 +1,7 @@
-"""The page of figures: `python -m bench.report` makes docs/benchmarks.md and its plots.
+"""The page of figures: `python -m bench.report` makes docs/operate/benchmarks.md and its plots.
 
-It makes them from docs/benchmarks/results.json, which a run of all benchmarks leaves there. The same results make the
-same page, so that whoever doubts the page can make it again.
+It makes them from docs/operate/benchmarks/results.json, which a run of all benchmarks writes. The same results make the
+same page.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench.tables import exports_table, history_table, limits_table, memory_tabl
 
 __all__ = ["RESULTS", "write_report"]
 
-DOCS: Final = Path(__file__).parent.parent / "docs"
+DOCS: Final = Path(__file__).parent.parent / "docs" / "operate"
 RESULTS: Final = "benchmarks/results.json"
 PAGE: Final = "benchmarks.md"
 THROUGHPUT: Final = "benchmarks/throughput.svg"
@@ -116,7 +116,7 @@ def page(run: Run) -> str:
     made = [
         "# Benchmarks",
         f"Measured on {run.date}. This page is made by `make bench`, from [these results](benchmarks/results.json); "
-        "[what is measured and how](../bench/README.md). Figures of other machines differ; the **ratios** are what "
+        "[what is measured and how](../../bench/README.md). Figures of other machines differ; the **ratios** are what "
         "Remit is held to. Each is between things that were measured in turns in the same run.",
         *(["**This was a quick run: its figures mean nothing.**"] if proxy.quick else []),
         "## Machine",

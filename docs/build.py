@@ -1,7 +1,7 @@
 """Write the generated pages, and check all pages: `python docs/build.py [--check]`.
 
-Generated: docs/errors.md from the error tree, docs/api.md from the descriptions that the proxy and the Hub
-serve. Checked: generated pages are up to date, relative links lead somewhere, code blocks name their language.
+Generated: docs/reference/errors.md from the error tree, docs/integrate/api.md from the descriptions that the proxy and
+the Hub serve. Checked: generated pages are up to date, relative links lead somewhere, code blocks name their language.
 """
 
 import json
@@ -19,8 +19,8 @@ from remit.proxy.routes import describe_proxy
 from remit.proxy.routes import table_of_routes as proxy_routes
 
 ROOT: Final = Path(__file__).parent.parent
-ERRORS_PAGE: Final = ROOT / "docs" / "errors.md"
-API_PAGE: Final = ROOT / "docs" / "api.md"
+ERRORS_PAGE: Final = ROOT / "docs" / "reference" / "errors.md"
+API_PAGE: Final = ROOT / "docs" / "integrate" / "api.md"
 SKIPPED: Final = {".venv", ".git", "node_modules", ".pytest_cache", ".hypothesis"}
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
@@ -61,7 +61,7 @@ def api_page() -> str:
         "",
         "Every route of [the governance proxy](#the-governance-proxy) and of [the Personal Hub](#the-personal-hub),",
         "with every member. Each serves its part as OpenAPI 3.1 (`/openapi.json`, `/v1/openapi.json`). How to work",
-        "with them, with examples, is in [proxy.md](spec/proxy.md) and [hub.md](spec/hub.md). This page is made from",
+        "with them, with examples, is in [proxy.md](proxy.md) and [hub.md](hub.md). This page is made from",
         "those descriptions by `make docs`.",
         "",
         "An answer may grow members.",
@@ -93,7 +93,7 @@ _SERVICES: Final = (
     _Service(
         "The Personal Hub",
         "Of a request, a member that is not listed is left out, but for a mission, where it is refused; `null` is as\n"
-        "good as absent. What the pages show is told in [dashboard.md](dashboard.md).",
+        "good as absent. What the pages show is told in [dashboard.md](../start/dashboard.md).",
         describe_hub([*hub_routes(), *hook_routes()]),
     ),
 )
@@ -143,7 +143,7 @@ _PAGES: Final = {"Attestation": "attestation", "Confirmation": "passport", "Dige
 
 def _told_in(name: str, words: str) -> str:
     page = _PAGES.get(name)
-    return f"{words} More in [{page}.md](spec/{page}.md)." if page else words
+    return f"{words} More in [{page}.md](../audit/{page}.md)." if page else words
 
 
 Schemas = Mapping[str, dict[str, Any]]

@@ -62,7 +62,7 @@ def test_every_error_has_a_code_of_its_own_and_is_documented() -> None:
     classes = error_classes()
     codes = [error.code for error in classes]
     assert len(set(codes)) == len(codes)
-    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     assert all("code" in vars(error) and re.fullmatch(r"[a-z0-9_]+", error.code) for error in classes)
     assert [error for error in classes[1:] if f"`{error.code}` | `{error.__name__}`" not in page] == []
 

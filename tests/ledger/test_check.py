@@ -285,7 +285,7 @@ def test_a_report_is_never_longer_than_a_person_can_use(place: Path) -> None:
 
 
 def test_every_fault_of_a_check_is_on_its_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spec" / "ledger.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "ledger.md").read_text(encoding="utf-8")
     assert [fault for fault in FAULTS if f"`{fault}`" not in page] == []
 
 

@@ -34,7 +34,7 @@ def test_every_way_to_say_a_phrase_is_taken_whatever_its_case(name: str, text: s
 
 
 def test_the_page_names_every_phrase() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spec" / "profile.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "start" / "profile.md").read_text(encoding="utf-8")
     said = [known.says[0].replace("{", "<").replace("}", ">") for known in known_phrases().values()]
     assert [text for text in said if f"| `{text}` |" not in page] == []
 

@@ -15,7 +15,7 @@ from docs import build
 from remit.server.statuses import STATUSES
 from tests.proxy.service import running
 
-GUIDE = (build.ROOT / "docs" / "spec" / "proxy.md").read_text(encoding="utf-8")
+GUIDE = (build.ROOT / "docs" / "integrate" / "proxy.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 SHOWN = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)]
 

@@ -224,6 +224,6 @@ def test_the_page_lists_every_metric_and_no_other() -> None:
     metrics.set_gauges(
         open_sessions=lambda: 0, kill_switch=lambda: False, broken_sessions=lambda: 0, verified_at=lambda: 0.0
     )
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(remit_\w+)", page, re.MULTILINE))
     assert listed == {name for name in families(metrics) if name.startswith("remit_")}

@@ -279,7 +279,7 @@ def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, eac
     """Return the attestation if the receipts form one chain and it describes exactly them.
 
     A statement that itself says `chain_verified: false` is never confirmed here. The numbered steps are those of
-    docs/spec/attestation.md.
+    docs/audit/attestation.md.
     """
     attestation, kid = _verify(token, keyring)  # 1
     if not attestation.chain_verified:  # 2

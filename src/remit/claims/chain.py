@@ -5,7 +5,7 @@ counts one further, belongs to the same run, is issued with the same key or one 
 no receipt but the last can be changed, removed, added or moved unseen; for the last ones, compare the head with one
 that was kept elsewhere. Who succeeds whom, the keyring knows.
 
-The numbered steps are those of docs/spec/chain.md.
+The numbered steps are those of docs/audit/chain.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -5,7 +5,7 @@ Keeps two invariants. Claims come out of `verify_token` and from nowhere else, s
 A token signed by a key of ours has one byte form, because chains hash it: base64url is strict and signatures are
 low-S. What the claims mean is for the file of each kind.
 
-The numbered steps are those of docs/spec/tokens.md.
+The numbered steps are those of docs/audit/tokens.md.
 """
 
 from functools import lru_cache

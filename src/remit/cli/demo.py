@@ -268,7 +268,7 @@ _LIVE: Final = [
     "[bold]5. Next[/]",
     "   remit ledger show          what the ledger holds",
     "   remit ledger check         verify every chain",
-    "   remit issue --help         issue your own passport;  docs/spec/proxy.md describes every request",
+    "   remit issue --help         issue your own passport;  docs/integrate/proxy.md describes every request",
     "   remit open                 the dashboard; it needs the Hub: remit up --background",
     "   remit up --stop            stop the services in the background",
 ]

@@ -178,7 +178,7 @@ def _unknown(said: str, line: int) -> FieldInvalid:
     nearest = _nearest(said, _NEAR, values=True)
     hint = f"; the nearest is “{nearest}”" if nearest else ""
     error = FieldInvalid(f"{quote(said)} is not a known phrase{hint}", place=f"line {line}")
-    error.add_note("Use the phrases of docs/spec/profile.md; put a value that looks like a phrase into backticks.")
+    error.add_note("Use the phrases of docs/start/profile.md; put a value that looks like a phrase into backticks.")
     return error
 
 
